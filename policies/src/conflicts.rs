@@ -9,7 +9,7 @@
 //! those of which one route has no twin. Of these, only pairs that one request can match are compared. The locks of a
 //! route and its twin are always compared.
 //!
-//! Leases are another matter: [`lease_conflicts`] compares the keys that clients hold by themselves.
+//! Leases are compared separately: [`lease_conflicts`] compares the keys that clients hold by themselves.
 
 mod lease_conflicts;
 
@@ -25,14 +25,15 @@ use crate::{
 /// The result of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConflictReport {
-    /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
-    /// leases, as [`PlanDigest::entries`] has them.
+    /// Indices of our routes, in their order, of which some lock is incompatible with the other plan; and of lease
+    /// patterns, in the order of [`PlanDigest::entries`].
     pub ours: Vec<usize>,
-    /// The plans are too large and too different to look at all pairs: so whatever was not looked at is among these.
+    /// The plans are too large and too different to compare all pairs: so every pair that was not compared counts as
+    /// incompatible.
     pub unfinished: bool,
 }
 
-/// One plan, with what is needed to look at a pair.
+/// One plan, with the data that the comparison of a pair needs.
 struct PlanSide<'p> {
     routes: &'p [FencedRoute],
     spots: Vec<HashSet<AddressId>>,
@@ -46,7 +47,8 @@ pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport 
     let all = ours.routes.len() + ours.leases.len();
     let leased = LeaseSide::new(ours).conflicts_with(&LeaseSide::new(theirs));
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
-    let (mut ours, mut theirs) = (PlanSide::new(ours), PlanSide::new(theirs));
+    let mut ours = PlanSide::new(ours);
+    let mut theirs = PlanSide::new(theirs);
     pair_twins(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
@@ -69,8 +71,8 @@ pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport 
     ConflictReport { ours: found, unfinished: leased.unfinished }
 }
 
-/// The first of these keys, which clients hold as `ours` has their locks, that a request may lock otherwise by `theirs`. Where there are
-/// too many to look at each, it is any of them.
+/// The first of these keys, which clients hold with the locks of `ours`, that a request may lock in another way by
+/// `theirs`. Where there are too many to compare each, it is any of them.
 pub fn find_key_conflict<'k>(
     ours: &PlanDigest,
     held: &'k [ResourceKey],
@@ -99,14 +101,14 @@ impl<'p> PlanSide<'p> {
 }
 
 impl FencedRoute {
-    /// Whoever takes the one lock waits for whoever holds the other one.
+    /// A client of the one lock waits for the holder of the other one.
     fn excludes(&self, other: &Self) -> bool {
         self.locks.iter().any(|lock| other.locks.contains(lock))
     }
 }
 
-/// Each route has at most one twin: the first one of the other plan that takes the same requests for the same service, and
-/// is nobody's yet.
+/// Each route has at most one twin: the first one of the other plan that takes the same requests for the same
+/// service, and is not yet the twin of another one.
 fn pair_twins(ours: &mut PlanSide, theirs: &mut PlanSide) {
     fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
         (&route.methods, &route.path, &route.conditions)
@@ -132,10 +134,12 @@ fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usiz
         (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
     };
     let all: Vec<usize> = (0..theirs.twin.len()).collect();
-    let (alone_here, alone_there) = (alone(ours).len(), alone(theirs));
+    let alone_here = alone(ours).len();
+    let alone_there = alone(theirs);
     // If all twins have the same order in both plans, only routes without a twin matter.
     let in_order = ours.twin.iter().flatten().is_sorted();
-    let (paired, others) = (ours.twin.len() - alone_here, if in_order { &alone_there } else { &all });
+    let paired = ours.twin.len() - alone_here;
+    let others = if in_order { &alone_there } else { &all };
     let looks = alone_here.saturating_mul(all.len()).saturating_add(paired.saturating_mul(others.len()));
     if looks > MOST_LOOKS {
         return None;
@@ -158,9 +162,10 @@ fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usiz
     Some(pairs)
 }
 
-/// Some request may be taken by both.
+/// Some request may match both.
 fn may_match_same_request((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
-    let (route, there) = (&ours.routes[one], &theirs.routes[other]);
+    let route = &ours.routes[one];
+    let there = &theirs.routes[other];
     let methods = route.methods.is_empty()
         || there.methods.is_empty()
         || route.methods.iter().any(|method| there.methods.contains(method));
@@ -171,7 +176,8 @@ fn may_match_same_request((ours, one): (&PlanSide, usize), (theirs, other): (&Pl
 }
 
 fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {
-    let (mut ours, mut theirs) = (ours.iter(), theirs.iter());
+    let mut ours = ours.iter();
+    let mut theirs = theirs.iter();
     loop {
         match (ours.next(), theirs.next()) {
             (None, None) => return true,

@@ -1,4 +1,4 @@
-//! Says what is wrong with a policy file: which rule, where in the file, and what to do about it.
+//! Describes a mistake in a policy file: which rule, where in the file, and its remedy.
 
 mod code;
 mod render;
@@ -7,7 +7,7 @@ mod story;
 pub use code::{Code, Severity};
 pub use story::Example;
 
-/// One mistake, or one thing to think about twice.
+/// One mistake, or one setting that needs a second look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     pub code: Code,
@@ -86,7 +86,8 @@ fn nearest_match<'k, S: AsRef<str>>(written: &str, known: &'k [S]) -> Option<&'k
 
 /// `cert_file` for `certificate_file`: the same number of words, each with the same beginning.
 fn is_abbreviation(written: &str, word: &str) -> bool {
-    let (short, long) = (written.split('_'), word.split('_'));
+    let short = written.split('_');
+    let long = word.split('_');
     let alike = |(short, long): (&str, &str)| short.len() >= 3 && long.starts_with(short);
     short.clone().count() == long.clone().count() && short.zip(long).all(alike)
 }
@@ -99,16 +100,18 @@ mod tests {
         Diagnostic::new(Code::UnknownField, "").suggest(written, known, str::to_owned).remedy
     }
 
+    /// A misspelled word names the word that was meant.
     #[test]
-    fn a_slip_names_the_word_that_was_meant() {
+    fn typo_suggests_intended_word() {
         assert_eq!(remedy("orderid", &["id", "order_id"]).as_deref(), Some("did you mean `order_id`?"));
         let files = ["key_file", "certificate_file"];
         assert_eq!(remedy("cert_file", &files).as_deref(), Some("did you mean `certificate_file`?"));
         assert_eq!(remedy("hwo", &["how", "who"]).as_deref(), Some("did you mean `how`?"));
     }
 
+    /// A word that resembles none gets the list of all.
     #[test]
-    fn another_word_gets_the_list() {
+    fn unrelated_word_lists_alternatives() {
         assert_eq!(remedy("tls", &["address", "limits"]).as_deref(), Some("there are `address`, `limits`"));
         assert_eq!(remedy("tls", &["address"]).as_deref(), Some("there is only `address`"));
         assert_eq!(remedy("tls", &[]), None);

@@ -1,4 +1,4 @@
-//! Says what changes from one plan to another, and which requests get another lock.
+//! Describes what changes from one plan to another, and which requests get another lock.
 
 mod reordered;
 
@@ -43,7 +43,8 @@ pub struct Difference {
 
 impl Difference {
     pub fn between(old: &GatewayPlan, new: &GatewayPlan) -> Self {
-        let (before, after) = (&old.serving, &new.serving);
+        let before = &old.serving;
+        let after = &new.serving;
         let pairs = pair_by_name(before, after);
         // Two routes of one name: each plan has one of them.
         let both: HashSet<&str> = pairs.iter().map(|(old, _)| &*old.name).collect();
@@ -73,8 +74,8 @@ impl Difference {
         }
     }
 
-    /// The same changes, as a process tells them that was started with `started`. Of fields that need a restart the
-    /// process still uses the values of `started`, whatever the files in between said.
+    /// The same changes, from the view of a process that was started with `started`. Of fields that need a restart
+    /// the process still uses the values of `started`, whatever the files in between had.
     #[must_use]
     pub fn with_restarts_since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
         Self { restart: fields_for_restart(started, new), ..self }
@@ -99,12 +100,14 @@ fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
 }
 
 fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
-    let (before, after) = (&old.serving, &new.serving);
+    let before = &old.serving;
+    let after = &new.serving;
     let passed = |plan: &Plan| match plan.unmatched {
         UnmatchedPolicy::Reject => None,
         UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
     };
-    let (listens, will_listen) = (&before.listener, &after.listener);
+    let listens = &before.listener;
+    let will_listen = &after.listener;
     let fields = [
         ("listeners", *listens == listens.after_reload(will_listen)),
         ("unmatched", passed(before) == passed(after)),
@@ -122,7 +125,8 @@ fn forgetting_routes(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) ->
         let once = |route: &Route| route.fence.as_ref()?.once.clone();
         let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
         let ours = |plan: &Plan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
-        let (here, there) = (ours(before, old), ours(after, new));
+        let here = ours(before, old);
+        let there = ours(after, new);
         // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
         let elsewhere = old_once.store == OnceStore::Guard && !here.iter().any(|one| there.contains(one));
         elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
@@ -163,7 +167,7 @@ fn only_observes(route: &Route) -> bool {
     route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe)
 }
 
-/// The part of a route that says which requests it takes, when no other route takes them first.
+/// The part of a route that decides which requests it takes, when no other route takes them first.
 fn match_criteria(route: &Route) -> (&[String], &PathTemplate, &MatchConditions) {
     (&route.methods, &route.path, &route.conditions)
 }
@@ -188,7 +192,8 @@ fn changed_upstreams(before: &Plan, after: &Plan) -> Vec<String> {
 
 /// Sections that hold open sockets or sessions with locks.
 fn fields_for_restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
-    let (before, after) = (&old.serving, &new.serving);
+    let before = &old.serving;
+    let after = &new.serving;
     let fields = [
         ("name", before.name == after.name),
         ("listeners", before.listener.after_reload(&after.listener) == after.listener),

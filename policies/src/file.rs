@@ -1,4 +1,4 @@
-//! Reads a file into a plan, or says all that is wrong with it at once.
+//! Reads a file into a plan, or reports all its mistakes at once.
 
 mod admin;
 mod asked;
@@ -73,7 +73,7 @@ pub struct LoadedFile<P> {
     pub plan: Option<P>,
     /// By place.
     pub diagnostics: Vec<Diagnostic>,
-    /// The place where the file asks for spans. Not every build can send them.
+    /// The place where the file configures spans. Not every build can send them.
     pub traces: Option<SourceSpan>,
 }
 
@@ -88,17 +88,17 @@ pub fn load_guard(text: &str) -> LoadedFile<GuardPlan> {
     load_guard_in(text, &|_| None)
 }
 
-/// As [`load`], with the environment that `${NAME}` in the file asks for.
+/// As [`load`], with the environment for the variables `${NAME}` in the file.
 pub fn load_in(text: &str, environment: &Environment) -> LoadedFile<GatewayPlan> {
     read(text, environment, FileKind::Gateway, "the policy", gateway::policy)
 }
 
-/// As [`load_guard`], with the environment that `${NAME}` in the file asks for.
+/// As [`load_guard`], with the environment for the variables `${NAME}` in the file.
 pub fn load_guard_in(text: &str, environment: &Environment) -> LoadedFile<GuardPlan> {
     read(text, environment, FileKind::Guard, "the guard's file", guard::guard)
 }
 
-/// The process for which a file is meant, as its fields say.
+/// The process for which a file is meant, by its fields.
 pub fn kind(text: &str) -> FileKind {
     yaml::parse(text, &|_| None, &Diagnostics::default())
         .map_or(FileKind::Gateway, |root| kind::detect(&root))

@@ -1,7 +1,7 @@
 //! Names of header fields: which names are valid, and which names some servers take for one another.
 
-/// Folds case, and makes `-` of every character that is no letter and no digit. CGI, WSGI and Rack take `-` and `_`
-/// for one character; lighttpd and older servers do so with all other characters.
+/// Folds case, and makes `-` of every character that is no letter and no digit. CGI, WSGI and Rack treat `-` and `_`
+/// as one character; lighttpd and older servers do so with all other characters.
 fn fold(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }

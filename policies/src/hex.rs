@@ -1,6 +1,6 @@
 //! Writes bytes as hexadecimal digits, lower case.
 
-/// Two digits of each byte into `digits`. For what each request needs: the formatter of the standard library takes
+/// Two digits of each byte into `digits`. Each request uses it, and the formatter of the standard library takes
 /// several times as long.
 pub fn write(bytes: &[u8], digits: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(digits.as_chunks_mut().0) {
@@ -13,7 +13,8 @@ static PAIRS: [[u8; 2]; 256] = pairs();
 
 const fn pairs() -> [[u8; 2]; 256] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let (mut pairs, mut byte) = ([[0; 2]; 256], 0);
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
     while byte < pairs.len() {
         pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 0xf]];
         byte += 1;

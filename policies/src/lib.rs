@@ -1,24 +1,24 @@
-//! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two
-//! tokens is newer. No clock, no socket, no async, no HTTP library; whoever acts on a decision lives elsewhere.
+//! Decides, and does nothing else: what a policy file means, which route and key a request has, which of two tokens
+//! is newer. No clock, no socket, no async, no HTTP library; the code that acts on a decision lives elsewhere.
 //!
 //! In reading order:
 //!
-//! 1. What a file means: [`mod@file`] is the YAML as written, [`diagnostics`] what is wrong with it, [`plan`] what is left
-//!    after all checks, [`diff`] what another file would change, [`plan_digest`] whether two gateways mean the same.
-//! 2. What a request means: [`trusted_proxies`] who names its client, [`path`] and [`host`] what it asks for,
-//!    [`plan::RouteTable`] who takes it, [`key`] which locks it needs, [`permits`] how many may have one of them at once,
-//!    [`operation`] what it is called if it happens at most once, [`prefer`] how long its client waits.
-//! 3. What becomes of it further up: [`load_balance`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
-//!    until when it may be begun, [`retry`] whether it may be sent again.
+//! 1. The meaning of a file: [`mod@file`] is the YAML as written, [`diagnostics`] its mistakes, [`plan`] the result after
+//!    all checks, [`diff`] the changes from another file, [`plan_digest`] whether two gateways are compatible.
+//! 2. The meaning of a request: [`trusted_proxies`] its client, [`path`] and [`host`] its target,
+//!    [`plan::RouteTable`] its route, [`key`] the locks that it needs, [`permits`] how many may hold one of them at once,
+//!    [`operation`] its name if it happens at most once, [`prefer`] how long its client waits.
+//! 3. The later decisions about it: [`load_balance`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
+//!    until when it may be started, [`retry`] whether it may be sent again.
 //!
-//! What this crate must not know:
+//! This crate is independent of:
 //!
 //! - the time, randomness, the file system and the environment: texts and variables come in as arguments;
-//! - sockets and any HTTP library: a request is a method, a path, a host and what [`key::RequestValues`] says of it;
-//! - how a lock is taken and a mark is kept: it says what they are called, and how long who may wait for them;
-//! - the status and the words of a refusal: [`key::KeyError`] and its like say what is wrong, and the gateway answers.
+//! - sockets and any HTTP library: a request is a method, a path, a host and its [`key::RequestValues`];
+//! - how a lock is taken and a watermark is kept: it has only their names, and how long each request may wait for them;
+//! - the status and the words of a refusal: [`key::KeyError`] and its like have the mistake, and the gateway answers.
 
-// What a file means.
+// The meaning of a file.
 pub mod conflicts;
 pub mod diagnostics;
 pub mod diff;
@@ -26,7 +26,7 @@ pub mod file;
 pub mod plan;
 pub mod plan_digest;
 
-// What a request means.
+// The meaning of a request.
 pub mod host;
 pub mod key;
 pub mod operation;
@@ -35,13 +35,13 @@ pub mod permits;
 pub mod prefer;
 pub mod trusted_proxies;
 
-// What becomes of it further up.
+// The later decisions about a request.
 pub mod load_balance;
 pub mod not_after;
 pub mod retry;
 pub mod token;
 
-// What several of these need.
+// Helpers of several modules.
 mod fnv;
 mod header_name;
 pub mod hex;

@@ -2,7 +2,7 @@
 
 use crate::fnv::fnv1a;
 
-/// How requests are shared out among endpoints.
+/// How requests are distributed over endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LbPolicy {
     /// Each request starts one endpoint further than the request before.
@@ -33,7 +33,7 @@ pub fn hash_name(text: &str) -> u64 {
 /// The order in which one request tries the candidates, each once. Unusable candidates come last, so that all are
 /// tried where none is usable.
 ///
-/// `turn`: how many requests came before it. `key`: [`hash_name`] of what [`LbPolicy::ByKey`] goes by.
+/// `turn`: how many requests came before it. `key`: [`hash_name`] of the value for [`LbPolicy::ByKey`].
 pub fn candidate_order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
     let (usable, out): (Vec<usize>, Vec<usize>) =
         (0..candidates.len()).partition(|at| candidates[*at].usable);
@@ -81,8 +81,9 @@ mod tests {
         names.iter().map(|name| LbCandidate { name: hash_name(name), busy: 0, usable: true }).collect()
     }
 
+    /// Each request tries every endpoint once, and starts one further than the last.
     #[test]
-    fn each_request_tries_every_endpoint_once_and_starts_one_further() {
+    fn each_endpoint_is_tried_once() {
         let three = candidates(&["a:1", "b:1", "c:1"]);
         let orders: Vec<Vec<usize>> =
             (0..4).map(|turn| candidate_order(LbPolicy::RoundRobin, turn, 0, &three)).collect();
@@ -90,8 +91,9 @@ mod tests {
         assert_eq!(candidate_order(LbPolicy::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
     }
 
+    /// An endpoint that is not usable comes last, and its share goes to all others.
     #[test]
-    fn what_is_not_usable_comes_last_and_its_share_goes_to_all_others() {
+    fn unusable_endpoint_comes_last() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[1].usable = false;
         let firsts: Vec<usize> =
@@ -108,25 +110,26 @@ mod tests {
         );
     }
 
+    /// The least busy endpoint is first, and equals take turns.
     #[test]
-    fn the_least_busy_is_first_and_among_equals_it_is_their_turn() {
+    fn least_busy_endpoint_is_first() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[0].busy = 2;
         assert_eq!(candidate_order(LbPolicy::LeastBusy, 0, 0, &three), [1, 2, 0]);
         assert_eq!(candidate_order(LbPolicy::LeastBusy, 2, 0, &three), [2, 1, 0]);
     }
 
+    /// A key keeps its endpoint when another one is added or removed.
     #[test]
-    fn a_key_keeps_its_endpoint_when_another_one_comes_or_goes() {
+    fn key_keeps_endpoint_across_changes() {
         let names: Vec<String> = (0..5).map(|n| format!("10.0.0.{n}:80")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (all, fewer) = (candidates(&names), candidates(&names[..4]));
+        let all = candidates(&names);
+        let fewer = candidates(&names[..4]);
         let mut shares = [0; 5];
         for key in (0..1000).map(|n| hash_name(&format!("account/{n}"))) {
-            let (before, after) = (
-                candidate_order(LbPolicy::ByKey, 0, key, &all),
-                candidate_order(LbPolicy::ByKey, 9, key, &fewer),
-            );
+            let before = candidate_order(LbPolicy::ByKey, 0, key, &all);
+            let after = candidate_order(LbPolicy::ByKey, 9, key, &fewer);
             shares[before[0]] += 1;
             let stays: Vec<usize> = before.into_iter().filter(|at| *at != 4).collect();
             assert_eq!(after, stays);

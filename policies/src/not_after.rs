@@ -1,4 +1,4 @@
-//! The moment after which a dispatch must not be begun: the value of the field `Fencing-Not-After`.
+//! The moment after which a dispatch must not be started: the value of the field `Fencing-Not-After`.
 //!
 //! The value is an Item of RFC 9651: an Integer, the milliseconds since 1970-01-01 UTC, and two parameters, both or
 //! none, each once. `boot` is the boot id of the sender's kernel, `uptime` the same moment in milliseconds of its
@@ -7,7 +7,7 @@
 
 use std::{fmt, time::Duration};
 
-/// A moment after which a dispatch must not be begun.
+/// A moment after which a dispatch must not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAfter {
     unix_ms: u64,
@@ -71,7 +71,8 @@ impl NotAfter {
         }
         let mut rest = ItemParser(value);
         let Some(BareItem::Millis(unix_ms)) = rest.number() else { return Err(Error::NotMillis) };
-        let (mut boot, mut uptime) = (None, None);
+        let mut boot = None;
+        let mut uptime = None;
         while rest.eat(b';') {
             rest.skip_spaces();
             let key = rest.key().ok_or(Error::Parameter)?;
@@ -93,7 +94,7 @@ impl NotAfter {
         }
         let uptime = match (boot, uptime) {
             (None, None) => None,
-            // An id that is no UUID is no id of a kernel: nobody has it, and the wall clock counts.
+            // An id that is no UUID is no id of a kernel: no machine has it, and the wall clock counts.
             (Some(boot), Some(ms)) => BootId::parse(boot).map(|boot| Uptime { boot, ms }),
             _ => return Err(Error::OneOfTwo),
         };
@@ -312,8 +313,9 @@ mod tests {
         BootId::parse(ID.as_bytes()).expect("a UUID")
     }
 
+    /// The deadline that a sender writes is read.
     #[test]
-    fn what_a_sender_writes_is_read() {
+    fn written_deadline_is_read() {
         let plain = NotAfter::new(1_795_727_217_123, None);
         assert_eq!(NotAfter::parse(b"1795727217123"), Ok(plain));
         let text = format!("1795727217123;boot=\"{ID}\";uptime=123456789");
@@ -325,8 +327,9 @@ mod tests {
         assert_eq!(whole.uptime_ms(other), None);
     }
 
+    /// What the standard allows beside a deadline does not change it.
     #[test]
-    fn what_the_standard_allows_beside_it_changes_nothing() {
+    fn standard_parameters_change_nothing() {
         let read = |text: &str| NotAfter::parse(text.as_bytes());
         let plain = Ok(NotAfter::new(5, None));
         for text in [
@@ -344,8 +347,9 @@ mod tests {
         }
     }
 
+    /// Anything else is malformed and never read as late.
     #[test]
-    fn anything_else_is_malformed_and_never_read_as_late() {
+    fn malformed_deadline_is_never_late() {
         for (text, error) in [
             ("", Error::NotMillis),
             ("-1", Error::NotMillis),
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_may_be_wrong_shortens_what_is_left() {
+    fn clock_error_shortens_remaining_time() {
         let moment = NotAfter::new(10_000, None);
         let error = Duration::from_millis(500);
         assert_eq!(moment.remaining_at(9_000, error), Duration::from_millis(500));
@@ -397,8 +401,9 @@ mod tests {
         }
     }
 
+    /// A cap moves both clocks, and only back.
     #[test]
-    fn a_bound_moves_both_clocks_and_only_back() {
+    fn cap_moves_both_clocks_back() {
         let moment = NotAfter::new(10_000, Some(Uptime::new(boot(), 700)));
         assert_eq!(moment.capped_at(10_000), moment);
         assert_eq!(moment.capped_at(11_000), moment);
@@ -417,19 +422,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_moment_is_read_as_itself(moment in moments()) {
+        fn deadline_round_trips(moment in moments()) {
             let text = moment.to_string();
             prop_assert!(text.len() <= NotAfter::LONGEST);
             prop_assert_eq!(NotAfter::parse(text.as_bytes()), Ok(moment));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
+        fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..160)) {
             NotAfter::parse(&bytes).ok();
         }
 
         #[test]
-        fn what_nearly_is_one_makes_it_panic_neither(
+        fn deadline_like_text_parses_without_panic(
             text in "[0-9]{1,17}([; ]{0,2}(boot|uptime|[a-z*])(=[-\"0-9a-f@%:?.\\\\]{0,9})?){0,4}",
         ) {
             NotAfter::parse(text.as_bytes()).ok();

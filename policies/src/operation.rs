@@ -1,5 +1,5 @@
 //! An operation that happens at most once: its name, and the header field in which a gateway sends it to the store
-//! that remembers it.
+//! that records it.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub struct Operation {
     /// The id that an earlier build gave to this operation, where that id is different.
     pub former: Option<OperationId>,
     pub fingerprint: Fingerprint,
-    /// Seconds for which the operation is remembered after its end.
+    /// Seconds for which the operation is stored after its end.
     pub keep: u64,
     /// Statuses that end the operation, beside the statuses that always do.
     pub finals: Vec<u16>,
-    /// The operation is named by the client's `Idempotency-Key` alone, so the upstream can be asked about it by that
+    /// The operation is named by the client's `Idempotency-Key` alone, so the upstream can be probed about it by that
     /// key. False for routes with principals: two of them may use one key.
     pub askable: bool,
 }
@@ -43,7 +43,7 @@ impl OperationId {
         parse_hex(text).map(Self)
     }
 
-    /// A short form for people: enough to find the operation, and short enough to read aloud.
+    /// A short form for users: enough to find the operation, and short enough to read aloud.
     pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
     }
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn operation_round_trips(
             id: [u8; 32],
             former: Option<[u8; 32]>,
             fp: [u8; 32],
@@ -171,22 +171,25 @@ mod tests {
             finals in prop::collection::vec(400..600_u16, 0..MOST_FINALS),
             askable: bool,
         ) {
-            let (id, former) = (OperationId(id), former.map(OperationId));
+            let id = OperationId(id);
+            let former = former.map(OperationId);
             let operation = Operation { id, former, fingerprint: Fingerprint(fp), keep, finals, askable };
             prop_assert_eq!(Operation::parse(&operation.to_string(), 7), Some(operation));
         }
 
         #[test]
-        fn any_text_is_read_without_a_panic(text: String) {
+        fn any_text_parses_without_panic(text: String) {
             if let Some(operation) = Operation::parse(&text, 7) {
                 prop_assert_eq!(Operation::parse(&operation.to_string(), 9), Some(operation));
             }
         }
     }
 
+    /// Nothing but the written form is read.
     #[test]
-    fn nothing_but_the_written_form_is_read() {
-        let (id, fp) = ("ab".repeat(32), "cd".repeat(32));
+    fn only_written_form_parses() {
+        let id = "ab".repeat(32);
+        let fp = "cd".repeat(32);
         assert_eq!(Operation::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep), Some(7));
         let old =
             Operation::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7).expect("it is read");

@@ -22,7 +22,7 @@ pub struct InvalidPermitError;
 impl Permits {
     /// One permit would be an ordinary lock.
     pub const LEAST: u16 = 2;
-    /// Each time a holder leaves, the next in line reads the list of all holders.
+    /// Each time a holder leaves, the next in the queue reads the list of all holders.
     pub const MOST: u16 = 1000;
 
     /// `None` outside of these bounds.
@@ -104,8 +104,9 @@ impl fmt::Display for Permit {
 mod tests {
     use super::*;
 
+    /// There are 2 to 1000 permits, and the number of the last is one less.
     #[test]
-    fn there_are_2_to_1000_and_the_last_is_one_less() {
+    fn permits_are_2_to_1000() {
         assert_eq!([0, 1, 1001].map(Permits::new), [None; 3]);
         for count in [2, 3, 1000] {
             let permits = Permits::new(count).expect("within bounds");

@@ -1,8 +1,9 @@
-//! What of a plan decides which lock a request takes, as gateways publish it for each other.
+//! The part of a plan that decides which lock a request takes, in the form that gateways publish for each other.
 //!
-//! Two gateways that give one request two locks let two requests change one resource at once. So each of them publishes its
-//! fenced routes, and [`crate::conflicts`] tells which of them may be taken by another gateway, for the same service, under
-//! another lock. Routes without a fence do not count: whoever sends a request around the lock says so in the file.
+//! Two gateways that give one request two locks let two requests change one resource at once. So each of them
+//! publishes its fenced routes, and [`crate::conflicts`] finds those that may be taken by another gateway, for the
+//! same service, under another lock. Routes without a fence do not count: a bypass of the lock is then explicit in
+//! the file.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,12 +22,12 @@ pub struct PlanDigest {
     /// The version of the written form.
     pub format: u32,
     pub routes: Vec<FencedRoute>,
-    /// Patterns of keys, sorted, each once. A build that does not know of them looks at routes alone.
+    /// Lease patterns, sorted, each once. A build that does not know them compares routes alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<String>,
 }
 
-/// One of them.
+/// A fenced route of a published plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FencedRoute {
     /// Only for display: two gateways may use different names.
@@ -39,12 +40,12 @@ pub struct FencedRoute {
     pub path: Vec<PathSegment>,
     #[serde(default, skip_serializing_if = "ConditionsDigest::is_empty")]
     pub conditions: ConditionsDigest,
-    /// It takes all of them at once, and so excludes whoever takes one of them: the lock of its keys, and the one it is
-    /// migrated from.
+    /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
+    /// the one it is migrated from.
     pub locks: Vec<LockDigest>,
 }
 
-/// A segment of a path template. What a variable is called does not count.
+/// A segment of a path template. The name of a variable does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PathSegment {
@@ -69,7 +70,7 @@ pub struct ConditionsDigest {
 /// The lock of one request: all of its keys, in one layout.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockDigest {
-    /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
+    /// Sorted, each once. Variables of the path are named by their position in it, counted from 0.
     pub keys: Vec<String>,
     /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +83,7 @@ pub struct LockDigest {
     pub delay: bool,
 }
 
-/// Why something published cannot be compared.
+/// Why published data cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePlanDigestError {
     #[error("it is of format {found}, and this build reads up to {FORMAT}")]
@@ -91,11 +92,11 @@ pub enum ParsePlanDigestError {
     Malformed(String),
 }
 
-/// The newest written form that this build understands.
+/// The newest written form that this build can read.
 pub const FORMAT: u32 = 1;
 
 impl PlanDigest {
-    /// `leases`: what clients may hold by themselves, where they may.
+    /// `leases`: the keys that clients may hold by themselves, where they may.
     pub fn from_plan(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
@@ -108,7 +109,7 @@ impl PlanDigest {
         Self { format: FORMAT, routes, leases: patterns.into_iter().collect() }
     }
 
-    /// Its routes, and behind them what stands for each pattern of leases: all that may be agreed upon or not.
+    /// Its routes, and behind them an entry for each lease pattern: all entries that may be compatible or not.
     pub fn entries(&self) -> Vec<FencedRoute> {
         let leases = self.leases.iter().map(|pattern| FencedRoute::for_lease_pattern(pattern, &self.routes));
         self.routes.iter().cloned().chain(leases).collect()
@@ -125,14 +126,14 @@ impl PlanDigest {
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
     }
 
-    /// With the patterns of leases of `before` beside its own: clients may hold locks under those yet.
+    /// With the lease patterns of `before` beside its own: clients may still hold locks under those.
     #[must_use]
     pub fn with_leases_of(&self, before: &Self) -> Self {
         let leases: BTreeSet<&String> = self.leases.iter().chain(&before.leases).collect();
         Self { leases: leases.into_iter().cloned().collect(), ..self.clone() }
     }
 
-    /// Without the patterns of leases that `next` has not, but for those of a key that a client holds yet.
+    /// Without the lease patterns that `next` lacks, except those of a key that a client still holds.
     #[must_use]
     pub fn without_leases_gone_in(&self, next: &Self, held: &[ResourceKey]) -> Self {
         let is_held = |written: &String| held.iter().any(|key| KeyPattern::published_matches(written, key));
@@ -140,7 +141,7 @@ impl PlanDigest {
         Self { leases: stay.cloned().collect(), ..self.clone() }
     }
 
-    /// The same for equal routes, whoever writes them.
+    /// The same bytes for equal routes, from every gateway.
     ///
     /// # Panics
     /// Never: all fields are plain.
@@ -149,7 +150,7 @@ impl PlanDigest {
     }
 
     /// # Errors
-    /// A later build has written it in another form, or it is something else.
+    /// A later build has written it in another form, or it is no plan.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParsePlanDigestError> {
         #[derive(Deserialize)]
         struct Formatted {
@@ -184,15 +185,16 @@ impl FencedRoute {
 }
 
 impl FencedRoute {
-    /// An entry that stands for the keys of a pattern which clients may lease, in a plan with these routes. No request
-    /// takes this entry as its route.
+    /// An entry for the keys of a pattern that clients may lease, in a plan with these routes. No request takes this
+    /// entry as its route.
     ///
     /// Its locks are those that routes of the plan have for such keys and that are not native: of another layout, at
-    /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease. A
-    /// plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so the
-    /// plan is published anew.
+    /// another path, or with a delay. A lease of such a key would take the same lock, or the plan refuses the lease.
+    /// A plan that loses one of these routes would lease the key under another lock. Its entry changes with that, so
+    /// the plan is published anew.
     pub fn for_lease_pattern(pattern: &str, routes: &[Self]) -> Self {
-        let (name, keys) = (format!("leases of {pattern}"), KeyPattern::published_glob(pattern));
+        let name = format!("leases of {pattern}");
+        let keys = KeyPattern::published_glob(pattern);
         let meets =
             |key: &String| KeyTemplate::published_glob(key).relation_to(&keys) == GlobRelation::Overlapping;
         let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
@@ -210,7 +212,7 @@ impl FencedRoute {
     }
 }
 
-/// What two plans have in common of a route of which requests take the same locks by both, wherever they are sent.
+/// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
 pub type RouteIdentity<'r> =
     (&'r str, &'r [String], &'r [PathSegment], &'r ConditionsDigest, &'r [LockDigest]);
 
@@ -220,7 +222,7 @@ impl FencedRoute {
     }
 }
 
-/// Two, while it is migrated from one to the other.
+/// Two, while the fence is migrated from one to the other.
 fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<LockDigest> {
     let ours = LockDigest::new(&fence.keys, &fence.placing, path);
     let former = fence.former.as_ref();
@@ -234,7 +236,7 @@ impl LockDigest {
     fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
-            // Not in a field of its own: a build that does not know of permits would pass it over, and agree.
+            // Not in a field of its own: a build that does not know permits would ignore it, and be compatible.
             LockPlacement::Semaphore { permits } => (Some(format!("permits {permits}")), None),
             LockPlacement::Foreign { layout, path } => {
                 (Some(layout.as_str().to_owned()), Some(path.to_string()))
@@ -244,12 +246,12 @@ impl LockDigest {
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
     }
 
-    /// As leases have theirs where no route says otherwise.
+    /// The layout of leases where no route has another one.
     pub(crate) fn is_native(&self) -> bool {
         self.layout.is_none() && self.path.is_none() && !self.delay
     }
 
-    /// Of one key both are one lock. The key itself may be called by other places of another path.
+    /// For one key both are one lock. Paths may name the variables of the key by other positions.
     pub(crate) fn has_placement_of(&self, other: &Self) -> bool {
         let shapes =
             |lock: &Self| lock.keys.iter().map(|key| KeyTemplate::published_shape(key)).collect::<Vec<_>>();
@@ -291,7 +293,7 @@ impl ConditionsDigest {
         *self == Self::default()
     }
 
-    /// Back in the form in which a plan has them. A host that this build cannot read may be any.
+    /// Converted back to the form of a plan. A host that this build cannot read may be any.
     pub(crate) fn conditions(&self) -> MatchConditions {
         let served: Option<Vec<HostPattern>> =
             self.hosts.iter().map(|host| HostPattern::parse(host).ok()).collect();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The wait that the `Prefer` lines of a request ask for. `None` where there is none that can be understood: a
-/// preference is never a reason to refuse.
+/// The wait that the `Prefer` lines of a request set. `None` where none can be parsed: a preference is never a reason
+/// to refuse.
 pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration> {
     let preferences = lines.flat_map(|line| parts(line, b','));
     // Only the first preference of a name counts (RFC 7240, 2), also if it cannot be read.
@@ -11,7 +11,7 @@ pub fn parse_wait<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Duration>
     seconds(value)
 }
 
-/// True if the client wants an immediate answer that its request has begun (RFC 7240, 4.1).
+/// True if the client wants an immediate answer that its request was accepted (RFC 7240, 4.1).
 pub fn has_respond_async<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut preferences = lines.flat_map(|line| parts(line, b','));
     preferences.any(|preference| {
@@ -38,7 +38,8 @@ fn seconds(value: &[u8]) -> Option<Duration> {
 
 /// Splits at a separator, but not within a quoted string (RFC 9110, 5.6.4).
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
+    let mut quoted = false;
+    let mut escaped = false;
     text.split(move |byte| {
         let ends = !quoted && *byte == separator;
         match byte {
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wait_counts() {
+    fn first_wait_counts() {
         for (lines, seconds) in [
             (&["wait=5"][..], Some(5)),
             (&["respond-async, WAIT = 10 ; x=y"], Some(10)),
@@ -76,8 +77,9 @@ mod tests {
         }
     }
 
+    /// A wait that is no number of seconds is ignored.
     #[test]
-    fn what_is_no_number_of_seconds_is_ignored() {
+    fn malformed_wait_is_ignored() {
         for lines in [
             &[][..],
             &[""],
@@ -97,13 +99,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_lines_are_read_without_a_panic(lines: Vec<Vec<u8>>) {
-            let asked = parse_wait(lines.iter().map(Vec::as_slice));
-            prop_assert!(asked.is_none_or(|wait| wait.as_secs() <= 1 << 31));
+        fn any_lines_parse_without_panic(lines: Vec<Vec<u8>>) {
+            let parsed = parse_wait(lines.iter().map(Vec::as_slice));
+            prop_assert!(parsed.is_none_or(|wait| wait.as_secs() <= 1 << 31));
         }
 
         #[test]
-        fn a_number_of_seconds_is_read_as_written(seconds in 0..=1_u64 << 31, before in "([a-z]{1,3}=\"([a-z,;= ]|\\\\\")*\" ?[,;] ?){0,3}") {
+        fn number_of_seconds_parses_as_written(seconds in 0..=1_u64 << 31, before in "([a-z]{1,3}=\"([a-z,;= ]|\\\\\")*\" ?[,;] ?){0,3}") {
             let line = format!("{before}x, wait={seconds}");
             prop_assert_eq!(asked(&[&line]), Some(seconds), "{}", line);
         }

@@ -19,7 +19,7 @@ pub enum FailureKind {
     Connect,
     /// A pooled connection had been closed by the upstream before it was used again.
     Closed,
-    /// The session could no longer be proved alive.
+    /// The session deadline had passed, or was no longer certain.
     ProofLost,
 }
 
@@ -40,7 +40,7 @@ pub fn decide_retry(cause: FailureKind, sent: BytesSent) -> RetryDecision {
         (BytesSent::Nothing, FailureKind::Connect) => RetryDecision::NextEndpoint,
         (BytesSent::Nothing | BytesSent::Harmless, FailureKind::Closed) => RetryDecision::FreshConnection,
         (BytesSent::Harmless, FailureKind::Connect | FailureKind::ProofLost) => RetryDecision::Never,
-        // The next attempt would need the same proof.
+        // The next attempt would need the same session deadline.
         (BytesSent::Nothing, FailureKind::ProofLost) => RetryDecision::Never,
     }
 }
@@ -49,22 +49,25 @@ pub fn decide_retry(cause: FailureKind, sent: BytesSent) -> RetryDecision {
 mod tests {
     use super::*;
 
+    /// A request of which a byte was written is never sent again.
     #[test]
-    fn a_request_of_which_a_byte_was_written_is_never_sent_again() {
+    fn partly_written_request_is_never_resent() {
         for cause in [FailureKind::Connect, FailureKind::Closed, FailureKind::ProofLost] {
             assert_eq!(decide_retry(cause, BytesSent::Something), RetryDecision::Never);
         }
     }
 
+    /// An unsent request is sent again only where that can help.
     #[test]
-    fn an_unsent_request_is_sent_again_only_where_that_can_help() {
+    fn unsent_request_is_resent_if_useful() {
         assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Nothing), RetryDecision::NextEndpoint);
         assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Nothing), RetryDecision::FreshConnection);
         assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Nothing), RetryDecision::Never);
     }
 
+    /// A request that may be sent twice is sent again over a fresh connection only.
     #[test]
-    fn what_may_be_sent_twice_is_sent_again_over_a_fresh_connection_only() {
+    fn repeatable_request_needs_fresh_connection() {
         assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Harmless), RetryDecision::FreshConnection);
         assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Harmless), RetryDecision::Never);
         assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Harmless), RetryDecision::Never);

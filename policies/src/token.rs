@@ -58,7 +58,9 @@ impl Token {
         if !shaped {
             return Err(InvalidTokenError::Form);
         }
-        let (epoch, sequence, dispatch) = (hex(&bytes[3..19])?, hex(&bytes[20..28])?, hex(&bytes[29..37])?);
+        let epoch = hex(&bytes[3..19])?;
+        let sequence = hex(&bytes[20..28])?;
+        let dispatch = hex(&bytes[29..37])?;
         let narrow = |wide: u64| u32::try_from(wide).map_err(|_| InvalidTokenError::Form);
         Self::new(epoch, narrow(sequence)?, narrow(dispatch)?)
     }
@@ -126,15 +128,15 @@ impl fmt::Display for Token {
 
 /// The newest tokens seen for one key, by kind of access.
 ///
-/// Exclusive access needs one mark. With shared access a second one says which reader a write must be newer than,
-/// while readers do not invalidate each other.
+/// Exclusive access needs one watermark. With shared access a second one has the newest reader that a write must be
+/// newer than, while readers do not invalidate each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watermarks {
     write: Option<Token>,
     read: Option<Token>,
 }
 
-/// The presented token is not newer than the marks.
+/// The presented token is not newer than the watermarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaleTokenError;
 
@@ -158,8 +160,8 @@ impl Watermarks {
     }
 }
 
-/// A token is not believed that is further above all others: forged, or of another installation. ZooKeeper counts
-/// 2^32 at every election, so this many tokens are 65,536 elections of which the guard has seen none.
+/// A token that is further above all others is not accepted: it is forged, or of another installation. ZooKeeper
+/// counts 2^32 at every election, so this many tokens are 65,536 elections that the guard has not seen.
 pub const LARGEST_JUMP: u64 = 1 << 48;
 
 #[cfg(test)]
@@ -173,20 +175,22 @@ mod tests {
     }
 
     #[test]
-    fn header_form_is_fixed_width_lower_case_hex() {
+    fn header_is_fixed_width_lowercase_hex() {
         assert_eq!(token(0xAB, 7, 1).to_string(), "v1-00000000000000ab-00000007-00000001");
     }
 
+    /// A token is stored in its header form.
     #[test]
-    fn what_is_stored_of_a_token_is_its_header_form() {
+    fn token_serializes_as_header() {
         let written = serde_json::to_string(&token(0xAB, 7, 1)).expect("a text");
         assert_eq!(written, "\"v1-00000000000000ab-00000007-00000001\"");
         assert_eq!(serde_json::from_str::<Token>(&written).ok(), Some(token(0xAB, 7, 1)));
         assert!(serde_json::from_str::<Token>("\"5\"").is_err());
     }
 
+    /// Nothing but the written form is read.
     #[test]
-    fn nothing_but_the_written_form_is_read() {
+    fn only_written_form_parses() {
         let good = token(0xAB, 7, 1).to_string();
         for bad in [
             "",
@@ -210,42 +214,45 @@ mod tests {
         assert_eq!(Token::parse("v1-8000000000000000-00000000-00000001"), Err(InvalidTokenError::Epoch));
     }
 
+    /// A late reader does not invalidate an older one, and a stale writer is refused.
     #[test]
-    fn a_late_reader_does_not_invalidate_an_older_one_but_a_stale_writer_is_refused() {
-        let mut marks = Watermarks::default();
-        marks.admit_read(token(5, 0, 1)).expect("first reader");
-        marks.admit_read(token(3, 0, 1)).expect("older reader");
-        assert_eq!(marks.admit_write(token(4, 0, 1)), Err(StaleTokenError));
-        marks.admit_write(token(6, 0, 1)).expect("newer writer");
-        assert_eq!(marks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
-        assert_eq!(marks.admit_write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
+    fn late_reader_passes_stale_writer_fails() {
+        let mut watermarks = Watermarks::default();
+        watermarks.admit_read(token(5, 0, 1)).expect("first reader");
+        watermarks.admit_read(token(3, 0, 1)).expect("older reader");
+        assert_eq!(watermarks.admit_write(token(4, 0, 1)), Err(StaleTokenError));
+        watermarks.admit_write(token(6, 0, 1)).expect("newer writer");
+        assert_eq!(watermarks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
+        assert_eq!(watermarks.admit_write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
     }
 
+    /// A token that has written does not read, and one that has read does not write.
     #[test]
-    fn what_was_written_is_not_read_and_what_was_read_is_not_written_under_the_same_token() {
-        let mut marks = Watermarks::default();
-        marks.admit_read(token(5, 0, 1)).expect("the first one");
-        assert_eq!(marks.admit_write(token(5, 0, 1)), Err(StaleTokenError));
-        marks.admit_write(token(5, 0, 2)).expect("newer");
-        assert_eq!(marks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
+    fn token_serves_read_or_write_once() {
+        let mut watermarks = Watermarks::default();
+        watermarks.admit_read(token(5, 0, 1)).expect("the first one");
+        assert_eq!(watermarks.admit_write(token(5, 0, 1)), Err(StaleTokenError));
+        watermarks.admit_write(token(5, 0, 2)).expect("newer");
+        assert_eq!(watermarks.admit_read(token(5, 0, 2)), Err(StaleTokenError));
     }
 
-    /// A signed column of 64 bits holds the largest one, and no larger one.
+    /// A signed column of 64 bits holds the largest epoch, and no larger one.
     #[test]
-    fn the_largest_epoch_is_one() {
+    fn largest_epoch_fits_signed_column() {
         let largest = token(i64::MAX as u64, u32::MAX, u32::MAX);
         assert_eq!(Token::parse("v1-7fffffffffffffff-ffffffff-ffffffff"), Ok(largest));
         assert_eq!(Token::new(1 << 63, 0, 1), Err(InvalidTokenError::Epoch));
     }
 
-    /// Each one is 2^32 of ZooKeeper's transactions.
+    /// Each election is 2^32 of ZooKeeper's transactions.
     #[test]
-    fn the_largest_jump_is_as_many_elections_as_it_says() {
+    fn largest_jump_is_65536_elections() {
         assert_eq!(LARGEST_JUMP / (1 << 32), 65_536);
     }
 
+    /// A grant is its epoch and its sequence, and no dispatch of it.
     #[test]
-    fn a_tenure_is_its_epoch_and_its_sequence_and_no_dispatch_of_it() {
+    fn grant_is_epoch_and_sequence() {
         let one = token(7, 8, 9);
         assert_eq!((one.number(), one.sequence(), one.dispatch()), (7, 8, 9));
         assert!(one.same_grant(token(7, 8, 10)));
@@ -255,20 +262,22 @@ mod tests {
     proptest! {
         #[test]
         fn byte_order_is_token_order(a in 0..=i64::MAX as u64, b in 0..=i64::MAX as u64, s: u32, t: u32, g: u32, h: u32) {
-            let (x, y) = (token(a, s, g), token(b, t, h));
+            let x = token(a, s, g);
+            let y = token(b, t, h);
             prop_assert_eq!(x.cmp(&y), x.to_string().cmp(&y.to_string()));
             prop_assert_eq!(Token::parse(&x.to_string()), Ok(x));
         }
 
         #[test]
-        fn reading_arbitrary_bytes_never_panics(text: String) {
+        fn arbitrary_text_parses_without_panic(text: String) {
             if let Ok(token) = Token::parse(&text) {
                 prop_assert_eq!(token.to_string(), text);
             }
         }
 
+        /// A text that is almost a token is read only as it is written.
         #[test]
-        fn what_is_almost_a_token_is_read_only_as_it_is_written(
+        fn token_like_text_parses_as_written(
             text in "v[12]-[0-9a-f]{15,17}[-_][0-9a-fA-F]{7,9}-[0-9a-fg+]{7,9}|v1-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}",
         ) {
             let parts: Vec<&str> = text.split('-').collect();
@@ -284,10 +293,11 @@ mod tests {
 
         #[test]
         fn admitted_writes_only_grow(tokens in proptest::collection::vec((0_u64..20, 0_u32..3, 0_u32..3), 0..40)) {
-            let (mut marks, mut last) = (Watermarks::default(), None);
+            let mut watermarks = Watermarks::default();
+            let mut last = None;
             for (e, s, g) in tokens {
                 let t = token(e, s, g);
-                if marks.admit_write(t).is_ok() {
+                if watermarks.admit_write(t).is_ok() {
                     prop_assert!(Some(t) > last);
                     last = Some(t);
                 }

@@ -1,10 +1,10 @@
-//! Decides which peers are believed when they name their client.
+//! Decides which peers are trusted when they name their client.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Networks of proxies whose word on the client counts. Empty: nobody's.
+/// Networks of proxies that are trusted to name the client. Empty: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
@@ -29,7 +29,7 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// True if the address is a proxy whose connections belong to its clients. Where everybody is trusted, no address
+    /// True if the address is a proxy whose connections belong to its clients. Where every address is trusted, none
     /// counts as a proxy.
     pub fn is_proxy(&self, address: IpAddr) -> bool {
         self.contains(address) && self.0.iter().all(|network| network.prefix_len() > 0)
@@ -41,8 +41,8 @@ impl TrustedProxies {
 
     /// The client of a connection: going back from our peer, the first address that is not trusted to name another.
     ///
-    /// `named`: the entries of `X-Forwarded-For` as written. An entry that is no address ends the walk, because
-    /// nobody vouches for the entries before it.
+    /// `named`: the entries of `X-Forwarded-For` as written. An entry that is no address ends the walk, because no
+    /// trusted proxy vouches for the entries before it.
     pub fn client_address<'a>(
         &self,
         peer: IpAddr,
@@ -71,7 +71,7 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
 /// Reads `10.0.0.0/8`, `2001:db8::/32`, or a single address.
 ///
 /// # Errors
-/// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a slip than a wish.
+/// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a mistake than intended.
 pub fn parse_network(text: &str) -> Result<IpNet, ParseNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
@@ -92,8 +92,9 @@ mod tests {
         text.parse().expect("an address")
     }
 
+    /// The client is the last address that no trusted proxy vouches for.
     #[test]
-    fn the_client_is_the_last_one_that_nobody_trusted_speaks_for() {
+    fn client_is_last_untrusted_address() {
         let trust = trust(&["10.0.0.0/8", "2001:db8::/32"]);
         for (peer, named, client) in [
             ("192.0.2.1", vec!["198.51.100.7"], "192.0.2.1"),
@@ -111,8 +112,9 @@ mod tests {
         }
     }
 
+    /// No address is trusted unless it is named.
     #[test]
-    fn nobody_is_believed_unless_named() {
+    fn only_named_proxies_are_trusted() {
         assert!(!TrustedProxies::default().contains(ip("127.0.0.1")));
         assert!(
             TrustedProxies::trust_all().contains(ip("2001:db8::1"))
@@ -121,8 +123,9 @@ mod tests {
         assert!(!TrustedProxies::trust_all().is_proxy(ip("10.0.0.1")));
     }
 
+    /// A network with bits beyond its prefix is rejected.
     #[test]
-    fn a_network_with_bits_beyond_its_prefix_is_a_slip() {
+    fn network_with_host_bits_is_rejected() {
         for bad in ["10.1.0.0/8", "10.0.0.0/33", "10.0.0", "localhost", "", "10.0.0.0/"] {
             assert_eq!(parse_network(bad), Err(ParseNetworkError), "{bad}");
         }

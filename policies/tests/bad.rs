@@ -1,4 +1,4 @@
-//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as the `.txt` beside it says, and the examples are
+//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as in the `.txt` beside it, and the examples are
 //! diagnosed as sound.
 //!
 //! After a change of wording: `REWRITE=1 cargo test -p fencegate-policies --test bad`, then read the difference.
@@ -17,11 +17,13 @@ use fencegate_policies::{
 const GATEWAYS: &str = "tests/bad";
 const GUARDS: &str = "tests/bad/guard";
 
+/// Each bad file has the diagnostics that are recorded beside it.
 #[test]
-fn every_bad_file_is_diagnosed_as_written_down() {
+fn bad_files_have_recorded_diagnostics() {
     let mut unlike = Vec::new();
     for (path, kind) in bad_files() {
-        let (given, wanted) = (diagnosis(&path, kind), path.with_extension("txt"));
+        let given = diagnosis(&path, kind);
+        let wanted = path.with_extension("txt");
         if env::var_os("REWRITE").is_some() {
             fs::write(&wanted, &given).expect("the folder can be written to");
         } else if given != fs::read_to_string(&wanted).unwrap_or_default() {
@@ -31,8 +33,9 @@ fn every_bad_file_is_diagnosed_as_written_down() {
     assert!(unlike.is_empty(), "{}", unlike.join("\n"));
 }
 
+/// Each mistake that a file can have occurs in a bad file.
 #[test]
-fn every_mistake_in_a_file_has_a_bad_file() {
+fn each_code_has_bad_file() {
     let codes = |(path, kind): (PathBuf, FileKind)| {
         outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
     };
@@ -43,9 +46,9 @@ fn every_mistake_in_a_file_has_a_bad_file() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Whoever made a mistake is told where it is, and what would be right.
+/// A diagnostic has the place of the mistake and its remedy.
 #[test]
-fn every_mistake_in_a_file_has_a_place_and_a_remedy() {
+fn each_mistake_has_place_and_remedy() {
     let mut without = Vec::new();
     for (path, kind) in bad_files() {
         for diagnostic in outcome(&read(&path), kind).1 {
@@ -57,8 +60,9 @@ fn every_mistake_in_a_file_has_a_place_and_a_remedy() {
     assert!(without.is_empty(), "{without:#?}");
 }
 
+/// There is a plan unless one of the diagnostics is an error.
 #[test]
-fn there_is_a_plan_unless_something_is_an_error() {
+fn plan_exists_unless_error() {
     for (path, kind) in bad_files() {
         let (planned, diagnostics) = outcome(&read(&path), kind);
         let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error).count();
@@ -67,7 +71,7 @@ fn there_is_a_plan_unless_something_is_an_error() {
 }
 
 #[test]
-fn the_examples_are_sound() {
+fn examples_are_sound() {
     for path in yaml_files("examples") {
         let kind = file::kind(&read(&path));
         let is_guards = path.ends_with("guard.yaml") || path.ends_with("filter.yaml");
@@ -78,7 +82,7 @@ fn the_examples_are_sound() {
 }
 
 #[test]
-fn the_reference_lists_every_code() {
+fn reference_lists_every_code() {
     let reference = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")));
     for code in Code::ALL {
         let row = format!("| `{code}` | {} |", code.meaning());
@@ -93,7 +97,7 @@ fn diagnosis(path: &Path, kind: FileKind) -> String {
     diagnostics.iter().map(|diagnostic| diagnostic.render(&name, &source) + "\n").collect()
 }
 
-/// Whether there is a plan, and what is wrong.
+/// Whether there is a plan, and the mistakes.
 fn outcome(text: &str, kind: FileKind) -> (bool, Vec<Diagnostic>) {
     match kind {
         FileKind::Gateway => {

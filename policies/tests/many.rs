@@ -1,4 +1,4 @@
-//! Ten thousand routes are checked, loaded and found, and told apart from ten thousand others.
+//! Ten thousand routes are checked, loaded and found, and compared with ten thousand others.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use fencegate_policies::{
 
 const MANY: usize = 10_000;
 
-/// As somebody would generate them: a service of a tenant each, some with variables and some without a lock.
+/// A generated policy: a service of a tenant each, some routes with variables and some without a lock.
 fn policy(routes: usize, key: &str) -> String {
     let mut text = String::from(
         "version: 1\nlisteners: {public: {address: 127.0.0.1:8080}}\nzookeeper: {servers: [zk1:2181]}\n\
@@ -40,8 +40,9 @@ fn loaded(text: &str) -> GatewayPlan {
     plan.expect("sound")
 }
 
+/// Ten thousand routes are loaded, found and compared.
 #[test]
-fn ten_thousand_routes_are_loaded_found_and_compared() {
+fn ten_thousand_routes_load_and_compare() {
     let plan = loaded(&policy(MANY, "order"));
     for route in (0..MANY).step_by(97) {
         let (method, path) = match route % 4 {
@@ -60,8 +61,9 @@ fn ten_thousand_routes_are_loaded_found_and_compared() {
     assert!(difference.added.is_empty() && difference.removed.is_empty());
 }
 
+/// The last of many routes is reported if it is never reached.
 #[test]
-fn the_last_of_many_routes_is_still_told_that_it_is_never_reached() {
+fn last_unreachable_route_is_reported() {
     let text = policy(MANY / 10, "order")
         + "  - {name: late, upstream: a, match: {methods: [GET], path: /t0/x}, fence: none}\n";
     let diagnostics = load(&text).diagnostics;

@@ -41,7 +41,7 @@ fn plan() -> Plan {
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving
 }
 
-/// What is forwarded, and under which key; `None` for what is refused.
+/// The forwarded path, and its key; `None` for a refused request.
 fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
     let raw = target.split(['?', '#']).next().unwrap_or_default();
     let path = CanonicalPath::parse(raw);
@@ -54,7 +54,7 @@ fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
     Some((path.as_str().to_owned(), join_keys(&keys)))
 }
 
-/// How many pairs were one resource with one key, and how many were one resource of which something is refused.
+/// How many pairs were one resource with one key, and how many were one resource of which a spelling is refused.
 #[derive(Debug, Default)]
 struct Seen {
     one_key: usize,
@@ -68,7 +68,7 @@ fn check(plan: &Plan, targets: &[String]) -> Result<Seen, String> {
         let read_raw: Vec<_> = targets.iter().map(|target| read(target)).collect();
         for ((target, decision), raw) in targets.iter().zip(&decisions).zip(&read_raw) {
             let Some((forwarded, _)) = decision else { continue };
-            // What is forwarded is the resource that the client spelled.
+            // The forwarded path is the resource that the client spelled.
             if raw.is_some() && read(forwarded) != *raw {
                 return Err(format!("{server}: {target:?} is forwarded as {forwarded:?}, another resource"));
             }
@@ -78,7 +78,8 @@ fn check(plan: &Plan, targets: &[String]) -> Result<Seen, String> {
                 match (&decisions[at], &decisions[other]) {
                     (Some((_, key)), Some((_, same))) if key == same => seen.one_key += 1,
                     (Some((_, key)), Some((_, another))) => {
-                        let (first, second) = (&targets[at], &targets[other]);
+                        let first = &targets[at];
+                        let second = &targets[other];
                         return Err(format!(
                             "{server}: {first:?} and {second:?} are {one:?}, but {key} and {another}"
                         ));
@@ -91,17 +92,19 @@ fn check(plan: &Plan, targets: &[String]) -> Result<Seen, String> {
     Ok(seen)
 }
 
+/// However a resource is spelled, its requests have one key or are refused.
 #[test]
-fn one_resource_has_one_key_or_is_refused_however_it_is_spelled() {
+fn spellings_have_one_key_or_refusal() {
     let lines = SPELLINGS.lines().skip(1);
     let targets: Vec<String> = lines.map(|line| line.replace("\\t", "\t")).collect();
     assert!(targets.len() >= 200, "{} spellings", targets.len());
-    let seen = check(&plan(), &targets).unwrap_or_else(|why| panic!("{why}"));
+    let seen = check(&plan(), &targets).unwrap_or_else(|error| panic!("{error}"));
     assert!(seen.one_key >= 50 && seen.refused >= 200, "{seen:?}: the spellings prove little");
 }
 
+/// The models of servers read paths as leniently as the comparison presumes.
 #[test]
-fn the_servers_are_as_lax_as_we_think_they_are() {
+fn server_models_are_lax() {
     for (server, one, other) in [
         (0, "/orders/42", "/x/..%2forders//42"),
         (0, "/orders/42", "/orders/%34%32"),
@@ -118,8 +121,9 @@ fn the_servers_are_as_lax_as_we_think_they_are() {
 }
 
 proptest! {
+    /// No two random spellings of one resource have two keys.
     #[test]
-    fn no_two_random_spellings_of_one_resource_have_two_keys(
+    fn random_spellings_have_one_key(
         targets in proptest::collection::vec(
             "/(orders|ORDERS|%6frders|\\.\\.|\\.)(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/)(4|%34|a|%61|%C3%A9){1,2}(/|/items|%2Fitems|;v|\\.|%2e|)",
             2..24,

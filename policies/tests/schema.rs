@@ -1,5 +1,5 @@
-//! The JSON Schemas take every good file, and refuse the mistakes that a schema can see. The validator knows nothing
-//! of us.
+//! The JSON Schemas accept every good file, and refuse the mistakes that a schema can see. The validator has no code
+//! of ours.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 const GATEWAYS: &str = include_str!("../schema.json");
 const GUARDS: &str = include_str!("../schema.guard.json");
 
-/// What is wrong with the form of a file alone. All else needs to know what the words mean.
+/// The mistakes in the form of a file alone. All others depend on the meaning of the words.
 const SEEN: [Code; 9] = [
     Code::UnknownField,
     Code::UnknownValue,
@@ -25,8 +25,8 @@ const SEEN: [Code; 9] = [
     Code::LockedStatus,
 ];
 
-/// Mistakes with one of these codes that no schema sees: empty lists, merge keys, which the YAML reader of this test has
-/// resolved, and what is needed only beside something else.
+/// Mistakes with one of these codes that no schema sees: empty lists, merge keys, which the YAML reader of this test
+/// has resolved, and fields that are needed only beside another one.
 const BEYOND: [&str; 7] = [
     "delay",
     "empty_lists",
@@ -52,9 +52,11 @@ fn files(folder: &str) -> Vec<(String, String)> {
     yaml.map(|path| (named(&path), fs::read_to_string(&path).expect("readable"))).collect()
 }
 
+/// Each good file fits its schema.
 #[test]
-fn every_good_file_fits_its_schema() {
-    let (gateways, guards) = (validator(GATEWAYS), validator(GUARDS));
+fn good_files_fit_schema() {
+    let gateways = validator(GATEWAYS);
+    let guards = validator(GUARDS);
     let complete = files("tests").into_iter().chain(files("examples"));
     let mut count = 0;
     for (name, text) in complete {
@@ -70,10 +72,11 @@ fn every_good_file_fits_its_schema() {
     assert!(count >= 5, "{count} files");
 }
 
-/// Also of the bad ones: what only somebody can see who knows the words must fit.
+/// Of the bad files as well: one that is wrong only by the meaning of its words must fit.
 #[test]
-fn a_schema_refuses_what_is_wrong_in_its_form() {
-    let (mut refused, mut fit) = (0, Vec::new());
+fn schema_rejects_malformed_file() {
+    let mut refused = 0;
+    let mut fit = Vec::new();
     for (folder, schema, kind) in
         [("tests/bad", GATEWAYS, FileKind::Gateway), ("tests/bad/guard", GUARDS, FileKind::Guard)]
     {

@@ -1,11 +1,11 @@
-//! A word that stands where a mapping belongs is told with the fields that would be there.
+//! A word in the place of a mapping is reported with the fields that would be there.
 
 use fencegate_policies::{diagnostics::Code, file::load};
 
 /// Not among the cases of `bad/`: those hold whole texts, and this one names all fields of a route, so every new field
 /// would change it.
 #[test]
-fn a_word_in_the_place_of_a_route_is_told_with_the_fields_of_a_route() {
+fn word_as_route_lists_fields() {
     let loaded = load("version: 1\nroutes:\n  - capture\n");
     let wrong: Vec<_> = loaded.diagnostics.iter().filter(|one| one.code == Code::WrongShape).collect();
     let [wrong] = wrong[..] else { panic!("one of them: {:#?}", loaded.diagnostics) };

@@ -1,4 +1,4 @@
-//! The example of each story has the mistake that the story is about, and no other, before it is mended, and none
+//! The example of each story has the mistake that the story is about, and no other, before the correction, and none
 //! afterwards.
 
 use std::{fs, path::Path};
@@ -8,7 +8,7 @@ use fencegate_policies::{
     file::{load, load_guard},
 };
 
-/// What begins in the first column of a file, and what stands below it.
+/// A line in the first column of a file, and the lines below it.
 fn sections(text: &str) -> Vec<String> {
     let mut sections: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -51,7 +51,7 @@ fn codes(example: &str, starter: &str) -> (Vec<Code>, String) {
     (codes, shown)
 }
 
-/// Where the one is, the other one is, too.
+/// A mistake that is always accompanied by another one.
 const ALSO: [(Code, Code); 1] = [(Code::UnlikeEnforce, Code::Observed)];
 
 /// Codes from FG05 on are met at start or by a command, beyond the file.
@@ -59,14 +59,16 @@ fn of_a_file() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| code.number() < "FG05")
 }
 
+/// Each mistake that a file can have has an example.
 #[test]
-fn every_mistake_in_a_file_has_an_example() {
+fn each_code_has_example() {
     let without: Vec<Code> = of_a_file().filter(|code| code.example().is_none()).collect();
     assert!(without.is_empty(), "give each a `Before:` and an `After:` in stories.md: {without:?}");
 }
 
+/// Each example has its mistake before and none after.
 #[test]
-fn every_example_has_its_mistake_before_and_none_after() {
+fn example_fails_before_passes_after() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for code in Code::ALL {

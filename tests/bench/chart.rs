@@ -145,7 +145,8 @@ impl RatioScale {
 fn bars(area: &ChartArea<'_>, group: &BarGroup, scale: &RatioScale, top: i32) -> BenchResult<i32> {
     let mut y = top;
     for bar in &group.bars {
-        let (from, to) = (scale.x(bar.ratio.min(1.0)), scale.x(bar.ratio.max(1.0)));
+        let from = scale.x(bar.ratio.min(1.0));
+        let to = scale.x(bar.ratio.max(1.0));
         area.draw(&Rectangle::new([(from, y - 7), (to.max(from + 1), y + 7)], bar.colour.filled()))?;
         if let Some(goal) = bar.goal {
             line(area, scale.x(goal), y - 9, y + 9)?;
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_drawn_with_machine_and_rounds() {
+    fn chart_shows_rates_machine_and_rounds() {
         let svg = draw(&sample()).expect("drawn");
         for part in ["unfenced | them", "0.80", "once-hot | them", "12.00", "3 rounds, on 2 cores, a machine"]
         {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_was_missed_has_another_colour() {
+    fn missed_goal_has_own_colour() {
         let svg = draw(&sample()).expect("drawn");
         for (colour, drawn) in [("#D97736", true), ("#4080BF", true), ("#78909C", false)] {
             assert_eq!(svg.contains(colour), drawn, "{colour} in\n{svg}");
@@ -210,12 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_picture() {
+    fn empty_result_draws_no_chart() {
         draw(&[]).expect_err("there is nothing");
     }
 
+    /// Equal speed is drawn in the middle between half and twice as fast.
     #[test]
-    fn equally_fast_is_between_half_and_twice_as_fast() {
+    fn equal_speed_is_drawn_in_middle() {
         let scale = RatioScale { least: 0.5, most: 2.0 };
         assert_eq!([0.5, 1.0, 2.0].map(|ratio| scale.x(ratio)), [BARS.0, (BARS.0 + BARS.1) / 2, BARS.1]);
     }

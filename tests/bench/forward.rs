@@ -32,7 +32,8 @@ const ROUTE: &str = "hot";
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
     let site = BenchSite { run, zookeeper: zookeeper.address(), service: Nginx::service(run)? };
-    let (mut beside_handed, mut beside_one) = (vec![], vec![]);
+    let mut beside_handed = vec![];
+    let mut beside_one = vec![];
     for round in 1..=run.rounds {
         let mut rates = [0.0; 3];
         // The order of the turns is reversed in each round.

@@ -58,7 +58,7 @@ impl BenchGateway {
         Self::start_command(run, &[run.gateway().display().to_string()], policy)
     }
 
-    /// Starts a gateway with these words and a policy of its own. Returns when it can grant locks.
+    /// Starts a gateway with these arguments and a policy of its own. Returns when it can grant locks.
     pub(crate) fn start_command(run: &BenchRun, words: &[String], policy: &Value) -> BenchResult<Self> {
         let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
@@ -70,7 +70,8 @@ impl BenchGateway {
             program,
             arguments.chain(["run", "--init", "--log-format=json", "-c", &path]),
         )?;
-        let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
+        let public = listening(&child, "public")?;
+        let admin = listening(&child, "admin")?;
         wait_ready(admin, &child)?;
         Ok(Self { child, public, admin, file })
     }
@@ -107,7 +108,7 @@ impl BenchGateway {
         self.acquisitions(route, "result=\"warm\"")
     }
 
-    /// The number of requests of a route that asked for their key, selected by a part of their labels.
+    /// The number of requests of a route that requested their key, selected by a part of their labels.
     pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> BenchResult<f64> {
         let route = format!("route=\"{route}\"");
         let metrics = plain::get(self.admin, "/metrics")?;

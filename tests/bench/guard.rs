@@ -50,7 +50,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     Ok(benches)
 }
 
-/// Makes the installation in ZooKeeper. Returns the name by which a guard knows the installation.
+/// Makes the installation in ZooKeeper. Returns the name that the installation has at a guard.
 pub(crate) fn installation(run: &BenchRun, zookeeper: SocketAddr) -> BenchResult<String> {
     let file = run.folder().join("installation.yaml");
     fs::write(&file, policy("gw", zookeeper, zookeeper, UpstreamKind::Service).to_string())?;

@@ -68,12 +68,13 @@ mod tests {
         status codes: 51234 2xx, 0 3xx, 0 4xx, 0 5xx\n";
 
     #[test]
-    fn good_answers_are_counted() {
+    fn successful_responses_are_counted() {
         assert_eq!(parse_output(SAID).expect("all were good"), 51234.0);
     }
 
+    /// Answers other than 2xx, failed requests and missing output are an error.
     #[test]
-    fn others_are_an_error() {
+    fn failed_responses_are_error() {
         for bad in [
             SAID.replace("0 4xx", "3 4xx"),
             SAID.replace("0 errored", "1 errored"),

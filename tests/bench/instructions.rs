@@ -68,7 +68,7 @@ impl InstructionCounter {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
-    /// The words that start a program under callgrind. Counting begins later, on request.
+    /// The arguments that start a program under callgrind. Counting begins later, on request.
     pub(crate) fn command_prefix(&self, program: &Path) -> Vec<String> {
         let file = format!("--callgrind-out-file={}", self.file.display());
         let mut words: Vec<String> =

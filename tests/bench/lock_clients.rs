@@ -23,7 +23,7 @@ pub(crate) struct LockClients {
 }
 
 impl LockClients {
-    /// Starts the programs with these words. One of the words names the file `start`.
+    /// Starts the programs with these arguments. One of the arguments is the name of the file `start`.
     pub(crate) fn start(start: PathBuf, words: impl IntoIterator<Item = Vec<String>>) -> BenchResult<Self> {
         // Removes the file of the turn before.
         fs::remove_file(&start)

@@ -36,7 +36,7 @@ enum LockBackend {
     Ours,
     /// Restate promises the same: one call at a time for each key, and each operation at most once.
     Restate,
-    /// Lock libraries promise less: nobody compares tokens, and repeated operations are not recognized.
+    /// Lock libraries promise less: no service compares tokens, and repeated operations are not recognized.
     Library(LockLibrary),
 }
 
@@ -136,7 +136,8 @@ fn pair(
 impl BenchSite<'_> {
     /// All programs of a worker are started for its turn, with empty stores, and end with it.
     fn done(&self, worker: LockBackend, round: u32) -> BenchResult<CallRates> {
-        let (run, service) = (self.run, self.service.address);
+        let run = self.run;
+        let service = self.service.address;
         match worker {
             LockBackend::Ours => self.ours(round),
             LockBackend::Restate => {
@@ -152,7 +153,8 @@ impl BenchSite<'_> {
     }
 
     fn ours(&self, round: u32) -> BenchResult<CallRates> {
-        let (run, name) = (self.run, format!("once-{round}"));
+        let run = self.run;
+        let name = format!("once-{round}");
         let guard = BenchGuard::start(run, &name, self.service.address, &self.ensemble, None)?;
         let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, UpstreamKind::Guard);
         policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
@@ -188,8 +190,9 @@ fn asked(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResul
 mod tests {
     use super::*;
 
+    /// The rates of each other program are compared with ours of the same round.
     #[test]
-    fn each_is_held_against_ours_of_the_same_round() {
+    fn rates_are_compared_within_round() {
         let done = |hot, many| CallRates { hot, many };
         let theirs = LockBackend::Library(LockLibrary::Redis);
         let round = vec![(theirs, done(10.0, 20.0)), (LockBackend::Ours, done(30.0, 40.0))];

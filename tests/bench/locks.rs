@@ -52,7 +52,10 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         service: Nginx::service(run)?,
         curator: Curator::compile(run)?,
     };
-    let (mut cold, mut one, mut three, mut spread) = (vec![], vec![], vec![], vec![]);
+    let mut cold = vec![];
+    let mut one = vec![];
+    let mut three = vec![];
+    let mut spread = vec![];
     for round in 1..=run.rounds {
         cold.push(site.duel(&COLD, round)?);
         one.push(site.duel(&HOT, round)?);

@@ -1,8 +1,8 @@
 //! Measures the gateway beside its peers, in turns, and reports ratios.
 //!
-//! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`options`], [`growth`] and [`instructions`] say what is measured, [`report`] what
-//! becomes of it, [`chart`] and [`publish`] how it is shown; [`gateway`], [`curator`] and [`peers`] are who is measured, [`wrk`] who
-//! asks. [`run`] is what one run has to itself.
+//! Reading order: [`locks`], [`locked`], [`forward`], [`proxy`], [`options`], [`growth`] and [`instructions`] are the
+//! suites, [`report`] has the results, [`chart`] and [`publish`] show them; [`gateway`], [`curator`] and [`peers`] are
+//! the measured programs, [`wrk`] sends the requests. [`run`] is the set-up of one run.
 
 mod chart;
 mod curator;

@@ -23,8 +23,8 @@ use crate::{
     wrk::WrkLoad,
 };
 
-/// GETs under a lock. A filter asks for `Fencing-Not-After` with each of them, because its policy names no `unfenced`
-/// method: a request that nobody has stamped makes the run fail.
+/// GETs under a lock. A filter demands `Fencing-Not-After` of each of them, because its policy names no `unfenced`
+/// method: a request without a stamp makes the run fail.
 const LOAD: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
 /// The programs that a request passes, all by ports. All of them are started for a turn and end with it.
@@ -35,7 +35,8 @@ enum ProxyChain {
     GatewayFilter,
     Guard,
     GuardFilter,
-    /// Tickets are signed anew when a quarter of the session's proof is over: every two seconds or so for each key.
+    /// Tickets are signed anew when a quarter of the time to the session deadline is over: every two seconds or so
+    /// for each key.
     GuardTickets,
     /// Tickets are signed anew every second for each key, which is a quarter of a short `response_timeout`.
     GuardBriefTickets,
@@ -109,7 +110,8 @@ struct TicketKeys {
 impl TicketKeys {
     fn create(run: &BenchRun) -> BenchResult<Self> {
         let file = |name: &str| run.folder().join(name);
-        let (private, public) = (file("ticket.key"), file("ticket-keys.json"));
+        let private = file("ticket.key");
+        let public = file("ticket-keys.json");
         let pair = KeyPair::generate(&SystemRandomness);
         pair.write(&private)?;
         fs::write(&public, jwks::render(&[pair.public()])?)?;

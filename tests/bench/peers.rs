@@ -24,7 +24,7 @@ pub(crate) enum ProxyKind {
     Caddy,
     /// A minimal proxy on hyper, the HTTP library of the gateway.
     BareHyper,
-    /// A minimal proxy on Pingora, a library that others build proxies with.
+    /// A minimal proxy on Pingora, a library for proxies.
     Pingora,
 }
 
@@ -125,7 +125,7 @@ fn caddy(upstream: SocketAddr) -> BenchResult<ProxyConfig> {
     Ok(ProxyConfig { file: "Caddyfile", text, address })
 }
 
-/// Starts a proxy with these words, followed by the name of its configuration file.
+/// Starts a proxy with these arguments, followed by the name of its configuration file.
 fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> BenchResult<RunningProxy> {
     let ProxyConfig { file, text, address } = configuration;
     let file = run.folder().join(file);
@@ -137,7 +137,7 @@ fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> Be
     Ok(RunningProxy::Single(ProxyProcess { child, address: *address }))
 }
 
-/// Starts a proxy with these words.
+/// Starts a proxy with these arguments.
 pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let child = ChildProcess::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;

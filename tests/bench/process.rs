@@ -13,7 +13,7 @@ use crate::result::BenchResult;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Linux tells times to user space in hundredths of a second, whatever its own tick is.
+/// Linux reports times to user space in hundredths of a second, whatever its own tick is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Seconds of processor time that a process and its children have used, in user space and in the kernel.

@@ -97,7 +97,8 @@ fn benches(rounds: &[TurnResults]) -> Vec<BenchRow> {
         benches.push(bench(unfenced, BenchTurn::Unfenced, "requests/s", unfenced_goal, per_second));
         benches.push(bench(fenced, BenchTurn::Fenced, "requests/s", goal(0.8), per_second));
         if nginx {
-            let (p99, cpu) = (|taken: TurnResult| taken.p99_ms, |taken: TurnResult| taken.cpu_us);
+            let p99 = |taken: TurnResult| taken.p99_ms;
+            let cpu = |taken: TurnResult| taken.cpu_us;
             benches.extend([
                 bench("unfenced-p99", BenchTurn::Unfenced, "ms", RatioGoal::AtMost(1.5), p99),
                 bench("unfenced-cpu", BenchTurn::Unfenced, "us/request", RatioGoal::AtMost(1.25), cpu),
@@ -135,12 +136,14 @@ impl BenchSite<'_> {
         let load = load(if turn == BenchTurn::Fenced { "/warm/" } else { "/unfenced/" });
         // Takes every key once.
         load.run(self.run, gateway.public, WARM_UP)?;
-        let (before, asked, warm) =
-            (gateway.cpu_seconds()?, gateway.acquisitions("warm", "")?, gateway.warm("warm")?);
+        let before = gateway.cpu_seconds()?;
+        let asked = gateway.acquisitions("warm", "")?;
+        let warm = gateway.warm("warm")?;
         let answered = load.run(self.run, gateway.public, self.run.window)?;
         let taken = TurnResult::new(answered, gateway.cpu_seconds()? - before);
         if turn == BenchTurn::Fenced {
-            let (asked, warm) = (gateway.acquisitions("warm", "")? - asked, gateway.warm("warm")? - warm);
+            let asked = gateway.acquisitions("warm", "")? - asked;
+            let warm = gateway.warm("warm")? - warm;
             // The other requests found their key held by another client.
             if asked < answered.requests || warm < 0.95 * asked {
                 return Err(format!("{warm} of {asked} requests found their key warm").into());

@@ -58,7 +58,7 @@ fn place(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// A document with a new text between the marks.
+/// A document with a new text between the markers.
 fn written(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
@@ -96,7 +96,7 @@ fn measured(benches: &[Value]) -> String {
     format!("{}\n\n{table}", machines(benches))
 }
 
-/// `growth`: the table of what a request costs as an installation grows. It is empty where nobody has measured it.
+/// `growth`: the table of the cost of a request as an installation grows. It is empty if that was not measured.
 fn with_growth(measured: String, growth: &str) -> String {
     if growth.is_empty() { measured } else { format!("{measured}\nAs an installation grows: {growth}") }
 }
@@ -150,11 +150,14 @@ mod tests {
         rows.filter_map(of).collect()
     }
 
+    /// The figures of `CAPACITY.md` are among the measured ones of `tests/README.md`.
     #[test]
-    fn the_page_of_capacity_reckons_with_what_was_measured() {
+    fn capacity_page_uses_measured_figures() {
         let read = |path| fs::read_to_string(place(path)).expect("a document of ours");
-        let (measured, reckoned) = (read("tests/README.md"), read("deploy/CAPACITY.md"));
-        let (measured, reckoned) = (figures(&measured, 3), figures(&reckoned, 3));
+        let measured = read("tests/README.md");
+        let reckoned = read("deploy/CAPACITY.md");
+        let measured = figures(&measured, 3);
+        let reckoned = figures(&reckoned, 3);
         assert!(!reckoned.is_empty(), "it reckons with something");
         for row in reckoned {
             assert!(measured.contains(&row), "{row:?} is not among {measured:?}");
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_between_the_marks_is_replaced() {
+    fn text_between_markers_is_replaced() {
         let document = format!("before\n{BEGINS}old\n{ENDS}after\n");
         let once = written(&document, "new").expect("it has both marks");
         assert_eq!(once, format!("before\n{BEGINS}\nnew\n{ENDS}after\n"));
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_goal_is_told() {
+    fn missed_goal_is_shown() {
         let table = measured(&sample());
         let row = "| `cold-strict` | Curator | 4000 | 2500.5 | locked requests/s | 1.6 | 1.5 to 1.7, 3 rounds | >= 2 | **no** |";
         assert!(table.contains(row), "{table}");
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_is_reckoned_with() {
+    fn capacity_table_has_measured_rows_only() {
         let table = capacity(&sample());
         assert!(table.contains("| `cold-strict` | 4000 | locked requests/s |"), "{table}");
         assert!(!table.contains("idle-key-memory"), "{table}");

@@ -109,7 +109,7 @@ impl BenchReport {
         &self.benches
     }
 
-    /// Replaces the benches of the same names, appends the others, and writes the file.
+    /// Replaces the benches of the same names, appends the new ones, and writes the file.
     pub(crate) fn replace(&mut self, benches: Vec<BenchRow>) -> io::Result<()> {
         for bench in benches.into_iter().filter_map(BenchRow::into_json) {
             match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {
@@ -175,13 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn the_round_with_the_median_ratio_is_told() {
+    fn median_ratio_round_is_reported() {
         let told = bench(RatioGoal::AtLeast(2.0), &[(100.0, 10.0), (30.0, 10.0), (1.0, 1.0)]);
         assert_eq!((&told["ours"], &told["ratio"], &told["met"]), (&json!(30.0), &json!(3.0), &json!(true)));
     }
 
+    /// A goal can be an upper bound, or there is none.
     #[test]
-    fn a_goal_can_be_an_upper_bound_or_none() {
+    fn goal_may_be_upper_bound() {
         assert_eq!(bench(RatioGoal::AtMost(1.5), &[(2.0, 1.0)])["met"], json!(false));
         assert_eq!(bench(RatioGoal::None, &[(2.0, 1.0)])["met"], Value::Null);
     }

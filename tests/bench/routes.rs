@@ -53,7 +53,8 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         file["routes"].as_array_mut().expect("a list").extend((0..routes).map(|number| route(number, key)));
         file
     };
-    let (mut served, mut reloaded) = (Vec::new(), Vec::new());
+    let mut served = Vec::new();
+    let mut reloaded = Vec::new();
     for round in 1..=run.rounds {
         let few = serving(run, &file(&format!("few-{round}"), FEW, "a"), |_| Ok(()))?.0;
         let name = format!("many-{round}");

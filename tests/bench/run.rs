@@ -24,7 +24,7 @@ pub(crate) struct BenchRun {
 
 /// The programs that are measured.
 enum BuildSource {
-    /// Ours as it is shipped; the others as Cargo builds a release.
+    /// Ours as it is shipped; the other programs as Cargo builds a release.
     Released,
     /// Programs from another build, to try the benches out. Their results are never published.
     Given(PathBuf),

@@ -23,7 +23,7 @@ use crate::{
 
 const USUAL: WrkLoad = WrkLoad { method: "GET", prefix: "/unfenced/", keys: 1000, threads: 2, clients: 64 };
 
-/// What is asked of a gateway alone: mostly what most requests are.
+/// The load on a gateway alone: mostly the most frequent kinds of requests.
 const ALONE: [WrkLoad; 6] = [
     USUAL,
     WrkLoad { prefix: "/warm/", ..USUAL },
@@ -33,7 +33,7 @@ const ALONE: [WrkLoad; 6] = [
     WrkLoad { method: "POST", prefix: "/hot/", keys: 1, threads: 1, clients: 16 },
 ];
 
-/// What is asked of a gateway with a guard behind it.
+/// The load on a gateway with a guard behind it.
 const GUARDED: [WrkLoad; 2] =
     [WrkLoad { prefix: "/warm/", ..USUAL }, WrkLoad { method: "ONCE", prefix: "/once/", ..USUAL }];
 

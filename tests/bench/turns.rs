@@ -8,17 +8,19 @@ use crate::{
     run::BenchRun,
 };
 
-/// The name of a comparison, our way, the other way, how the other way is told, and the goal.
+/// The name of a comparison, our side, the other side, the other side's name in the report, and the goal.
 pub(crate) type ComparedPair<W> = (&'static str, W, W, &'static str, RatioGoal);
 
-/// Measures every way once in each round. `rate`: the requests per second of a way in a round, whose number is given.
+/// Measures every side once in each round. `rate`: the requests per second of a side in a round, whose number is
+/// given.
 pub(crate) fn compare<W: Copy + Debug + PartialEq>(
     run: &BenchRun,
     ways: &[W],
     pairs: &[ComparedPair<W>],
     rate: impl Fn(W, u32) -> BenchResult<f64>,
 ) -> BenchResult<Vec<BenchRow>> {
-    let (mut order, mut rounds) = (ways.to_vec(), Vec::new());
+    let mut order = ways.to_vec();
+    let mut rounds = Vec::new();
     for round in 1..=run.rounds {
         let rates: Vec<(W, f64)> =
             order.iter().map(|&way| Ok((way, rate(way, round)?))).collect::<BenchResult<_>>()?;

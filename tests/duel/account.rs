@@ -38,7 +38,7 @@ const TOKEN: &str = "fencing-token";
 /// Whether the service compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenCheck {
-    /// It does what it is asked, as most services do.
+    /// It executes every request, as most services do.
     Nothing,
     /// It takes the row's lock, compares the token, works and writes, all in one transaction.
     Tokens,
@@ -57,7 +57,7 @@ pub(crate) struct AccountHistory {
 #[derive(Debug, Clone)]
 pub(crate) struct Execution {
     pub(crate) holder: String,
-    /// Larger for a holder that was given the lock later.
+    /// Larger for a holder that was granted the lock later.
     pub(crate) since: u128,
     pub(crate) began: Instant,
     /// The time at which the balance was written; `None` before.
@@ -136,7 +136,7 @@ impl AccountService {
             .await;
     }
 
-    /// Asks the holder of this name to stand still for a moment, the next time that it has the lock.
+    /// Has the holder of this name stand still for a moment, the next time that it has the lock.
     pub(crate) fn pause_holder(&self, name: &str) {
         self.shared.wishes().stand = Some(name.to_owned());
     }
@@ -158,7 +158,7 @@ impl ServiceState {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer tells for how many milliseconds the caller must stand still the next time that it has the lock.
+    /// The answer has the milliseconds for which the caller must stand still the next time that it has the lock.
     async fn pay(&self, holder: String, since: u128) -> (StatusCode, String) {
         match self.compares {
             TokenCheck::Nothing => self.execute(&holder, since).await,
@@ -187,7 +187,8 @@ impl ServiceState {
             long
         };
         let work = if long { LONG_WORK } else { WORK };
-        let (mut number, mut read) = (0, 0);
+        let mut number = 0;
+        let mut read = 0;
         self.book.send_modify(|book| {
             (number, read) = (book.executions.len(), book.balance);
             let began = Instant::now();
@@ -206,7 +207,8 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (holder, since) = (text(HOLDER).to_owned(), since(request.headers()));
+    let holder = text(HOLDER).to_owned();
+    let since = since(request.headers());
     // An execution that has begun is finished, even if its connection breaks.
     let executed = tokio::spawn(async move { shared.pay(holder, since).await });
     let (status, told) = executed.await.expect("no panic");
@@ -241,15 +243,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_at_once_lose_an_update_where_nobody_compares() {
+    async fn concurrent_writes_lose_update_without_comparison() {
         let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
         tokio::join!(pays(&account, "a", 2), pays(&account, "b", 1));
         let book = account.book();
         assert_eq!((book.balance, book.executions.len()), (1, 2));
     }
 
+    /// A service that compares tokens takes requests one after the other, and refuses an older token.
     #[tokio::test]
-    async fn a_service_that_compares_takes_one_after_the_other_and_nobody_older() {
+    async fn comparing_service_refuses_older_token() {
         let account = AccountService::start(TokenCheck::Tokens).await.expect("a free port");
         assert_eq!(pays(&account, "a", 2).await.status, 200);
         assert_eq!(pays(&account, "b", 1).await.status, 412);
@@ -258,8 +261,9 @@ mod tests {
         assert_eq!((book.balance, book.refused.as_slice()), (2, &["b".to_owned()][..]));
     }
 
+    /// A pause or long work requested for a holder applies to its next execution, and to no other.
     #[tokio::test]
-    async fn wishes_are_for_the_next_of_a_name_and_for_it_alone() {
+    async fn pause_applies_to_next_execution() {
         let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
         account.pause_holder("b");
         account.work_long_on(&["b".to_owned()]);

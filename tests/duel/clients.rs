@@ -31,7 +31,7 @@ pub(crate) struct ClientProcesses {
 }
 
 impl ClientProgram {
-    /// `kind`: as `turns.py` knows it.
+    /// `kind`: as `turns.py` calls it.
     pub(crate) fn python(kind: &str) -> Self {
         let home = scratch::temp_dir();
         let script = home.path().join("turns.py");
@@ -76,7 +76,7 @@ impl ClientProcesses {
         clients
     }
 
-    /// The name by which the service knows a client.
+    /// The name that a client has at the service.
     pub(crate) fn name(number: usize) -> String {
         format!("client-{number}")
     }
@@ -89,20 +89,22 @@ impl ClientProcesses {
     }
 }
 
-/// Waits until the client says that it is up.
+/// Waits until the client reports that it is up.
 pub(crate) async fn wait_started(child: &Arc<ChildProcess>) {
     let child = child.clone();
-    let up =
-        spawn_blocking(move || child.wait_line(|line| line == "UP", PATIENCE).map_err(|why| why.to_string()));
+    let up = spawn_blocking(move || {
+        child.wait_line(|line| line == "UP", PATIENCE).map_err(|error| error.to_string())
+    });
     up.await.expect("no panic").expect("it comes up");
 }
 
-/// Asks a client to stand still, and waits until it says that it does.
+/// Has a client stand still, and waits until it reports that.
 pub(crate) async fn wait_held(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
-    let (from, waiting) = (child.cursor(), child.clone());
+    let from = child.cursor();
+    let waiting = child.clone();
     account.pause_holder(name);
     let held = spawn_blocking(move || {
-        waiting.wait_line_after(from, |line| line == "HELD", PATIENCE).map_err(|why| why.to_string())
+        waiting.wait_line_after(from, |line| line == "HELD", PATIENCE).map_err(|error| error.to_string())
     });
     held.await.expect("no panic").expect("it has the lock some time");
 }

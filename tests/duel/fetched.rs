@@ -8,7 +8,7 @@ use std::{
 
 use fencegate_tests::curator::class_path;
 
-/// A folder of the build that is kept for later runs. `content` says what it holds.
+/// A folder of the build that is kept for later runs. `content` names its content.
 fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // This file is written last, so a half-made folder is made again.
@@ -22,7 +22,7 @@ fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// A Python that has these packages, as PyPI knows them.
+/// A Python that has these packages, by their names at PyPI.
 pub(crate) fn python(packages: &[&str]) -> String {
     let folder = kept("duel-pypi", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();
@@ -32,7 +32,7 @@ pub(crate) fn python(packages: &[&str]) -> String {
     folder.join("bin/python").display().to_string()
 }
 
-/// A folder where Node finds these packages, as npm knows them.
+/// A folder where Node finds these packages, by their names at npm.
 pub(crate) fn node(packages: &[&str]) -> PathBuf {
     kept("duel-npm", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();

@@ -84,7 +84,7 @@ impl GatewayProcesses {
             policy
                 .with("/listeners/public/address", format!("127.0.0.1:{}", ports[number]))
                 .with("/zookeeper/session_timeout", format!("{}s", LEASE.as_secs()))
-                // The default of a policy that does not say how keys are held.
+                // The default of a policy without a mode of holding.
                 .with("/defaults/hold", json!({"mode": "cached"}))
                 .with("/routes/0/fence/wait", "30s")
         };
@@ -118,7 +118,8 @@ impl LockProcesses for GatewayProcesses {
         (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(ClientProcesses::name).collect()
     }
 
-    /// Replaces the gateway by one that stands still once: after it has checked its proof, and before its first write.
+    /// Replaces the gateway by one that stands still once: after it has checked its lock validity, and before its
+    /// first write.
     async fn wait_before_request(&mut self, victim: usize, _account: &AccountService) {
         let before = self.running[victim].take().expect("it runs");
         before.signal(Signal::TERM);

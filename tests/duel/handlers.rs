@@ -93,12 +93,13 @@ fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<Chi
     let script = published.join("account.mjs").display().to_string();
     // Node programs run like this in production:
     // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
-    let (port, name) = (port.to_string(), HandlerProcesses::name(number));
+    let port = port.to_string();
+    let name = HandlerProcesses::name(number);
     let words = ["NODE_ENV=production", "node", &script, &port, service, &name];
     Arc::new(ChildProcess::spawn("env", words).expect("setpriv"))
 }
 
-/// A server that knows the handlers, and its ingress.
+/// A server with the handlers registered, and its ingress.
 async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (ChildProcess, SocketAddr) {
     let addresses = free_ports(3).into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let [ingress, admin, fabric] = addresses.collect::<Vec<_>>()[..] else { unreachable!("three ports") };
@@ -119,7 +120,10 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
 /// One node with its default settings, which wait for the disk: <https://docs.restate.dev/references/server-config>.
 /// It listens only on loopback and sends no telemetry.
 fn configuration(home: &TempDir, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
-    let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
+    let ip = fabric.ip();
+    let ingress = ingress.port();
+    let admin = admin.port();
+    let fabric = fabric.port();
     format!(
         "listen-mode = \"tcp\"\nbind-ip = \"{ip}\"\nbind-port = {fabric}\ndisable-telemetry = true\n\
          base-dir = \"{}\"\nnode-name = \"duel\"\nlog-filter = \"error\"\n\

@@ -24,66 +24,69 @@ use self::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_the_mutex_of_curator() {
+async fn curator_mutex_allows_late_writes() {
     let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
     run_clients(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_the_lock_of_kazoo() {
+async fn kazoo_lock_allows_late_writes() {
     let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
     run_clients(LockSystem::Kazoo, || ClientProgram::python("kazoo"), zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_a_lock_of_redis() {
+async fn redis_lock_allows_late_writes() {
     let servers = servers::redis(1);
     run_clients(LockSystem::Redis, || ClientProgram::python("redis"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_redlock() {
+async fn redlock_allows_late_writes() {
     let servers = servers::redis(5);
     run_clients(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_the_locks_of_etcd() {
+async fn etcd_lock_allows_late_writes() {
     let servers = servers::etcd();
     run_clients(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_behind_an_advisory_lock_of_postgresql() {
+async fn postgresql_advisory_lock_allows_late_writes() {
     let (_server, database) = servers::postgres();
     run_clients(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
 }
 
+/// Late writes land outside of Restate, where the resource does not compare tokens.
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_outside_of_restate() {
+async fn restate_allows_late_writes_outside() {
     let start = async |account: &AccountService| HandlerProcesses::start(account).await;
     run_seeds(LockSystem::Restate, TokenCheck::Nothing, start).await;
 }
 
+/// Late writes land where no service compares the tokens of Fencegate.
 #[tokio::test(flavor = "multi_thread")]
-async fn late_writes_land_where_nobody_compares_tokens_of_fencegate() {
+async fn fencegate_without_comparison_allows_late_writes() {
     fencegate_fights(LockSystem::None, FencingLevel::None).await;
 }
 
+/// With level `delay` of Fencegate no next holder is admitted within the delay.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_let_in_within_a_delay_of_fencegate() {
+async fn fencegate_delay_admits_no_early_holder() {
     fencegate_fights(LockSystem::Delay, FencingLevel::Delay).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_late_write_lands_behind_a_guard_of_fencegate() {
+async fn fencegate_guard_prevents_late_writes() {
     fencegate_fights(LockSystem::Guard, FencingLevel::Guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_late_write_lands_in_a_service_that_compares_tokens_of_fencegate() {
+async fn fencegate_token_comparison_prevents_late_writes() {
     fencegate_fights(LockSystem::Upstream, FencingLevel::Upstream).await;
 }
 

@@ -27,7 +27,7 @@ pub(crate) trait LockProcesses {
     /// The number of these processes.
     fn victims(&self) -> usize;
 
-    /// The names by which the service knows the clients of this process.
+    /// The names that the clients of this process have at the service.
     fn names(&self, victim: usize) -> Vec<String>;
 
     /// Returns while the process stands between its last look at its lock and its request.
@@ -41,7 +41,7 @@ pub(crate) trait LockProcesses {
     /// Called when a frozen process goes on, and its late write has arrived or was refused.
     async fn on_thawed(&mut self) {}
 
-    /// Starts another process in the place of a killed one.
+    /// Starts another process instead of a killed one.
     async fn restart(&mut self, victim: usize);
 
     /// The number of late writes that were refused before they reached the service.
@@ -99,8 +99,8 @@ async fn play(
     bout
 }
 
-/// Freezes a process. Returns when its late write has arrived or was refused. The result says whether others were at
-/// work meanwhile.
+/// Freezes a process. Returns when its late write has arrived or was refused. The result states whether other clients
+/// executed meanwhile.
 async fn freeze(
     side: &mut impl LockProcesses,
     account: &AccountService,
@@ -134,7 +134,7 @@ async fn freeze(
     taken_over
 }
 
-/// From the kill to the end of the next execution that others have begun after it.
+/// From the kill to the end of the next execution of another client that has begun after it.
 async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
     let names = side.names(victim);
     account.work_long_on(&names);

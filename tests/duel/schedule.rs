@@ -57,8 +57,9 @@ impl FaultSchedule {
     }
 }
 
+/// A seed repeats its schedule, and each pause is longer than the lease.
 #[test]
-fn a_seed_repeats_its_schedule_and_each_pause_is_longer_than_the_lease() {
+fn seed_repeats_schedule_with_long_pauses() {
     for seed in 0..100 {
         let [one, other] = [FaultSchedule::from_seed(seed), FaultSchedule::from_seed(seed)];
         assert_eq!(one.accidents, other.accidents);

@@ -38,8 +38,8 @@ pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
     PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")
 }
 
-/// One or several Redis servers that do not know each other. Each write waits for the disk, as a lock needs that must
-/// outlive a restart of its server:
+/// One or several Redis servers that are independent of each other. Each write waits for the disk, as a lock needs
+/// that must outlive a restart of its server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
 pub(crate) fn redis(count: usize) -> LockServers {
     let mut servers = LockServers::default();

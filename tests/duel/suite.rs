@@ -79,8 +79,9 @@ mod tests {
         complaint(contestant, &bout).is_none()
     }
 
+    /// A bout without enough faults of the kind that its lock is tested for does not pass.
     #[test]
-    fn what_was_not_exercised_is_no_result() {
+    fn unexercised_bout_is_no_result() {
         assert!(passes(LockSystem::Kazoo, |_| ()) && passes(LockSystem::Guard, |_| ()));
         assert!(!passes(LockSystem::Kazoo, |bout| bout.stale = 0));
         assert!(!passes(LockSystem::Kazoo, |bout| bout.taken_over = 1));
@@ -88,8 +89,9 @@ mod tests {
         assert!(!passes(LockSystem::Guard, |bout| bout.refused = 1));
     }
 
+    /// An overlap, a lost update or a stale write fails a lock that compares tokens or waits.
     #[test]
-    fn nothing_may_happen_where_somebody_compares_or_waits() {
+    fn safe_locks_allow_no_violation() {
         assert!(passes(LockSystem::Delay, |_| ()));
         assert!(!passes(LockSystem::Delay, |bout| bout.taken_over = 1));
         for contestant in [LockSystem::Guard, LockSystem::Upstream, LockSystem::Delay] {

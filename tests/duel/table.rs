@@ -10,8 +10,9 @@ use crate::suite::report;
 /// Found by searches with apt in Debian 12 and with npm. PyPI has only clients for it.
 const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
 
+/// Every contestant has its row in the table, and the document with it is sound.
 #[test]
-fn each_has_its_row() {
+fn every_contestant_has_row() {
     let mut report = report();
     report.skip(LockSystem::Consul, NO_CONSUL).expect("the report can be written");
     let table = report.table();

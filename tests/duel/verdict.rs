@@ -6,7 +6,7 @@ use crate::account::AccountHistory;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RunVerdict {
     pub(crate) executions: usize,
-    /// Executions that began while another one was at work.
+    /// Executions that began while another one was running.
     pub(crate) overlaps: usize,
     /// Executions whose effect is lost from the balance.
     pub(crate) lost: usize,
@@ -16,9 +16,11 @@ pub(crate) struct RunVerdict {
 
 impl RunVerdict {
     /// # Panics
-    /// If an execution is still at work.
+    /// If an execution is still running.
     pub(crate) fn judge(book: &AccountHistory) -> Self {
-        let (mut overlaps, mut stale, mut busy_until) = (0, 0, None);
+        let mut overlaps = 0;
+        let mut stale = 0;
+        let mut busy_until = None;
         for execution in &book.executions {
             let ended = execution.ended.expect("all have ended");
             overlaps += usize::from(busy_until.is_some_and(|until| execution.began < until));
@@ -70,25 +72,27 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_well() {
+    fn sequential_executions_are_clean() {
         assert_eq!(verdict(&[(1, 0, 10), (2, 10, 20), (3, 25, 30)]), (0, 0, 0));
     }
 
+    /// Overlaps, lost updates and stale writes are counted, each in its schedule.
     #[test]
-    fn each_kind_of_harm_is_found() {
-        // A former holder writes late, while nobody else is at work.
+    fn every_violation_kind_is_counted() {
+        // A former holder writes late, while no other execution is running.
         assert_eq!(verdict(&[(2, 0, 10), (1, 20, 30), (3, 40, 50)]), (0, 0, 1));
         // And while the newer one is.
         assert_eq!(verdict(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
-        // A newer one begins while the former one is at work, as after a lock that ended with its connection.
+        // A newer one begins while the former one is running, as after a lock that ended with its connection.
         assert_eq!(verdict(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
         // The newest holder never writes late.
         assert_eq!(verdict(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
     }
 
+    /// A book with an execution that has not ended is not judged: that panics.
     #[test]
     #[should_panic(expected = "all have ended")]
-    fn nothing_is_judged_before_its_end() {
+    fn unfinished_execution_is_not_judged() {
         let mut open = book(&[(1, 0, 10)]);
         open.executions[0].ended = None;
         RunVerdict::judge(&open);

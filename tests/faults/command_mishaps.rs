@@ -24,10 +24,12 @@ fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[FaultTiming<M>]) {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
+/// In a hundred faults a command is dead before another holder gets its lock.
 #[tokio::test]
-async fn a_command_is_dead_before_its_lock_is_anothers_a_hundred_times() {
+async fn command_ends_before_next_lock_holder() {
     let _turn = TestSlot::beside_others().await;
-    let (scene, mut all) = (FaultFixture::new().await, Vec::new());
+    let scene = FaultFixture::new().await;
+    let mut all = Vec::new();
     for _ in 0..3 {
         for mishap in CommandFault::ALL {
             all.extend(scene.run_rounds(mishap, AT_ONCE).await);
@@ -36,9 +38,11 @@ async fn a_command_is_dead_before_its_lock_is_anothers_a_hundred_times() {
     judged(&CommandFault::ALL, &all);
 }
 
+/// In a hundred faults of gateways a command under a lease is dead before another client gets its key.
 #[tokio::test]
-async fn a_command_under_a_lease_is_dead_before_its_key_is_anothers_a_hundred_times() {
-    let (mut scene, mut all) = (GatewayFixture::new().await, Vec::new());
+async fn leased_command_ends_before_next_holder() {
+    let mut scene = GatewayFixture::new().await;
+    let mut all = Vec::new();
     for _ in 0..7 {
         for mishap in GatewayFault::ALL {
             all.extend(scene.run_rounds(mishap, AT_ONCE).await);

@@ -39,7 +39,7 @@ fn candidate(policy: &TestPolicy, register: &Path) -> LockedCommand {
     LockedCommand::spawn_shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
 }
 
-/// The tokens under which somebody has led so far, in the order of tokens.
+/// The tokens of all leaders so far, in the order of tokens.
 fn led(register: &Path) -> Vec<String> {
     let mut all: Vec<_> = fs::read_dir(register.join("leads"))
         .expect("our own")
@@ -50,7 +50,7 @@ fn led(register: &Path) -> Vec<String> {
     all
 }
 
-/// Waits until one more has said that it holds the lock.
+/// Waits until one more reports that it holds the lock.
 async fn next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Duration {
     let began = Instant::now();
     let leads = |one: &LockedCommand| one.log().contains("holds the lock of");
@@ -61,7 +61,7 @@ async fn next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Dur
     began.elapsed()
 }
 
-/// The index of the leader. Only a leader has a watchman, and the watchman has the command as its child.
+/// The index of the leader. Only a leader has a supervisor, and the supervisor has the command as its child.
 async fn leader(candidates: &[LockedCommand]) -> usize {
     let leads = |one: &LockedCommand| child(one.keeper()).and_then(child).is_some();
     let found = async {
@@ -80,8 +80,9 @@ fn child(of: Pid) -> Option<Pid> {
     Pid::from_raw(list.split_whitespace().next()?.parse().ok()?)
 }
 
+/// A service that compares tokens never gets a smaller one after a larger one, and each next leader leads in time.
 #[tokio::test]
-async fn a_comparing_service_never_meets_two_leaders() {
+async fn comparing_service_never_sees_two_leaders() {
     let site = TestSite::fresh().await;
     let policy = site.policy("candidates");
     install(&policy).await;
@@ -90,7 +91,8 @@ async fn a_comparing_service_never_meets_two_leaders() {
     let begin = || candidate(&policy, register.path());
     let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
     next_leader(&candidates, None).await;
-    let (mut times, mut leaders) = (Vec::new(), 1);
+    let mut times = Vec::new();
+    let mut leaders = 1;
     for round in 0..KILLS {
         let leader = leader(&candidates).await;
         // A leader that is killed before it writes leaves no trace.
@@ -123,7 +125,8 @@ async fn a_comparing_service_never_meets_two_leaders() {
         let mut of_it: Vec<_> =
             times.iter().filter(|(which, _)| *which == hit).map(|(_, time)| *time).collect();
         of_it.sort();
-        let (least, most) = (of_it.first().expect("some"), of_it.last().expect("some"));
+        let least = of_it.first().expect("some");
+        let most = of_it.last().expect("some");
         println!("{hit:?}: {} times; the next one led after {least:?} to {most:?}", of_it.len());
         assert!(*most <= WITHIN + SEEN, "{hit:?}: {of_it:?}");
     }

@@ -1,10 +1,12 @@
-//! The schedules in which a proof ends before its session, many times: a rare overlap shows only in repetition.
+//! The schedules in which a session deadline passes before its session ends, many times: a rare overlap shows only in
+//! repetition.
 
 use fencegate_tests::deadline_expiry::{ExpiryRound, pause, reconnect, short_cut};
 
 /// One round of three may be without effect, because the machine was too busy for its times.
 async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {
-    let (mut exercised, mut violations) = (0, Vec::new());
+    let mut exercised = 0;
+    let mut violations = Vec::new();
     for _ in 0..rounds {
         let round = round().await;
         exercised += usize::from(round.exercised);
@@ -15,17 +17,20 @@ async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) 
     assert!(exercised * 3 >= rounds * 2, "not exercised: {exercised} of {rounds}");
 }
 
+/// No overlap when a holder is paused for longer than its session deadline and less than its session timeout.
 #[tokio::test]
-async fn a_holder_that_stands_still_for_longer_than_its_proof_and_less_than_its_session() {
+async fn holder_paused_past_session_deadline() {
     again("pauses", 6, pause).await;
 }
 
+/// No overlap when a holder is cut off for longer than its session deadline and less than its session timeout.
 #[tokio::test]
-async fn a_holder_that_is_cut_off_for_longer_than_its_proof_and_less_than_its_session() {
+async fn holder_disconnected_past_session_deadline() {
     again("short cuts", 14, short_cut).await;
 }
 
+/// No overlap when a session took nearly as long to connect as its deadline lasts.
 #[tokio::test]
-async fn a_session_that_took_nearly_as_long_to_make_as_its_proof_lasts() {
+async fn session_connect_takes_nearly_session_deadline() {
     again("slow connects", 9, reconnect).await;
 }

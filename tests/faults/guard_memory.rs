@@ -2,7 +2,7 @@
 
 use fencegate_tests::guard::{Guard, GuardFixture, StampedRequest};
 
-/// Bytes for each key, as the runbook says (*Sizing*).
+/// Bytes for each key, as stated in the runbook (*Sizing*).
 const MOST: usize = 400;
 
 fn key(number: u64) -> String {
@@ -23,9 +23,10 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
     guard.wait_gauge("fencegate_guard_keys_at_work", 0.0).await;
 }
 
-/// Both sizes lie just above a size at which the table of keys doubles. There a key costs most.
+/// A used key takes no more memory than the runbook states. Both sizes are just above one at which the table of keys
+/// doubles: there a key costs most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
+async fn used_key_stays_within_runbook_memory() {
     const FEW: u64 = 7_500;
     const MANY: u64 = 60_000;
     let beside = GuardFixture::new().await;

@@ -32,7 +32,8 @@ fn key(number: u64) -> ResourceKey {
 fn mark(number: u64) -> [Change; 2] {
     let epoch = 100 + number;
     let token = Token::new(epoch, 1, 1).expect("small");
-    let (write, read) = (Some(token), number.is_multiple_of(2).then_some(token));
+    let write = Some(token);
+    let read = number.is_multiple_of(2).then_some(token);
     let epochs = Epochs { write: Some(epoch), read: read.map(Token::number) };
     let whole = KeyWatermarks { key: key(number), write, read };
     [Change::Mark { key: key(number), epochs }, Change::Watermarks(whole)]
@@ -73,8 +74,9 @@ fn filled(path: &std::path::Path) {
     file.commit(&[Change::AtWorkListed, Change::CleanShutdown(CleanShutdown::default())]).expect("written");
 }
 
+/// A store of a hundred thousand keys is moved into a database in bounded time and memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_keys_are_moved_in_bounded_time_and_memory() {
+async fn large_store_migrates_in_bounded_memory() {
     let beside = GuardFixture::new().await;
     let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
     let sharing = SharedDatabase::new(&database.url());

@@ -1,5 +1,5 @@
-//! Many leases: their memory, a storm of renewals, and gateways that are killed in turn. By what their clients were
-//! told, no two clients ever hold one key.
+//! Many leases: their memory, a storm of renewals, and gateways that are killed in turn. By the answers to their
+//! clients, no two clients ever hold one key.
 
 use std::{
     collections::HashMap,
@@ -17,15 +17,17 @@ use fencegate_tests::{
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-/// As many leases at once as the issue asked for that led to leases.
+/// As many leases at once as the first issue about leases demanded.
 const MANY: usize = 5000;
 const AT_ONCE: usize = 64;
 /// So many connections fit into the backlog of a listener.
 const IN_A_STORM: usize = 512;
 
+/// Five thousand leases take bounded memory, and all are renewed in a storm of renewals.
 #[tokio::test]
-async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn five_thousand_leases_survive_renewal_storm() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy =
         tokens.policy(&site, "gw-1").with("/leases/per_principal", MANY).with("/leases/default_ttl", "30s");
     let gateway = Gateway::start(&policy).await;
@@ -47,7 +49,7 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
     let renewed: Vec<u16> = renewed.map(|answer| answer.status).collect().await;
     println!("{MANY} leases: {taken:?} to take, {each} bytes each, {:?} to renew all", begun.elapsed());
     assert!(renewed.iter().all(|status| *status == 200), "not all were renewed");
-    // Renews as fast as possible. The client abandons a first renewal of every second lease, and does not know whether
+    // Renews as fast as possible. The client abandons a first renewal of every second lease, and cannot know whether
     // it arrived.
     let begun = Instant::now();
     let storm = stream::iter(leases.iter().enumerate()).map(async |(n, lease)| {
@@ -67,7 +69,7 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
     assert!(each < 24 << 10, "{each} bytes for a lease");
 }
 
-/// What the clients of each key were told: the end of the latest hold, and its token.
+/// What the clients of each key received: the end of the latest hold, and its token.
 #[derive(Default)]
 struct LeaseEnds(Mutex<HashMap<String, (Instant, Token)>>);
 
@@ -92,14 +94,16 @@ impl LeaseEnds {
 const LEASES: usize = 200;
 const LONG: Duration = Duration::from_secs(45);
 
-/// A client that holds its key, renews, gives it back now and then, and asks whatever gateway answers.
+/// A client that holds its key, renews, releases it now and then, and sends its requests to whichever gateway
+/// answers.
 async fn client(
     n: usize,
     gateways: Arc<Mutex<Vec<Arc<Gateway>>>>,
     told: Arc<LeaseEnds>,
     end: Instant,
 ) -> usize {
-    let (key, mut held) = (format!("job/{}", n / 2), 0);
+    let key = format!("job/{}", n / 2);
+    let mut held = 0;
     let mut turn = n;
     while Instant::now() < end {
         turn += 1;
@@ -116,7 +120,8 @@ async fn client(
         let lease = ClientLease::from_response(&answer);
         let token = lease.token();
         held += 1;
-        // The hold begins with the answer. No other client may have been told that it holds the key at that time.
+        // The hold begins with the answer. No other client may have got the answer that it holds the key at that
+        // time.
         let until = |document: &serde_json::Value, asked: Instant| {
             asked + Duration::from_millis(document["held_for_ms"].as_u64().unwrap_or_default())
         };
@@ -143,16 +148,19 @@ async fn client(
     held
 }
 
+/// No two of two hundred lease clients hold one key while three gateways are killed in turn.
 #[tokio::test]
-async fn of_two_hundred_leases_no_two_hold_one_key_while_three_gateways_are_killed_in_turn() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn leases_never_overlap_despite_gateway_kills() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policies: Vec<_> = (1..=3).map(|n| tokens.policy(&site, &format!("gw-{n}"))).collect();
     let mut started = Vec::new();
     for policy in &policies {
         started.push(Arc::new(Gateway::start(policy).await));
     }
     let gateways = Arc::new(Mutex::new(started));
-    let (told, end) = (Arc::<LeaseEnds>::default(), Instant::now() + LONG);
+    let told = Arc::<LeaseEnds>::default();
+    let end = Instant::now() + LONG;
     let clients: Vec<_> =
         (0..LEASES).map(|n| tokio::spawn(client(n, gateways.clone(), told.clone(), end))).collect();
     let mut kills = 0;

@@ -46,26 +46,28 @@ fn line(ruling: &RunVerdict) -> String {
     )
 }
 
+/// No accident of the fault matrix breaks an invariant that its level promises.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_accident_breaks_nothing_that_is_promised() {
+async fn no_accident_breaks_promise() {
     let until = Instant::now() + Duration::from_secs(60 * number("FENCEGATE_FAULTS_MINUTES").unwrap_or(60));
     let folder = scratch::binaries().with_file_name("faults");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let state = state_of_sources(root);
     let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
-    let mut tally =
+    let mut report =
         if again { MatrixReport::new(&folder, &state) } else { MatrixReport::resume(&folder, &state) };
-    let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
-    let (all, mut ruled) = (runs.len(), 0);
+    let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !report.has(run)).collect();
+    let all = runs.len();
+    let mut ruled = 0;
     runner::run_all(runs, LANES, until, |ruling| {
         println!("{}", line(&ruling));
         ruled += 1;
-        tally.add(ruling).expect("the target directory can be written");
+        report.add(ruling).expect("the target directory can be written");
     })
     .await;
     let failed: Vec<String> =
-        tally.rulings.iter().filter(|ruling| ruling.verdict == Verdict::Fail).map(line).collect();
-    println!("{} runs, {} failed: {}", tally.rulings.len(), failed.len(), folder.display());
+        report.rulings.iter().filter(|ruling| ruling.verdict == Verdict::Fail).map(line).collect();
+    println!("{} runs, {} failed: {}", report.rulings.len(), failed.len(), folder.display());
     assert!(failed.is_empty(), "{failed:#?}");
     assert_eq!(ruled, all, "each run has a ruling");
 }

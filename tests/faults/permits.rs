@@ -9,8 +9,9 @@ use fencegate_tests::{
 
 const PERMITS: usize = 3;
 
+/// Of ten thousand requests never more than the permits are at work behind a guard, while gateways are killed.
 #[tokio::test]
-async fn of_ten_thousand_requests_never_more_than_so_many_are_at_work_behind_a_guard() {
+async fn permits_hold_across_gateway_kills() {
     let guarded = GuardedSite::fresh().await;
     guarded.site.origin.set_work_time(Duration::from_millis(5));
     let guard = guarded.guard().await;

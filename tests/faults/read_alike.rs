@@ -20,13 +20,14 @@ fn texts(strategy: impl Strategy<Value = String>) -> Vec<String> {
 
 fn compared(part: RequestPart, texts: &[String], (same, refused): (usize, usize)) {
     let seen =
-        KeyReader::default().compare(part, &readings(part, texts)).unwrap_or_else(|why| panic!("{why}"));
+        KeyReader::default().compare(part, &readings(part, texts)).unwrap_or_else(|error| panic!("{error}"));
     println!("{part:?}: {seen:?}");
     assert!(seen.same >= same && seen.refused >= refused, "{seen:?}: the texts prove little");
 }
 
+/// The gateway takes a key from no path that a real program reads otherwise.
 #[test]
-fn no_path_is_read_otherwise() {
+fn paths_are_read_alike() {
     let mut texts = texts(
         "/(orders|ORDERS|%6frders|\\.\\.|\\.|[!$&'()*+,=:@~_-]|[|^`{}\"<> ])(/|//|%2f|\\\\|/\\./|/x/\\.\\./|;/|)([a-c4]|%34|%6[1-9]|%C3%A9|%[2-7][0-9a-fA-F]|%[89c-f][0-9a-f]|é){0,5}(/|/items|%2Fitems|;v|\\.|%2e|)",
     );
@@ -37,8 +38,9 @@ fn no_path_is_read_otherwise() {
     compared(RequestPart::Path, &texts, (1000, 1000));
 }
 
+/// The gateway takes a key from no query parameter that a real program reads otherwise.
 #[test]
-fn no_parameter_is_read_otherwise() {
+fn query_parameters_are_read_alike() {
     compared(
         RequestPart::Query,
         &texts(
@@ -74,7 +76,8 @@ fn any_body() -> impl Strategy<Value = String> {
     )
 }
 
+/// The gateway takes a key from no body member that a real program reads otherwise.
 #[test]
-fn no_member_is_read_otherwise() {
+fn body_members_are_read_alike() {
     compared(RequestPart::Body, &texts(any_body()), (500, 500));
 }

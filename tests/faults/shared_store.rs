@@ -33,8 +33,9 @@ async fn rest(database: &TestDatabase) {
     }
 }
 
+/// Executions stay apart, and keys that were at rest are served at once, when two guards are killed in turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guards_are_killed_one_after_the_other() {
+async fn guards_killed_in_turn_stay_safe() {
     let server = server();
     let database = server.fresh_database();
     let mut fleet = GuardFleet::start(&database.url(), None).await;
@@ -51,8 +52,9 @@ async fn guards_are_killed_one_after_the_other() {
     fleet.assert_result(1000).await;
 }
 
+/// Executions stay apart when a guard stands still for longer than its lease. It then ends itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guards_stand_still_for_longer_than_their_lease() {
+async fn guards_paused_past_lease_stay_safe() {
     let server = server();
     let mut fleet = GuardFleet::start(&server.fresh_database().url(), None).await;
     for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One] {
@@ -67,8 +69,9 @@ async fn guards_stand_still_for_longer_than_their_lease() {
     fleet.assert_result(500).await;
 }
 
+/// Executions stay apart when the database server is restarted and killed, and the guards go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_is_restarted_and_killed() {
+async fn database_restarts_and_kills_stay_safe() {
     let mut server = server();
     let mut fleet = GuardFleet::start(&server.fresh_database().url(), None).await;
     for accident in [PostgresServer::stop, PostgresServer::kill, PostgresServer::stop, PostgresServer::kill] {
@@ -83,8 +86,9 @@ async fn the_server_is_restarted_and_killed() {
     fleet.assert_result(500).await;
 }
 
+/// Executions stay apart when the database connection of one guard is cut and goes silent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
+async fn broken_guard_connection_stays_safe() {
     let server = server();
     let database = server.fresh_database();
     let cut = TcpProxy::start(database.address).await;
@@ -101,8 +105,9 @@ async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
     fleet.assert_result(500).await;
 }
 
+/// A synchronous standby replaces a killed primary without a rollback, and executions stay apart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_synchronous_standby_takes_the_place_of_a_killed_primary() {
+async fn synchronous_standby_replaces_killed_primary() {
     let mut primary = server();
     let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
     let database = primary.fresh_database();

@@ -1,4 +1,4 @@
-//! Which changes are of documents alone: `tests/changed` says so to whoever runs the tests of a change.
+//! Which changes are of documents alone: `tests/changed` prints that for a run of the tests of a change.
 
 use std::{fs, path::Path, process::Command};
 
@@ -24,11 +24,13 @@ fn changed(tree: &Path, since: &str) -> String {
     String::from_utf8_lossy(&said.stdout).trim().to_owned()
 }
 
+/// A change of documents alone is reported as `documents`, and every other change as `all`.
 #[test]
-fn change_of_documents_alone_is_told_from_others() {
+fn document_only_change_is_recognised() {
     let home = scratch::temp_dir();
     let tree = home.path().join("tree");
-    let (from, to) = (root(), tree.display().to_string());
+    let from = root();
+    let to = tree.display().to_string();
     git(&from, &["clone", "--quiet", "--shared", &from.display().to_string(), &to]);
     commit(&tree, "README.md");
     commit(&tree, "deploy/docs/ADOPTION.md");

@@ -8,7 +8,7 @@ use std::{
 
 use toml::{Table, Value};
 
-/// The crates, and whom each of them knows.
+/// The crates, and the dependencies of each.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CrateLayers {
     /// From the top to the bottom.
@@ -24,7 +24,7 @@ pub(crate) struct LayerCrate {
 }
 
 impl CrateLayers {
-    /// Reads the block that begins with ```` ```floors ````: in each line a crate, a colon, and whom it knows.
+    /// Reads the block that begins with ```` ```floors ````: in each line a crate, a colon, and its dependencies.
     pub(crate) fn parse(document: &str) -> Option<Self> {
         let (_, block) = document.split_once("```floors\n")?;
         let (block, _) = block.split_once("```")?;
@@ -60,7 +60,7 @@ impl CrateLayers {
         floors
     }
 
-    /// The number of floors below each crate. Cargo allows no circle of dependencies.
+    /// The number of layers below each crate. Cargo allows no cycle of dependencies.
     pub(crate) fn heights(&self) -> BTreeMap<String, usize> {
         let mut heights: BTreeMap<String, usize> = BTreeMap::new();
         while heights.len() < self.crates.len() {
@@ -93,7 +93,8 @@ impl CrateLayers {
         let all = |floors: &Self| -> BTreeMap<String, BTreeSet<String>> {
             floors.crates.iter().map(|one| (one.name.clone(), one.knows.clone())).collect()
         };
-        let (written, built) = (all(self), all(built));
+        let written = all(self);
+        let built = all(built);
         let names: BTreeSet<_> = written.keys().chain(built.keys()).collect();
         let told = |known: Option<&BTreeSet<String>>| match known {
             Some(known) => Vec::from_iter(known.iter().cloned()).join(" "),
@@ -102,7 +103,8 @@ impl CrateLayers {
         let differ = names.into_iter().filter(|name| written.get(*name) != built.get(*name));
         differ
             .map(|name| {
-                let (written, built) = (told(written.get(name)), told(built.get(name)));
+                let written = told(written.get(name));
+                let built = told(built.get(name));
                 format!("{name}: written: {written}; built: {built}")
             })
             .collect()
@@ -118,16 +120,18 @@ fn table(file: &Path) -> Table {
 mod tests {
     use super::*;
 
+    /// A crate that depends on one above it is reported.
     #[test]
-    fn who_stands_below_knows_nobody_above() {
+    fn upward_dependency_is_reported() {
         let floors =
             CrateLayers::parse("Before.\n```floors\nroof: wall\nwall: roof cellar\ncellar:\n```\nAfter.");
         assert_eq!(floors.expect("a block").upward_dependencies(), ["wall knows roof"]);
         assert_eq!(CrateLayers::parse("No block."), None);
     }
 
+    /// A crate or dependency in the manifests that the document does not have is reported.
     #[test]
-    fn what_is_built_and_not_written_is_told() {
+    fn undocumented_dependency_is_reported() {
         let [written, built] = ["roof: wall\nwall:\n", "roof: wall cellar\nwall:\ncellar:\n"]
             .map(|block| CrateLayers::parse(&format!("```floors\n{block}```")).expect("a block"));
         assert_eq!(

@@ -87,7 +87,7 @@ fn outside_of_fences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the text leads within the repository, without the place in the file.
+/// The file within the repository that the text links to, without the heading in the file.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     targets(text).filter_map(|target| target.split('#').next()).filter(|link| !link.is_empty())
 }
@@ -140,16 +140,18 @@ fn collect(root: &Path, below: &Path, files: &mut BTreeSet<PathBuf>) {
 mod tests {
     use super::*;
 
+    /// A bare file name in the document of a crate has to be a file of that crate.
     #[test]
-    fn what_is_said_of_a_crate_names_its_own_files() {
+    fn crate_document_names_own_files() {
         let files =
             ["a/Cargo.toml", "a/DESIGN.md", "a/src/own.rs", "b/src/sweep.rs"].map(PathBuf::from).into();
         let told = missing_in(Path::new("a/DESIGN.md"), "`own.rs`, `sweep.rs`, `b/src/sweep.rs`", &files);
         assert_eq!(told, ["a/DESIGN.md: no file is called sweep.rs"]);
     }
 
+    /// A link to a heading that is not there is reported.
     #[test]
-    fn a_heading_that_is_called_otherwise_now_is_missed() {
+    fn renamed_heading_is_reported() {
         let house =
             "# The `house[]` of <all>\n## Door\n```sh\n# Key\n```\n## Door\n[in](#door-1), [out](#key)";
         let note = "[a](house.md#the-house-of-all), [b](house.md#window), [c](https://a.example/#b), [d](house.rs#L7)";
@@ -161,8 +163,9 @@ mod tests {
         );
     }
 
+    /// A name or link of a file that is not there is reported.
     #[test]
-    fn a_file_that_has_moved_is_missed() {
+    fn moved_file_is_reported() {
         let files = ["house/README.md", "house/src/door.rs", "note.md"].map(PathBuf::from).into();
         let text = "See [the door](src/door.rs), [more](../note.md#door), [all](https://a.example/b), `src/door.rs` and\n\
                     `door.rs`; not [this](src/gate.rs), nor `gate.rs`, whatever `cargo run x.rs` says.";

@@ -42,7 +42,8 @@ pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
 /// The two modules beside each other to which the user and the used module belong. `None` if one of them is below the
 /// other.
 fn rooms(user: &str, used: &str) -> Option<(String, String)> {
-    let (user, used): (Vec<_>, Vec<_>) = (user.split("::").collect(), used.split("::").collect());
+    let user: Vec<_> = user.split("::").collect();
+    let used: Vec<_> = used.split("::").collect();
     let shared = user.iter().zip(&used).take_while(|(one, other)| one == other).count();
     let room = |names: &[&str]| names.get(..=shared).map(|names| names.join("::"));
     room(&user).zip(room(&used)).filter(|(user, used)| user != "crate" && used != "crate")
@@ -65,8 +66,9 @@ mod tests {
         ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs").edges()
     }
 
+    /// Two folders that use each other through different files are reported, although no files form a circle.
     #[test]
-    fn rooms_that_use_each_other_through_different_files_are_told() {
+    fn folder_cycle_across_files_is_reported() {
         let edges = edges(&[
             ("lib.rs", "mod kitchen; mod cellar;"),
             ("kitchen.rs", "mod stove; mod knife;"),
@@ -83,8 +85,9 @@ mod tests {
         assert_eq!(told, [breach]);
     }
 
+    /// A module and the modules below it may use each other.
     #[test]
-    fn a_room_and_what_is_below_it_may_use_each_other() {
+    fn parent_and_child_form_no_cycle() {
         let edges = edges(&[
             ("lib.rs", "mod house; pub struct Address;"),
             ("house.rs", "mod door; mod bell; pub struct House(door::Door);"),

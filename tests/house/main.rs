@@ -1,5 +1,5 @@
-//! The structure of the sources: the dependencies between crates, no circles between modules or folders, and the picture
-//! of all of it.
+//! The structure of the sources: the dependencies between crates, no cycles between modules or folders, and the picture
+//! of the layers.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
 
@@ -38,9 +38,11 @@ fn written() -> CrateLayers {
     CrateLayers::parse(&text).expect("a block of floors")
 }
 
+/// The crates depend on each other as `gateway/ARCHITECTURE.md` states it, and only downwards.
 #[test]
-fn crates_know_whom_the_document_lets_them_know_and_no_other() {
-    let (written, built) = (written(), CrateLayers::from_workspace(&root()));
+fn crate_dependencies_match_document() {
+    let written = written();
+    let built = CrateLayers::from_workspace(&root());
     assert_eq!(written.upward_dependencies(), Vec::<String>::new(), "whoever is known stands below");
     let differing: Vec<_> = written.differences(&built);
     assert!(
@@ -88,7 +90,7 @@ fn is_shipped(place: &str) -> bool {
 }
 
 #[test]
-fn no_modules_of_a_crate_use_each_other_in_a_circle() {
+fn modules_form_no_cycle() {
     let mut told = String::new();
     for (place, edges) in edges() {
         for circle in module_cycles::shortest_cycles(&edges) {
@@ -99,7 +101,7 @@ fn no_modules_of_a_crate_use_each_other_in_a_circle() {
 }
 
 #[test]
-fn no_two_folders_of_a_crate_use_each_other() {
+fn folders_form_no_cycle() {
     let mut told = String::new();
     for (place, edges) in edges().filter(|(place, _)| is_shipped(place)) {
         for breach in folder_cycles::folder_cycles(&edges) {
@@ -110,7 +112,7 @@ fn no_two_folders_of_a_crate_use_each_other() {
 }
 
 #[test]
-fn the_picture_of_the_floors_is_current() {
+fn layer_picture_is_current() {
     let floors = CrateLayers::from_workspace(&root());
     let drawn = picture::draw(&floors, &root());
     let file = root().join("gateway/floors.svg");
@@ -125,7 +127,7 @@ fn the_picture_of_the_floors_is_current() {
 }
 
 #[test]
-fn what_documents_name_is_there() {
+fn files_named_in_documents_exist() {
     let missing = documents::missing_files(&root());
     assert!(missing.is_empty(), "documents name what is not there:\n{}", missing.join("\n"));
 }
@@ -157,9 +159,11 @@ const READ_BY_STRANGERS: [&str; 19] = [
     "gateway/API.md",
 ];
 
+/// The Chinese README has the commands, the links and the figures of the English one.
 #[test]
-fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_one() {
-    let (original, translated) = (read("README.md"), read("deploy/docs/README.zh-CN.md"));
+fn chinese_readme_matches_english_one() {
+    let original = read("README.md");
+    let translated = read("deploy/docs/README.zh-CN.md");
     let (translation, own) = translation::parts(&translated);
     let original = Document { folder: "", text: &original };
     let differing =
@@ -175,8 +179,9 @@ fn the_chinese_readme_has_the_commands_the_links_and_the_figures_of_the_english_
     }
 }
 
+/// The test modules that README and `PROMISES.md` name are there.
 #[test]
-fn promises_name_test_modules_that_are_there() {
+fn modules_named_in_promises_exist() {
     let text = read("README.md") + &read("deploy/docs/PROMISES.md");
     let cells = text.lines().filter(|line| line.starts_with("| `") || line.starts_with("| all"));
     let cells = cells.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
@@ -190,8 +195,9 @@ fn promises_name_test_modules_that_are_there() {
     }
 }
 
+/// The metrics that documents name are in the list of exposed metrics.
 #[test]
-fn documents_name_metrics_that_are_exposed() {
+fn metrics_named_in_documents_exist() {
     let exposed = read("deploy/METRICS.md");
     let mut named = 0;
     for document in READ_BY_STRANGERS.into_iter().chain(["deploy/CHANGELOG.md"]) {
@@ -205,20 +211,22 @@ fn documents_name_metrics_that_are_exposed() {
     assert!(named > 60, "not all were found: {named}");
 }
 
+/// The table in `COMPARISON.md` is consistent, as `tests/run --duel --write` writes it from its report.
 #[test]
-fn the_duel_of_locks_is_told_as_its_report_has_it() {
+fn comparison_table_matches_report() {
     let complaints = fencegate_tests::comparison::complaints(&read("deploy/docs/COMPARISON.md"));
     assert!(complaints.is_empty(), "`tests/run --duel --write` writes it:\n{}", complaints.join("\n"));
 }
 
+/// The entries of `tests/mutants.toml` name code that is there.
 #[test]
-fn what_no_test_can_notice_is_of_code_that_is_there() {
+fn mutant_survivors_name_existing_code() {
     let told = mutants::complaints(&root(), &MutantList::load());
     assert!(told.is_empty(), "tests/mutants.toml:\n{}", told.join("\n"));
 }
 
 #[test]
-fn links_lead_to_headings_that_are_there() {
+fn links_lead_to_existing_headings() {
     let astray = documents::broken_links(&root());
     assert!(astray.is_empty(), "links lead astray:\n{}", astray.join("\n"));
 }

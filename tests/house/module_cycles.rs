@@ -1,4 +1,5 @@
-//! Finds modules that use each other in a circle: none of them can be understood, tested or moved without the others.
+//! Finds modules that use each other in a cycle: none of them can be understood, tested or moved without the other
+//! ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -7,7 +8,7 @@ use std::{
 
 use crate::modules::ModuleEdges;
 
-/// The shortest circle in a group of modules that all lead to each other.
+/// The shortest cycle in a group of modules that all lead to each other.
 #[derive(Debug)]
 pub(crate) struct ModuleCycle {
     /// The number of modules in the group.
@@ -15,7 +16,7 @@ pub(crate) struct ModuleCycle {
     way: Vec<String>,
 }
 
-/// One circle for each group of modules that lead to each other.
+/// One cycle for each group of modules that lead to each other.
 pub(crate) fn shortest_cycles(edges: &ModuleEdges) -> Vec<ModuleCycle> {
     let reached: BTreeMap<_, _> = edges.keys().map(|from| (from, reached_from(edges, from))).collect();
     let mut told: BTreeSet<&String> = BTreeSet::new();
@@ -43,7 +44,8 @@ fn line(edges: &ModuleEdges, user: &str, used: &str) -> String {
 }
 
 fn reached_from<'e>(edges: &'e ModuleEdges, from: &str) -> BTreeSet<&'e String> {
-    let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
+    let mut reached = BTreeSet::new();
+    let mut next = vec![from];
     while let Some(from) = next.pop() {
         for to in edges.get(from).into_iter().flat_map(BTreeMap::keys) {
             if reached.insert(to) {
@@ -54,7 +56,7 @@ fn reached_from<'e>(edges: &'e ModuleEdges, from: &str) -> BTreeSet<&'e String> 
     reached
 }
 
-/// The shortest way from a module back to it, edge by edge.
+/// The shortest path from a module back to it, edge by edge.
 fn way_back<'e>(edges: &'e ModuleEdges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
     let mut before: BTreeMap<&str, &str> = BTreeMap::new();
     let mut next = VecDeque::from([module]);
@@ -95,8 +97,9 @@ mod tests {
         shortest_cycles(&modules.edges()).iter().map(ToString::to_string).collect()
     }
 
+    /// A circle is reported with the uses that close it.
     #[test]
-    fn a_circle_is_told_by_what_closes_it() {
+    fn cycle_is_reported_with_its_uses() {
         let told = told(&[
             ("lib.rs", "pub mod house; pub mod door;"),
             ("house.rs", "mod room; pub struct House(room::Room);"),
@@ -109,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_only_exports_again_closes_no_circle() {
+    fn reexporting_parent_closes_no_cycle() {
         let told = told(&[
             ("lib.rs", "pub mod house;"),
             ("house.rs", "mod room; mod wall; pub use self::{room::Room, wall::Wall};"),

@@ -57,7 +57,8 @@ impl ModuleItems {
 
     /// The tokens of a macro form no syntax tree. Each run of names with `::` between them is taken for a path.
     fn mention_all(&mut self, tokens: TokenStream) {
-        let (mut path, mut colons) = (ModulePath::new(), 0);
+        let mut path = ModulePath::new();
+        let mut colons = 0;
         for token in tokens {
             match token {
                 TokenTree::Ident(name) => {

@@ -1,8 +1,8 @@
 //! The modules of one crate, and which of them uses an item that another one defines.
 //!
 //! An item belongs to the file that defines it, even if other files export it again. Methods are not followed: the
-//! caller of a method has the value from another item. Macros that are in scope only by their place in the text are
-//! not followed either.
+//! caller of a method has the value from another item. Macros that are in scope only by their position in the text
+//! are not followed either.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -177,8 +177,9 @@ mod tests {
         edges.iter().flat_map(|(user, used)| of(user, used)).collect()
     }
 
+    /// An item belongs to the module that defines it, whichever module exports it.
     #[test]
-    fn an_item_is_of_the_module_that_defines_it_whoever_exports_it() {
+    fn item_belongs_to_defining_module() {
         let told = edges(&[
             ("lib.rs", "pub mod shop; mod till;"),
             ("shop.rs", "mod goods; pub use self::goods::{Apple, pear as fruit};"),
@@ -188,8 +189,9 @@ mod tests {
         assert_eq!(told, ["shop uses Apple, pear of shop::goods", "till uses Apple, pear of shop::goods"]);
     }
 
+    /// Names are found in macros, through modules and through glob imports.
     #[test]
-    fn names_are_found_in_macros_through_modules_and_through_globs() {
+    fn names_resolve_in_macros_and_globs() {
         let told = edges(&[
             ("lib.rs", "mod a; mod b; mod c; mod d;"),
             ("a.rs", "pub struct A; pub mod inner { pub const DEEP: u8 = 1; }"),
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_for_tests_only_is_left_out() {
+    fn test_only_code_is_ignored() {
         let told = edges(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
@@ -214,8 +216,9 @@ mod tests {
         assert!(told.is_empty(), "{told:?}");
     }
 
+    /// A function and the module of the same name are distinguished.
     #[test]
-    fn a_function_and_the_module_of_its_name_are_told_apart() {
+    fn function_is_distinguished_from_module() {
         let told = edges(&[
             ("lib.rs", "mod steps; mod stack;"),
             ("steps.rs", "pub mod key; pub use self::key::key;"),

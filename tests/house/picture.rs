@@ -1,4 +1,4 @@
-//! Draws the floors: a box for each crate, with how much stands in it, and arrows down to whom it knows.
+//! Draws the layers: a box for each crate, with its size, and arrows down to its dependencies.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::{
 };
 
 const BOX: (usize, usize) = (220, 74);
-/// The space between boxes, and between floors.
+/// The space between boxes, and between layers.
 const GAP: (usize, usize) = (36, 62);
 const EDGE: usize = 20;
 /// The numbers in the picture are rounded to multiples of these.
@@ -29,7 +29,8 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     }
     let broadest = storeys.iter().map(Vec::len).max().unwrap_or(1);
     let breadth = |boxes: usize| boxes * BOX.0 + boxes.saturating_sub(1) * GAP.0;
-    let (width, height) = (breadth(broadest) + 2 * EDGE, storeys.len() * BOX.1 + top * GAP.1 + 2 * EDGE);
+    let width = breadth(broadest) + 2 * EDGE;
+    let height = storeys.len() * BOX.1 + top * GAP.1 + 2 * EDGE;
     let mut places = BTreeMap::new();
     for (storey, crates) in storeys.iter().enumerate() {
         let left = (width - breadth(crates.len())) / 2;
@@ -46,8 +47,11 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     );
     for one in &floors.crates {
         for known in nearest(floors, one) {
-            let ((x, y), (to_x, to_y)) = (places[one.name.as_str()], places[known.as_str()]);
-            let (x, y, to_x) = (x + BOX.0 / 2, y + BOX.1, to_x + BOX.0 / 2);
+            let (x, y) = places[one.name.as_str()];
+            let (to_x, to_y) = places[known.as_str()];
+            let x = x + BOX.0 / 2;
+            let y = y + BOX.1;
+            let to_x = to_x + BOX.0 / 2;
             let line = format!(
                 r##"<path d="M{x} {y} {to_x} {to_y}" stroke="#57606a" stroke-width="1.5" fill="none" marker-end="url(#tip)"/>"##
             );
@@ -56,7 +60,8 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     }
     for one in &floors.crates {
         let (x, y) = places[one.name.as_str()];
-        let (middle, sources) = (x + BOX.0 / 2, SourceFiles::read(&root.join(&one.folder)));
+        let middle = x + BOX.0 / 2;
+        let sources = SourceFiles::read(&root.join(&one.folder));
         let [files, lines] = [(sources.files(), FILES), (sources.lines(), LINES)].map(|(n, to)| round(n, to));
         writeln!(
             svg,
@@ -84,7 +89,8 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
 /// no new picture.
 pub(crate) fn is_about(kept: &str, drawn: &str) -> bool {
     let lines = |svg| str::lines(svg).partition::<Vec<_>, _>(|line| !line.contains(">about "));
-    let ((kept, kept_sizes), (drawn, drawn_sizes)) = (lines(kept), lines(drawn));
+    let (kept, kept_sizes) = lines(kept);
+    let (drawn, drawn_sizes) = lines(drawn);
     let near =
         |((kept, drawn), step): ((usize, usize), usize)| kept.abs_diff(drawn) <= kept.max(drawn) / 5 + step;
     let same = |(kept, drawn): (&&str, &&str)| {
@@ -93,7 +99,7 @@ pub(crate) fn is_about(kept: &str, drawn: &str) -> bool {
     kept == drawn && kept_sizes.len() == drawn_sizes.len() && kept_sizes.iter().zip(&drawn_sizes).all(same)
 }
 
-/// The numbers of a line that says how much stands in a crate.
+/// The numbers of a line with the size of a crate.
 fn sizes(line: &str) -> [usize; 2] {
     let said = line.split_once(">about ").and_then(|(_, said)| said.split_once(" files, "));
     let (files, rest) = said.unwrap_or_default();
@@ -102,7 +108,7 @@ fn sizes(line: &str) -> [usize; 2] {
 }
 
 /// The crates that `one` depends on directly and not also through another crate. An arrow to each dependency would
-/// hide the floors.
+/// hide the layers.
 fn nearest<'f>(floors: &'f CrateLayers, one: &'f LayerCrate) -> Vec<&'f String> {
     let known =
         |name: &str| &floors.crates.iter().find(|one| one.name == name).expect("of the workspace").knows;
@@ -130,15 +136,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arrow_leads_to_the_next_floor_and_not_past_it() {
+    fn arrow_leads_to_next_layer_only() {
         let floors =
             CrateLayers::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
         assert_eq!(nearest(&floors, &floors.crates[0]), ["wall"]);
         assert_eq!([round(4, 10), round(26, 10), round(12_600, 1000)], ["10", "30", "13,000"]);
     }
 
+    /// A picture is current while its numbers are about right and the rest of it is the same.
     #[test]
-    fn a_picture_stays_good_while_its_numbers_are_about_right() {
+    fn picture_tolerates_small_number_changes() {
         let picture =
             |files, lines| format!("<svg>\n<text>about {files} files, {lines} lines</text>\n</svg>\n");
         assert_eq!(sizes(&picture("20", "12,000")), [20, 12_000]);

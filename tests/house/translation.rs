@@ -5,10 +5,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// The mark in a translation after which there is no original.
+/// The marker in a translation after which there is no original.
 const OWN: &str = "<!-- From here on there is no English counterpart. -->";
 
-/// The translated part, and the part after the mark.
+/// The translated part, and the part after the marker.
 pub(crate) fn parts(translation: &str) -> (&str, &str) {
     translation.split_once(OWN).unwrap_or((translation, ""))
 }
@@ -21,7 +21,8 @@ pub(crate) struct Document<'a> {
 
 /// The differences between two documents that would change what a reader does or sees.
 pub(crate) fn differences(original: &Document<'_>, translation: &Document<'_>) -> Vec<String> {
-    let (ours, theirs) = (sections(original), sections(translation));
+    let ours = sections(original);
+    let theirs = sections(translation);
     if ours.len() != theirs.len() {
         return vec![format!("{} sections, and {} translated", ours.len(), theirs.len())];
     }
@@ -161,8 +162,9 @@ pub(crate) fn terms(glossary: &str, translated: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// A command, link, code or figure that differs from the original is reported.
     #[test]
-    fn another_command_link_or_figure_is_told() {
+    fn differing_command_or_figure_is_reported() {
         let original =
             "# A\n\n    run it  # 7 now\n\nTwo of 35 `x`.\n\n## B\n\n[more](docs/c.md#d)\n\n```sh\nls\n```\n";
         let same =
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_is_not_translated_is_told() {
+    fn untranslated_term_is_reported() {
         let table = "| a | b | c |\n|---|---|---|\n| Key | 键 | - |\n| Lock | 锁 | - |\n";
         assert_eq!(terms("#### Key\n#### Mark\n", table), ["Lock: -1", "Mark: 1"]);
     }

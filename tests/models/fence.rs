@@ -17,7 +17,7 @@ use steps::ModelStep;
 
 /// Three tenures of one dispatch, to test the order of tokens.
 const TENURES: ModelBounds = ModelBounds { tenures: 3, dispatches: 1, copies: 0, restarts: 1, losses: 1 };
-/// Two tenures of two dispatches through a hop, to test copies and dispatches of one tenure.
+/// Two grants of two dispatches through a hop, to test copies and dispatches of one grant.
 const COPIES: ModelBounds = ModelBounds { tenures: 2, dispatches: 2, copies: 1, restarts: 1, losses: 1 };
 
 /// Two tenures and a guard that is killed twice, to test the state that a guard finds on the disk.
@@ -104,79 +104,93 @@ fn violates(rule: ProtocolRule, bounds: ModelBounds, property: &'static str) {
     println!("{:?}", schedule.into_actions());
 }
 
+/// No execution overlaps, is stale or runs twice over three grants.
 #[test]
-fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
+fn safe_over_three_grants() {
     holds(TENURES);
 }
 
+/// No execution overlaps, is stale or runs twice over two restarts of the guard.
 #[test]
-fn nothing_overlaps_is_stale_or_runs_twice_over_two_restarts() {
+fn safe_over_two_restarts() {
     holds(RESTARTS);
 }
 
+/// No execution overlaps, is stale or runs twice behind a hop that copies requests.
 #[test]
-fn nothing_overlaps_is_stale_or_runs_twice_behind_a_hop() {
+fn safe_behind_copying_hop() {
     holds(COPIES);
 }
 
+/// No execution overlaps, is stale or runs twice when all kinds of accidents happen together.
 #[test]
-fn nothing_overlaps_is_stale_or_runs_twice_with_all_accidents_together() {
+fn safe_with_all_accidents_together() {
     holds(TOGETHER);
 }
 
 #[test]
-fn without_a_guard_executions_overlap() {
+fn executions_overlap_without_guard() {
     violates(ProtocolRule::Guard, TENURES, "no overlap");
 }
 
 #[test]
-fn without_settling_executions_overlap() {
+fn executions_overlap_without_settling() {
     violates(ProtocolRule::Settle, TENURES, "no overlap");
 }
 
+/// Without the second check before sending, a stale request executes.
 #[test]
-fn without_a_second_check_the_stale_execute() {
+fn stale_executes_without_second_check() {
     violates(ProtocolRule::SecondCheck, TENURES, "no stale execution");
 }
 
+/// An exchange that ends with its gateway frees a key that is still in use.
 #[test]
-fn an_exchange_that_ends_with_the_gateway_frees_a_key_that_is_in_use() {
+fn executions_overlap_without_detach() {
     violates(ProtocolRule::Detach, TENURES, "no overlap");
 }
 
+/// Without quarantine a restart forgets which executions may run, and they overlap with the next ones.
 #[test]
-fn without_quarantine_a_restart_forgets_who_executes() {
+fn executions_overlap_without_quarantine() {
     violates(ProtocolRule::Quarantine, TENURES, "no overlap");
 }
 
+/// A dispatch that is sent before it is recorded overlaps with the next one after a restart.
 #[test]
-fn what_is_sent_before_it_is_written_is_overlapped_after_a_restart() {
+fn unrecorded_send_overlaps_after_restart() {
     violates(ProtocolRule::WriteFirst, TENURES, "no overlap");
 }
 
+/// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
 #[test]
-fn what_is_written_to_be_at_rest_too_early_is_overlapped_after_a_restart() {
+fn early_rest_record_overlaps_after_restart() {
     violates(ProtocolRule::RestAfterEnd, TENURES, "no overlap");
     violates(ProtocolRule::RestAfterDoubt, TENURES, "no overlap");
     violates(ProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
 }
 
+/// Recovered watermarks that admit their own grant let a copied request run again.
 #[test]
-fn recovered_marks_that_let_their_own_tenure_pass_run_a_copy_again() {
+fn lax_recovery_reruns_copy() {
     violates(ProtocolRule::StrictRecovery, COPIES, "at most once");
 }
 
+/// A doubt that is not kept frees a key that is in use.
 #[test]
-fn a_doubt_that_is_not_kept_frees_a_key_that_is_in_use() {
+fn executions_overlap_without_kept_doubt() {
     violates(ProtocolRule::KeepDoubt, TENURES, "no overlap");
 }
 
+/// A grant that goes on after an unknown outcome overlaps itself.
 #[test]
-fn a_tenure_that_goes_on_after_an_unknown_outcome_overlaps_itself() {
+fn grant_kept_after_unknown_outcome_overlaps() {
     violates(ProtocolRule::Retire, COPIES, "no overlap");
 }
 
+/// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
+/// refused.
 #[test]
-fn a_refusal_through_a_hop_says_nothing_about_the_other_copy() {
+fn believed_hop_refusal_is_untrue() {
     violates(ProtocolRule::DisbelieveHop, COPIES, "refused is not executed");
 }

@@ -5,45 +5,53 @@ use crate::spin::{assert_holds, assert_reachable, assert_violates};
 mod fence {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// No execution overlaps, is stale or runs twice over three grants.
     #[test]
-    fn nothing_overlaps_is_stale_or_runs_twice_over_three_tenures() {
+    fn safe_over_three_grants() {
         assert_holds("fence", "");
     }
 
+    /// No execution overlaps, is stale or runs twice over several dispatches within a grant.
     #[test]
-    fn nothing_overlaps_is_stale_or_runs_twice_within_tenures() {
+    fn safe_within_grants() {
         assert_holds("fence", "ES=2 GS=2");
     }
 
+    /// No execution overlaps, is stale or runs twice behind a hop that copies requests.
     #[test]
-    fn a_hop_that_copies_requests_changes_nothing() {
+    fn safe_behind_copying_hop() {
         // Copies do not affect the write that a key has come to rest, and it would double the number of states.
         assert_holds("fence", "ES=2 GS=2 HOP NEVER_REST");
     }
 
+    /// A guard that is killed twice quarantines keys that may be at work, admits others at once, and nothing
+    /// overlaps.
     #[test]
-    fn a_guard_that_is_killed_twice_quarantines_what_may_be_at_work_and_nothing_overlaps() {
+    fn twice_killed_guard_quarantines_running_keys() {
         assert_holds("fence", "ES=2 RESTARTS=2");
-        // A dispatch is admitted at once, because nothing was at work.
+        // A dispatch is admitted at once, because nothing was in flight.
         assert_reachable("fence", "ES=2 RESTARTS=2", 9);
         assert_reachable("fence", "ES=2 RESTARTS=2", 10);
     }
 
+    /// Readers and writers never overlap, also when outcomes are lost.
     #[test]
-    fn readers_and_writers_are_kept_apart_when_outcomes_are_lost() {
-        // Without a restart nobody reads that write.
+    fn readers_exclude_writers_despite_lost_outcomes() {
+        // Without a restart that write is not read.
         assert_holds("fence", "SHARED RESTARTS=0 NEVER_REST");
     }
 
+    /// Readers and writers never overlap, also when the guard is killed.
     #[test]
-    fn readers_and_writers_are_kept_apart_when_the_guard_is_killed() {
+    fn readers_exclude_writers_despite_guard_kill() {
         assert_holds("fence", "SHARED ES=2");
     }
 
+    /// No exclusive dispatch runs twice, also where a hop copies shared ones, for which that is not promised.
     #[test]
-    fn no_exclusive_dispatch_runs_twice_where_a_hop_copies_shared_ones_too() {
+    fn copied_exclusive_dispatch_runs_once() {
         assert_holds("fence", "SHARED HOP ES=2 NEVER_REST");
-        // Two exclusive dispatches of one tenure are told apart by their counter, beside shared ones.
+        // Two exclusive dispatches of one grant differ by their counter, beside shared ones.
         assert_violates("fence", "SHARED HOP ES=2 GS=2 RESTARTS=0 NUMBER_ONLY", "twice");
         assert_violates("fence", "SHARED HOP ES=2 GS=2 LAX_RECOVERY", "twice");
         // This is not promised of shared ones.
@@ -51,7 +59,7 @@ mod fence {
     }
 
     #[test]
-    fn every_refusal_and_every_wait_does_happen() {
+    fn every_refusal_and_wait_is_reachable() {
         for number in 1..=4 {
             assert_reachable("fence", "", number);
         }
@@ -63,94 +71,111 @@ mod fence {
     }
 
     #[test]
-    fn without_a_guard_executions_overlap() {
+    fn executions_overlap_without_guard() {
         assert_violates("fence", "NO_GUARD", "overlap");
     }
 
+    /// A lease that is checked before sending, and no guard, does not keep executions apart.
     #[test]
-    fn a_lease_that_is_checked_before_sending_is_not_enough() {
+    fn executions_overlap_with_lease_check_only() {
         assert_violates("fence", "LEASE", "overlap");
     }
 
+    /// Comparing and starting in two steps lets a stale request execute.
     #[test]
-    fn comparing_and_starting_in_two_steps_lets_the_stale_execute() {
+    fn stale_executes_when_comparison_is_separate() {
         assert_violates("fence", "TWO_STEPS", "stale");
     }
 
     #[test]
-    fn without_settling_executions_overlap() {
+    fn executions_overlap_without_settling() {
         assert_violates("fence", "NO_SETTLE", "overlap");
     }
 
+    /// Without the second check before sending, a stale request executes.
     #[test]
-    fn without_a_second_check_the_stale_execute() {
+    fn stale_executes_without_second_check() {
         assert_violates("fence", "NO_SECOND_CHECK", "stale");
     }
 
+    /// A second check that demands a greater token refuses the newest request.
     #[test]
-    fn a_second_check_for_greater_turns_the_newest_away() {
+    fn second_check_for_greater_refuses_newest() {
         assert_violates("fence", "SECOND_CHECK_GREATER", "newest_refused");
     }
 
+    /// An exchange that ends with its gateway frees a key that is still in use.
     #[test]
-    fn an_exchange_that_ends_with_the_gateway_frees_a_key_that_is_in_use() {
+    fn executions_overlap_without_detach() {
         assert_violates("fence", "NO_DETACH", "overlap");
     }
 
+    /// Without quarantine a restart forgets which executions may run, and they overlap with the next ones.
     #[test]
-    fn without_quarantine_a_restart_forgets_who_executes() {
+    fn executions_overlap_without_quarantine() {
         assert_violates("fence", "NO_QUARANTINE", "overlap");
     }
 
+    /// A dispatch that is sent before its key is recorded to be at work overlaps after a restart.
     #[test]
-    fn what_is_sent_before_it_is_written_that_it_is_at_work_is_overlapped_after_a_restart() {
+    fn unrecorded_send_overlaps_after_restart() {
         assert_violates("fence", "SENT_UNWRITTEN", "overlap");
     }
 
+    /// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
     #[test]
-    fn a_key_that_is_written_to_be_at_rest_before_all_is_over_is_in_use_after_a_restart() {
+    fn premature_rest_record_overlaps_after_restart() {
         for switches in ["REST_IN_FLIGHT", "REST_IN_DOUBT", "ES=2 RESTARTS=2 REST_IN_QUARANTINE"] {
             assert_violates("fence", switches, "overlap");
         }
     }
 
+    /// A doubt that is not kept frees a key that is in use.
     #[test]
-    fn a_doubt_that_is_not_kept_frees_a_key_that_is_in_use() {
+    fn executions_overlap_without_kept_doubt() {
         assert_violates("fence", "NO_DOUBT", "overlap");
     }
 
+    /// A probe that answers no too early frees a key that is in use.
     #[test]
-    fn a_probe_that_says_no_too_early_frees_a_key_that_is_in_use() {
+    fn early_negative_probe_overlaps() {
         assert_violates("fence", "EARLY_NO", "overlap");
     }
 
+    /// A grant that goes on after an unknown outcome overlaps itself.
     #[test]
-    fn a_tenure_that_goes_on_after_an_unknown_outcome_overlaps_itself() {
+    fn grant_kept_after_unknown_outcome_overlaps() {
         assert_violates("fence", "ES=2 GS=2 KEEP_UNKNOWN", "overlap");
     }
 
+    /// Recovered watermarks that admit their own grant let a copied request run again.
     #[test]
-    fn recovered_marks_that_let_their_own_tenure_pass_run_a_copy_again() {
+    fn lax_recovery_reruns_copy() {
         assert_violates("fence", "ES=2 GS=2 HOP LAX_RECOVERY", "twice");
     }
 
+    /// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
+    /// refused.
     #[test]
-    fn a_refusal_through_a_hop_says_nothing_about_the_other_copy() {
+    fn believed_hop_refusal_is_untrue() {
         assert_violates("fence", "ES=2 GS=2 HOP BELIEVE_HOP", "lied");
     }
 
+    /// Comparing only the number of a token lets a copied request run again.
     #[test]
-    fn comparing_the_number_alone_lets_a_copy_run_again() {
+    fn number_only_comparison_reruns_copy() {
         assert_violates("fence", "ES=2 GS=2 HOP NUMBER_ONLY", "twice");
     }
 
+    /// Without a watermark of its own for readers, a writer runs late.
     #[test]
-    fn without_a_mark_for_readers_a_writer_runs_late() {
+    fn late_writer_runs_without_reader_watermark() {
         assert_violates("fence", "SHARED RESTARTS=0 ONE_MARK", "stale");
     }
 
+    /// Without the second check of readers, a reader runs late.
     #[test]
-    fn without_a_second_check_a_reader_runs_late() {
+    fn late_reader_runs_without_second_check() {
         assert_violates("fence", "SHARED RESTARTS=0 NO_SECOND_READ_CHECK", "stale");
     }
 }
@@ -158,30 +183,35 @@ mod fence {
 mod store {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// Two guards on one store keep the promises of a single guard, also if one that was declared dead goes on.
     #[test]
-    fn two_guards_on_one_store_are_as_one() {
+    fn two_guards_share_store_safely() {
         assert_holds("store", "");
         // A guard that was declared dead goes on and sends.
         assert_reachable("store", "", 1);
     }
 
+    /// Guards with watermarks of their own each run a copy of one request.
     #[test]
-    fn guards_with_marks_of_their_own_run_a_copy_each() {
+    fn separate_watermarks_run_copies_twice() {
         assert_violates("store", "LOCAL_MARKS", "twice");
     }
 
+    /// Guards with registers of their own let executions overlap.
     #[test]
-    fn guards_with_registers_of_their_own_let_executions_overlap() {
+    fn executions_overlap_with_separate_registers() {
         assert_violates("store", "LOCAL_REGISTER", "overlap");
     }
 
+    /// Freeing the rows of a dead guard lets executions overlap, because its keys are still in use.
     #[test]
-    fn the_rows_of_a_dead_guard_are_still_in_use() {
+    fn freeing_dead_guard_rows_overlaps() {
         assert_violates("store", "DEAD_ROWS_FREED", "overlap");
     }
 
+    /// A database that lost acknowledged rows admits no old request, and none too early. Each rule is needed.
     #[test]
-    fn a_database_that_lost_what_it_acknowledged_lets_nothing_old_in_and_nothing_too_early() {
+    fn rollback_admits_no_stale_request() {
         assert_holds("store", "ROLLBACK");
         assert_violates("store", "ROLLBACK NOT_CLOSED", "overlap");
         assert_violates("store", "ROLLBACK NOTHING_KNOWN", "twice");
@@ -189,8 +219,9 @@ mod store {
         assert_violates("store", "ROLLBACK NOT_HEARD", "twice");
     }
 
+    /// Without a send gate a guard sends a dispatch that the other guard has given up.
     #[test]
-    fn without_a_send_gate_a_guard_sends_what_the_other_has_given_up() {
+    fn executions_overlap_without_send_gate() {
         assert_violates("store", "NO_SEND_GATE", "overlap");
     }
 }
@@ -198,25 +229,29 @@ mod store {
 mod passed {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// No doubt in a shared store ends early, whichever guard is stopped.
     #[test]
-    fn no_doubt_in_a_shared_store_ends_early_whoever_is_stopped() {
+    fn doubt_never_ends_early() {
         assert_holds("passed", "");
         // The execution does end.
         assert_reachable("passed", "", 1);
     }
 
+    /// With the larger time, a guard that was stopped would push the time of a guard that joined meanwhile.
     #[test]
-    fn a_guard_that_was_stopped_would_push_the_time_of_one_that_joined_meanwhile() {
+    fn larger_elapsed_time_ends_doubt_early() {
         assert_violates("passed", "LARGER", "early");
     }
 
+    /// A guard that joins without recording it gets its time pushed as well.
     #[test]
-    fn who_joins_without_a_word_is_pushed_as_well() {
+    fn silent_join_ends_doubt_early() {
         assert_violates("passed", "SILENT", "early");
     }
 
+    /// Time that has passed without being recorded counts: without that slack a doubt ends early.
     #[test]
-    fn what_has_passed_without_being_written_counts() {
+    fn ignored_unwritten_time_ends_doubt_early() {
         assert_violates("passed", "NO_SLACK", "early");
     }
 }
@@ -224,31 +259,36 @@ mod passed {
 mod answer {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// A lost answer leaves nothing registered, and nothing is sent that is not registered.
     #[test]
-    fn a_lost_answer_leaves_nothing_registered_and_sends_nothing_that_is_not() {
+    fn lost_answer_leaves_no_registration() {
         assert_holds("answer", "");
         for losses in 1..=2 {
             assert_reachable("answer", "", losses);
         }
     }
 
+    /// Without a generation number, a late statement registers a dispatch that no guard ends.
     #[test]
-    fn a_statement_that_comes_late_registers_what_nobody_ends() {
+    fn late_statement_leaves_registration_without_generation() {
         assert_violates("answer", "NO_GENERATION", "left");
     }
 
+    /// A statement that is repeated under another name leaves the registration of the first one.
     #[test]
-    fn asked_again_by_another_name_the_first_one_stays() {
+    fn retry_with_other_name_leaves_registration() {
         assert_violates("answer", "NO_NAME", "left");
     }
 
+    /// A statement that is given up may be registered. If it is not taken back, the registration stays.
     #[test]
-    fn what_is_given_up_may_be_registered() {
+    fn abandoned_statement_leaves_registration() {
         assert_violates("answer", "NO_TAKE_BACK", "left");
     }
 
+    /// A dispatch that is sent before the acknowledgement may be sent without being registered.
     #[test]
-    fn what_nobody_has_acknowledged_may_not_be_registered() {
+    fn unacknowledged_dispatch_is_sent_unregistered() {
         assert_violates("answer", "SENDS_UNTOLD", "unregistered");
     }
 }
@@ -256,16 +296,18 @@ mod answer {
 mod nested {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// A callback runs inside its dispatch, and waits for nothing.
     #[test]
-    fn a_callback_runs_inside_its_dispatch_and_waits_for_nothing() {
+    fn callback_runs_within_its_dispatch() {
         assert_holds("nested", "");
         for number in 3..=5 {
             assert_reachable("nested", "", number);
         }
     }
 
+    /// Nested requests for other keys never wait in a circle.
     #[test]
-    fn nested_requests_for_other_keys_never_wait_in_a_circle() {
+    fn nested_requests_never_deadlock() {
         assert_holds("nested", "CROSSING");
         for number in 1..=2 {
             assert_reachable("nested", "CROSSING", number);
@@ -273,27 +315,29 @@ mod nested {
     }
 
     #[test]
-    fn nested_requests_that_wait_deadlock() {
+    fn waiting_nested_requests_deadlock() {
         assert_violates("nested", "CROSSING NESTED_WAIT", "deadlock");
     }
 
     #[test]
-    fn readers_that_wait_to_write_deadlock() {
+    fn readers_waiting_to_write_deadlock() {
         assert_violates("nested", "CROSSING UPGRADE_WAIT", "deadlock");
     }
 
+    /// A callback without a ticket waits for its own caller, and so both wait for ever.
     #[test]
-    fn a_callback_without_a_ticket_waits_for_its_own_caller() {
+    fn callback_without_ticket_deadlocks() {
         assert_violates("nested", "NO_TICKET", "deadlock");
     }
 
     #[test]
-    fn a_callback_that_comes_too_late_overlaps_the_next_dispatch() {
+    fn late_callback_overlaps_next_dispatch() {
         assert_violates("nested", "LATE_CALLBACK", "overlap");
     }
 
+    /// If the end of the caller frees the key, a callback that outlives it overlaps with the next dispatch.
     #[test]
-    fn a_callback_that_outlives_its_caller_keeps_the_key() {
+    fn callback_outliving_caller_must_keep_key() {
         assert_violates("nested", "OUTER_ENDS_CHAIN", "overlap");
     }
 }
@@ -302,15 +346,16 @@ mod journal {
     use super::{assert_holds, assert_reachable, assert_violates};
 
     #[test]
-    fn an_operation_runs_at_most_once() {
+    fn operation_runs_at_most_once() {
         assert_holds("journal", "");
         for number in 1..=5 {
             assert_reachable("journal", "", number);
         }
     }
 
+    /// With any one rule of the journal removed, an operation runs twice.
     #[test]
-    fn every_weaker_journal_runs_an_operation_twice() {
+    fn every_weaker_journal_runs_operation_twice() {
         for switch in [
             "NO_JOURNAL",
             "LOOKUP_ON_ARRIVAL_ONLY",
@@ -327,8 +372,9 @@ mod journal {
 mod permits {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// Never more requests than permits are at work, and no holder is refused.
     #[test]
-    fn never_more_than_permits_are_at_work_and_no_holder_is_refused() {
+    fn permits_are_never_exceeded() {
         assert_holds("permits", "");
         assert_holds("permits", "TURNS=4 LOSSES=1 LIES=0");
         for number in 1..=5 {
@@ -336,28 +382,32 @@ mod permits {
         }
     }
 
+    /// All holders of a key have the same number of permits.
     #[test]
-    fn all_who_hold_go_by_one_number() {
+    fn all_holders_agree_on_permit_count() {
         assert_holds("permits", "OTHER_NUMBER");
         assert_reachable("permits", "OTHER_NUMBER", 6);
         assert_violates("permits", "OTHER_NUMBER NO_DIFFER", "unlike");
     }
 
+    /// Without guard, settling or second check, a holder whose session is lost while it works is not waited for.
     #[test]
-    fn a_holder_whose_session_is_lost_while_it_works_is_waited_for() {
+    fn permits_are_exceeded_without_guard_rules() {
         assert_violates("permits", "NO_GUARD", "crowd");
         assert_violates("permits", "NO_SETTLE", "crowd");
         assert_violates("permits", "NO_SECOND_CHECK", "stale");
     }
 
+    /// Tokens and watermarks belong to the node of the permit: otherwise a holder is refused.
     #[test]
-    fn tokens_are_of_the_node_of_the_permit_and_so_are_marks() {
+    fn tokens_and_watermarks_belong_to_permit() {
         assert_violates("permits", "PLACE_TOKEN", "refused");
         assert_violates("permits", "ONE_MARK", "refused");
     }
 
+    /// A permit is taken in the order of the queue and once by each request. Without these rules both are violated.
     #[test]
-    fn a_permit_is_taken_in_line_and_one_at_a_time() {
+    fn permit_rules_are_needed() {
         assert_violates("permits", "NO_RANK", "passed");
         assert_violates("permits", "UNKNOWN_FORGOTTEN", "two");
     }
@@ -366,57 +416,66 @@ mod permits {
 mod not_after {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// With a filter no execution begins late and none overlaps, whatever stands still on the way.
     #[test]
-    fn with_a_filter_nothing_is_begun_late_and_nothing_overlaps_whatever_stands_still_on_the_way() {
+    fn filter_prevents_late_start_and_overlap() {
         assert_holds("not_after", "");
         for number in [1, 2, 3, 5, 6] {
             assert_reachable("not_after", "", number);
         }
     }
 
+    /// A filter with another clock has to subtract the clock error, or executions begin late.
     #[test]
-    fn a_filter_with_another_clock_takes_the_error_off() {
+    fn filter_on_other_clock_subtracts_error() {
         assert_holds("not_after", "OTHER_KERNEL");
         assert_violates("not_after", "OTHER_KERNEL NO_CLOCK_ERROR", "late");
     }
 
+    /// Without a filter a relay delivers the old request beside the new one.
     #[test]
-    fn without_a_filter_a_relay_delivers_the_old_request_beside_the_new_one() {
+    fn relayed_request_overlaps_without_filter() {
         assert_violates("not_after", "NO_FILTER", "overlap");
     }
 
+    /// A filter that checks and begins in two steps lets a request begin late.
     #[test]
-    fn a_filter_that_does_not_begin_what_it_checks_lets_it_begin_late() {
+    fn two_step_filter_starts_request_late() {
         assert_violates("not_after", "TWO_STEPS", "late");
     }
 
+    /// Every wait that is too short lets executions overlap.
     #[test]
-    fn every_wait_that_is_too_short_lets_executions_overlap() {
+    fn every_shorter_wait_lets_executions_overlap() {
         for switch in ["FROM_LAST_BYTE", "COUNT_SLEEP", "QUARANTINE_FROM_RESTART"] {
             assert_violates("not_after", switch, "overlap");
         }
     }
 
+    /// An answer that a hop makes ends no execution: if it counts, executions overlap.
     #[test]
-    fn an_answer_that_a_hop_makes_ends_no_execution() {
+    fn answer_from_hop_ends_no_execution() {
         assert_violates("not_after", "BELIEVE_HOP", "overlap");
     }
 
+    /// An instance that stands still takes longer than an execution may. Nothing overlaps if it was seen to run.
     #[test]
-    fn an_instance_that_stands_still_takes_longer_than_an_execution_may() {
+    fn stopped_instance_overlaps_unless_observed() {
         assert_violates("not_after", "INSTANCE_STOPS", "overlap");
         assert_holds("not_after", "INSTANCE_STOPS SEEN_TO_RUN");
     }
 
+    /// A hop that copies may have both copies executed, and neither begins late.
     #[test]
-    fn a_hop_that_copies_has_both_executed_and_neither_begun_late() {
+    fn copying_hop_starts_no_copy_late() {
         assert_holds("not_after", "COPY");
         assert_reachable("not_after", "COPY", 4);
         assert_violates("not_after", "COPY BELIEVE_EXPIRED", "lied");
     }
 
+    /// Where nothing stands between guard and upstream, the connections of a killed guard have to be reset.
     #[test]
-    fn where_nothing_stands_between_a_killed_guard_has_to_reset_its_connections() {
+    fn direct_connection_needs_reset_after_kill() {
         assert_holds("not_after", "NOTHING_BETWEEN");
         assert_violates("not_after", "NOTHING_BETWEEN NO_RESET", "overlap");
     }
@@ -425,16 +484,18 @@ mod not_after {
 mod lease {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// The lock of a lease is not free while its client may still work.
     #[test]
-    fn the_lock_of_a_lease_is_not_free_while_its_client_may_still_work() {
+    fn lock_outlives_client_work() {
         assert_holds("lease", "");
         for number in 1..=4 {
             assert_reachable("lease", "", number);
         }
     }
 
+    /// Every validity that is too long lets a client work beside the next holder of the lease.
     #[test]
-    fn every_promise_that_is_too_long_lets_a_client_work_beside_the_next_one() {
+    fn every_longer_promise_overlaps_next_client() {
         for switch in ["FROM_ANSWER", "BREAK_AT_ONCE", "PROOF_FROM_ANSWER", "TTL_FORGOTTEN"] {
             assert_violates("lease", switch, "overlap");
         }
@@ -444,16 +505,18 @@ mod lease {
 mod delay {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// Executions that end within the delay never overlap, whatever accidents happen.
     #[test]
-    fn nothing_overlaps_when_executions_end_within_the_delay() {
+    fn executions_within_delay_never_overlap() {
         assert_holds("delay", "");
         for number in 1..=3 {
             assert_reachable("delay", "", number);
         }
     }
 
+    /// With any one rule of the delay removed, executions overlap.
     #[test]
-    fn every_way_to_cut_the_delay_short_lets_executions_overlap() {
+    fn every_shortened_delay_lets_executions_overlap() {
         for switch in ["NO_DELAY", "GIVE_UP_CLEAN", "CLEAN_AFTER_UNKNOWN", "READ_EARLY", "RETRIED_GRANT"] {
             assert_violates("delay", switch, "overlap");
         }
@@ -463,23 +526,26 @@ mod delay {
 mod era {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// Tokens grow across a rollback that every gateway can see.
     #[test]
-    fn tokens_grow_across_a_rollback_that_every_gateway_can_see() {
+    fn tokens_grow_across_visible_rollback() {
         assert_holds("era", "");
         for number in 1..=3 {
             assert_reachable("era", "", number);
         }
     }
 
+    /// Without any one of its rules tokens go back.
     #[test]
-    fn without_its_rules_tokens_go_back() {
+    fn tokens_regress_without_rules() {
         for switch in ["TWO_BASES", "SILENT_INIT", "NO_ROLLBACK_CHECK"] {
             assert_violates("era", switch, "regress");
         }
     }
 
+    /// A gateway that was away cannot see a rollback, and tokens may go back.
     #[test]
-    fn a_gateway_that_was_away_cannot_see_a_rollback() {
+    fn absent_gateway_misses_rollback() {
         assert_violates("era", "AWAY", "regress");
     }
 }
@@ -487,16 +553,18 @@ mod era {
 mod forward_auth {
     use super::{assert_holds, assert_reachable, assert_violates};
 
+    /// Nothing overlaps behind a proxy that keeps to its configuration.
     #[test]
-    fn nothing_overlaps_behind_a_proxy_that_keeps_to_its_configuration() {
+    fn correctly_configured_proxy_is_safe() {
         assert_holds("forward_auth", "");
         for number in [1, 2, 3, 4, 5, 7] {
             assert_reachable("forward_auth", "", number);
         }
     }
 
+    /// Without any one of its rules a request of the proxy overlaps with the next one, is stale, or runs twice.
     #[test]
-    fn without_its_rules_a_request_of_the_proxy_runs_beside_the_next_one() {
+    fn weaker_proxy_rules_break_safety() {
         for switch in ["TTL_SHORT", "END_ON_OWN", "HEAD_ENDS", "ANY_LEASE", "FAIL_OPEN", "FORGETS_RELOAD"] {
             assert_violates("forward_auth", switch, "overlap");
         }
@@ -504,16 +572,18 @@ mod forward_auth {
         assert_violates("forward_auth", "RETRIES", "twice");
     }
 
+    /// A proxy that stands still and repeats is refused where tokens are compared.
     #[test]
-    fn a_proxy_that_stands_still_and_repeats_is_refused_where_tokens_are_compared() {
+    fn comparison_refuses_stopped_retrying_proxy() {
         assert_holds("forward_auth", "RS=2 STILL COMPARES");
         assert_holds("forward_auth", "RS=2 STILL COMPARES RETRIES");
         assert_reachable("forward_auth", "RS=2 STILL COMPARES", 6);
         assert_violates("forward_auth", "RS=2 STILL COMPARES RETRIES EQUAL_PASSES", "twice");
     }
 
+    /// A proxy that stands still sends a stale request, which executes where no service compares tokens.
     #[test]
-    fn a_proxy_that_stands_still_sends_late_where_nobody_compares() {
+    fn stopped_proxy_sends_stale_without_comparison() {
         assert_violates("forward_auth", "RS=2 STILL", "stale");
     }
 }

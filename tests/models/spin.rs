@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 /// The memory limit of a search. Every variant fits into a quarter of it, so a larger need is a mistake in the model.
 const MEMORY_MB: u32 = 1000;
-/// The depth limit of a search. A search that reaches it says so, and fails.
+/// The depth limit of a search. A search that reaches it reports so, and fails.
 const DEPTH: u32 = 200_000;
 
 /// The result of a search.
 struct SpinResult {
-    /// The first thing that went wrong, in SPIN's words.
+    /// The first error, as SPIN prints it.
     violation: Option<String>,
     states: String,
     complete: bool,
@@ -77,7 +77,7 @@ fn complete(said: &str) -> bool {
 const INCOMPLETE: [&str; 4] =
     ["Search not completed", "max search depth too small", "reached -DMEMLIM bound", "VECTORSZ is too small"];
 
-/// The whole output of a command. The exit code is zero even if a search found a violation; only the output tells.
+/// The whole output of a command. The exit code is zero even if a search found a violation; only the output shows it.
 fn run(dir: &Path, command: &mut Command) -> String {
     let output = command.current_dir(dir).output().unwrap_or_else(|error| {
         panic!("{}: {error} (tests/run installs what is missing)", command.get_program().display())
@@ -103,8 +103,9 @@ fn report(model: &str, switches: &str, found: &SpinResult) {
     );
 }
 
+/// A search that SPIN cut short is not taken for a complete one.
 #[test]
-fn a_search_that_was_cut_short_is_not_taken_for_a_proof() {
+fn truncated_search_is_not_complete() {
     let summary = "State-vector 120 byte, depth reached 223, errors: 0\n";
     assert!(complete(summary));
     assert!(!complete(""), "killed before its summary");

@@ -1,4 +1,5 @@
-//! Changes one small thing of our code at a time, and asks its unit tests whether they notice. `tests/run --mutants` runs it.
+//! Changes one small thing of our code at a time, and checks whether its unit tests notice. `tests/run --mutants` runs
+//! it.
 //!
 //! The changes are chosen at random, and as many are tried as fit into an hour.
 
@@ -11,7 +12,7 @@ use std::{
 
 use fencegate_tests::mutants::{MutantList, MutatedPackage, parse_line, root};
 
-/// So long it goes on at most, in minutes, unless `FENCEGATE_MUTANTS_MINUTES` says otherwise.
+/// The time limit in minutes, unless `FENCEGATE_MUTANTS_MINUTES` sets another one.
 const HOUR: u64 = 60;
 
 /// So long each part of the code is changed at least: the first change waits for a build of everything.
@@ -24,10 +25,11 @@ struct PackageResult {
 }
 
 #[test]
-fn whatever_is_changed_is_noticed_or_explained() {
+fn every_mutation_is_noticed_or_explained() {
     let list = MutantList::load().only(&env::var("FENCEGATE_MUTANTS_ONLY").unwrap_or_default());
     let minutes = env::var("FENCEGATE_MUTANTS_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
-    let (began, whole) = (Instant::now(), Duration::from_secs(60 * minutes.unwrap_or(HOUR)));
+    let began = Instant::now();
+    let whole = Duration::from_secs(60 * minutes.unwrap_or(HOUR));
     let counts: Vec<usize> = list.code.iter().map(changes).collect();
     let mut unexplained = Vec::new();
     for (at, code) in list.code.iter().enumerate() {
@@ -35,7 +37,8 @@ fn whatever_is_changed_is_noticed_or_explained() {
         let share = left.mul_f64(counts[at] as f64 / counts[at..].iter().sum::<usize>() as f64);
         let share = share.max(LEAST).min(left);
         let tried = tried(code, at, share);
-        let (noticed, survived) = (tried.noticed, tried.survived.len());
+        let noticed = tried.noticed;
+        let survived = tried.survived.len();
         println!("{}: {noticed} noticed, {survived} not, of {} changes", code.package, counts[at]);
         assert!(noticed > 0, "{}: nothing was tried", code.package);
         unexplained.extend(list.unexplained(&tried.survived));
@@ -88,7 +91,7 @@ fn tried(code: &MutatedPackage, at: usize, within: Duration) -> PackageResult {
     }
     // The build of the dependencies is shared by all packages and by later runs.
     command.env("CARGO_TARGET_DIR", folder().join("build")).current_dir(root());
-    // The exit code says nothing that the files do not say. It is no error if the time was over.
+    // The exit code adds nothing to the files. It is no error if the time was over.
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
     let survived = of("missed.txt").iter().filter_map(|line| parse_line(line)).collect();

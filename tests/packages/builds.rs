@@ -1,4 +1,5 @@
-//! Builds of the release that take minutes each: in two places, and for another kind of machine. `tests/run --builds` asks for them.
+//! Builds of the release that take minutes each: in two places, and for another kind of machine. `tests/run --builds`
+//! runs them.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -15,7 +16,7 @@ use super::{
 fn built_in(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8> {
     let at = |folder: &str| home.path().join(folder);
     run("git", &["clone", "--quiet", "--shared", path(&root()), path(&at(sources))]);
-    // What was fetched before is not fetched again; it is unpacked at the other place.
+    // Fetched crates are not fetched again; they are unpacked at the other place.
     let ours = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let ours =
         ours.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cargo"));
@@ -35,8 +36,9 @@ fn built_in(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8
     fs::read(stripped).expect("made")
 }
 
+/// A commit gives the same binary wherever its sources lie, and the binary names none of these places.
 #[test]
-fn a_commit_gives_the_same_binary_wherever_it_lies() {
+fn build_is_reproducible_across_folders() {
     let [one, other] = [(); 2].map(|()| TempDir::new_in(scratch::folder()).expect("a folder"));
     let first = built_in(&one, "sources", "target", "crates");
     let second =
@@ -53,7 +55,7 @@ const ARM64: &str = "aarch64-unknown-linux-gnu";
 
 /// A processor that is imitated runs it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_package_for_arm64_serves_a_request_with_a_lock() {
+async fn arm64_package_serves_locked_request() {
     let packages = BuiltPackages::built(&["--target", ARM64]);
     assert_eq!(run("dpkg-deb", &["-f", path(&packages.deb), "Architecture"]).trim(), "arm64");
     assert_eq!(run("rpm", &["-qp", "--qf", "%{ARCH}", path(&packages.rpm)]), "aarch64");

@@ -73,7 +73,7 @@ impl TestMachine {
         fs::symlink_metadata(file).is_ok_and(|found| found.is_file() || found.is_symlink())
     }
 
-    /// Runs a line of shell on it, as its root, and gives what was printed. Its network is its own, with its settings.
+    /// Runs a line of shell on it, as its root, and returns the output. Its network is its own, with its settings.
     pub(super) fn run_line(&self, line: &str) -> String {
         let at = path(self.0.path());
         let enter = format!(

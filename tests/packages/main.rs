@@ -54,7 +54,7 @@ static PACKAGES: LazyLock<BuiltPackages> = LazyLock::new(|| {
 });
 
 #[test]
-fn lintian_finds_nothing_wrong_with_the_package() {
+fn lintian_accepts_debian_package() {
     let said = run(
         "lintian",
         &["--fail-on", "error,warning", "--tag-display-limit", "0", "--allow-root", path(&PACKAGES.deb)],
@@ -72,8 +72,9 @@ const ONLY_DEBIAN: [&str; 4] = [
 const ONLY_RPM: [&str; 2] =
     ["/usr/share/licenses/fencegate/LICENSE", "/usr/share/zsh/site-functions/_fencegate"];
 
+/// Both packages install the same files and configuration, and run the same scripts.
 #[test]
-fn both_packages_install_the_same_files_and_run_the_same_scripts() {
+fn both_packages_have_same_contents() {
     let BuiltPackages { deb, rpm } = &*PACKAGES;
     // The mode and the path of each file.
     let said = run("dpkg-deb", &["-c", path(deb)]);
@@ -118,7 +119,7 @@ struct PackageKind {
 }
 
 #[test]
-fn a_debian_package_is_installed_upgraded_and_removed() {
+fn debian_package_installs_upgrades_and_removes() {
     comes_and_goes(&PackageKind {
         package: &PACKAGES.deb,
         install: "dpkg -i --force-depends /tmp/*.deb",
@@ -129,7 +130,7 @@ fn a_debian_package_is_installed_upgraded_and_removed() {
 }
 
 #[test]
-fn an_rpm_is_installed_upgraded_and_removed() {
+fn rpm_installs_upgrades_and_removes() {
     comes_and_goes(&PackageKind {
         package: &PACKAGES.rpm,
         install: "rpm -i --nodeps /tmp/*.rpm",
@@ -140,7 +141,8 @@ fn an_rpm_is_installed_upgraded_and_removed() {
 }
 
 fn comes_and_goes(kind: &PackageKind) {
-    let (machine, policy) = (TestMachine::new(), "etc/fencegate/policy.yaml");
+    let machine = TestMachine::new();
+    let policy = "etc/fencegate/policy.yaml";
     machine.install_file(kind.package);
     let said = machine.run_line(&format!("{} && sysctl -n net.ipv4.tcp_migrate_req", kind.install));
     assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
@@ -166,9 +168,10 @@ fn comes_and_goes(kind: &PackageKind) {
     assert!(machine.has("var/lib/fencegate-guard/guard.redb"), "a guard has forgotten");
 }
 
-/// Where the package of these sources is installed, the quickstart builds nothing: there is no cargo here.
+/// Where the package of these sources is installed, the quickstart runs at once and builds nothing: there is no cargo
+/// here.
 #[test]
-fn an_installed_package_plays_the_story_at_once() {
+fn installed_package_runs_quickstart_at_once() {
     let machine = TestMachine::new();
     machine.install_file(&PACKAGES.deb);
     // Below `/etc`: which Java it is, and how that one is set up.
@@ -189,7 +192,7 @@ fn an_installed_package_plays_the_story_at_once() {
 }
 
 #[test]
-fn the_bill_of_materials_names_every_crate_with_its_licence() {
+fn sbom_names_every_crate_with_licence() {
     let said = run("deploy/sbom", &[]);
     let file =
         said.lines().find(|line| line.ends_with("/fencegate.cdx.json")).expect("it prints what it wrote");

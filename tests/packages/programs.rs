@@ -1,4 +1,4 @@
-//! Runs programs of others in the folder of the sources.
+//! Runs other programs in the folder of the sources.
 
 use std::{
     path::{Path, PathBuf},

@@ -27,7 +27,7 @@ impl ClonedTree {
         run("git", &[&["-C", path(&self.tree())], &who[..], arguments].concat());
     }
 
-    /// Says that the crates with this sum were looked through by hand on a day, as `date` takes it, and tags that.
+    /// Records that the crates with this sum were reviewed by hand on a day, as `date` takes it, and tags that.
     fn looked_through(&self, day: &str, sum: &str, tag: &str) {
         let day = run("date", &["+%F", "--date", day]);
         let text = format!("Looked through on {}, for the crates with the sum `{sum}`.\n", day.trim());
@@ -49,9 +49,11 @@ impl ClonedTree {
     }
 }
 
-/// Uses the development binary unless another binary is given. A real release differs only in the binary.
+/// A release of a tag has all published files. A release is refused without a tag, as not released, or without a
+/// recent review of crates. Uses the development binary unless another one is given; a real release differs only in
+/// that.
 #[test]
-fn a_release_of_a_tag_has_all_that_is_published_and_nothing_is_released_that_says_it_is_not() {
+fn tagged_release_is_complete_and_guarded() {
     let clone = ClonedTree::fresh();
     let version = env!("CARGO_PKG_VERSION");
     let tag = format!("v{version}");
@@ -67,22 +69,22 @@ fn a_release_of_a_tag_has_all_that_is_published_and_nothing_is_released_that_say
         clone.git(&["commit", "--quiet", "--all", "--message", "Release"]);
         clone.git(&["tag", "--force", &tag]);
     }
-    for (tag, folder, why) in [
+    for (tag, folder, reason) in [
         ("v99.0.0", "published", "no tag"),
         (&tag, "tree/published", "is in the tree"),
         (&tag, "", "is there already"),
     ] {
         let (well, said) = clone.releases(tag, folder);
-        assert!(!well && said.contains(why), "{said}");
+        assert!(!well && said.contains(reason), "{said}");
     }
 
     let sum = run(path(&clone.tree().join("deploy/advisories")), &["--sum"]);
-    for (day, sum, why) in
+    for (day, sum, reason) in
         [("31 days ago", sum.trim(), "older than 30 days"), ("today", "0123abcd", "of other crates")]
     {
         clone.looked_through(day, sum, &tag);
         let (well, said) = clone.releases(&tag, "published");
-        assert!(!well && said.contains(why) && said.contains("\nrustls v"), "{day}: {said}");
+        assert!(!well && said.contains(reason) && said.contains("\nrustls v"), "{day}: {said}");
     }
     clone.looked_through("29 days ago", sum.trim(), &tag);
 

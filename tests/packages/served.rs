@@ -12,9 +12,10 @@ use super::{PACKAGES, programs::path};
 /// A static libc takes randomness from there.
 const DEVICES: [&str; 2] = ["random", "urandom"];
 
-/// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
+/// A folder with the binary, its policy, and what every container has: names, and a source of randomness.
 fn empty_root(policy: &TestPolicy) -> TempDir {
-    let (installed, home) = (PACKAGES.unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
+    let installed = PACKAGES.unpacked();
+    let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let root = home.path();
     fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
     fs::write(root.join("policy.yaml"), policy.to_string()).expect("our own folder");
@@ -28,15 +29,16 @@ fn empty_root(policy: &TestPolicy) -> TempDir {
     home
 }
 
+/// The installed binary serves a request in a root folder with nothing else in it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_binary_needs_nothing_but_itself() {
+async fn binary_serves_in_empty_root() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let door = site.origin.door("gw-1");
     let policy =
         policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
     let home = empty_root(&policy);
-    // In namespaces of its own, so that nobody has to be root.
+    // In namespaces of its own, so that root is not needed.
     let at = path(home.path());
     let mounts = DEVICES.map(|device| format!("mount --bind /dev/{device} '{at}/dev/{device}'"));
     let enter = format!("{} && exec chroot '{at}' \"$@\"", mounts.join(" && "));
@@ -64,7 +66,7 @@ pub(super) async fn assert_serves(program: &str, before: &[&str], policy: &str) 
     assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
 }
 
-/// Where a line of the log says that the public listener is.
+/// The address of the public listener, from a line of the log.
 fn public_address(line: &str) -> Option<SocketAddr> {
     let line: Value = serde_json::from_str(line).unwrap_or_default();
     let fields = &line["fields"];

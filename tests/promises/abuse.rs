@@ -1,4 +1,5 @@
-//! Clients that ask for much and give little take nothing from others: not memory, not a key, not an answer.
+//! Clients that flood the gateway, send slowly or read nothing cost bounded memory, and take neither a key nor an answer
+//! from other clients.
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
@@ -28,16 +29,17 @@ const MIB: usize = 1 << 20;
 /// The time limit for one request of another client while the machine is busy with the abuse.
 const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Other clients send requests during the abuse, each over a new connection. One request needs the key that the abuse
-/// is after. The other request needs no key.
+/// Other clients send requests during the abuse, each over a new connection. One request needs the key that the abusing
+/// clients request, the other one needs no key.
 async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
     let over = Cell::new(false);
     let others = async {
-        let (mut rounds, mut slowest) = (0, Duration::ZERO);
+        let mut rounds = 0;
+        let mut slowest = Duration::ZERO;
         while !over.get() || rounds < FEWEST {
-            for ask in [TestRequest::post("/pay/7"), TestRequest::get("/x")] {
-                let answer = gateway.send(&ask).await;
-                assert_eq!(answer.status, 200, "{ask:?}: {}", gateway.log());
+            for request in [TestRequest::post("/pay/7"), TestRequest::get("/x")] {
+                let answer = gateway.send(&request).await;
+                assert_eq!(answer.status, 200, "{request:?}: {}", gateway.log());
                 slowest = slowest.max(answer.took());
             }
             rounds += 1;
@@ -61,7 +63,7 @@ async fn nothing_is_left(gateway: &Gateway) {
     }
 }
 
-/// The memory that was in use at its peak during an abuse, less the memory that was resident before.
+/// The peak of resident memory during the abuse, less the memory that was resident before.
 async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
     for _ in 0..20 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -72,7 +74,7 @@ async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usiz
     (done, gateway.peak().saturating_sub(before))
 }
 
-/// Runs a program to its end, and gives what it said.
+/// Runs a program to its end, and returns its output.
 async fn told_by(program: &str, arguments: &[String]) -> String {
     let child = ChildProcess::spawn(program, arguments).expect("setpriv");
     let ended = spawn_blocking(move || (child.wait(PATIENCE * 2), child.log())).await.expect("no panic");
@@ -97,8 +99,9 @@ async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u
 /// The bound on the growth by one flood: the windows and buffers of one connection, and slack of the allocator.
 const ONE_CONNECTION: usize = 16 * MIB;
 
+/// Each HTTP/2 flood grows the gateway by less than 16 MiB, and other clients are served within 5 s during the flood.
 #[tokio::test]
-async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
+async fn http2_floods_cost_bounded_memory() {
     let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
     let public = gateway.public;
@@ -123,15 +126,16 @@ async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
     nothing_is_left(&gateway).await;
 }
 
+/// Ten thousand streams of one connection all succeed in bounded memory, and other clients are served meanwhile.
 #[tokio::test]
-async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
+async fn ten_thousand_streams_are_all_served() {
     let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
     let url = format!("http://{}/x", gateway.public);
     let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
-    let (told, grown) = grown(&gateway, told_by("h2load", &arguments)).await;
-    assert!(told.contains("10000 succeeded, 0 failed, 0 errored"), "{told}");
-    assert!(told.contains("status codes: 10000 2xx"), "{told}");
+    let (output, grown) = grown(&gateway, told_by("h2load", &arguments)).await;
+    assert!(output.contains("10000 succeeded, 0 failed, 0 errored"), "{output}");
+    assert!(output.contains("status codes: 10000 2xx"), "{output}");
     assert!(grown < ONE_CONNECTION, "grew by {} KiB", grown / KIB);
     nothing_is_left(&gateway).await;
 }
@@ -156,27 +160,28 @@ const SLOW_READER: usize = 256 * KIB;
 /// The number of clients that slowhttptest plays.
 const SLOW: usize = 1000;
 
+/// A thousand clients with slow heads, bodies or reads delay no other client, and memory for each of them is bounded.
 #[tokio::test]
-async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
+async fn slow_clients_delay_no_other_client() {
     let site = TestSite::alone().await;
     let service = BulkService::start().await;
     // Each kind has ten seconds and a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
         let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;
         let (clients, url) = (format!("-c{SLOW}"), format!("http://{}{path}", gateway.public));
-        let words = [
+        let arguments = [
             mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
             "-u", &url,
         ];
-        let (told, grown) = grown(&gateway, told_by("slowhttptest", &words.map(str::to_owned))).await;
+        let (output, grown) = grown(&gateway, told_by("slowhttptest", &arguments.map(str::to_owned))).await;
         println!(
             "slowhttptest {mode}: grew by {} KiB, {} for each\n{}",
             grown / KIB,
             grown / SLOW,
-            tail(&told)
+            tail(&output)
         );
         assert!(grown < SLOW * each, "{mode}: grew by {} KiB", grown / KIB);
-        assert!(!told.contains("service available:   NO"), "{mode}: {told}");
+        assert!(!output.contains("service available:   NO"), "{mode}: {output}");
         nothing_is_left(&gateway).await;
     };
     tokio::join!(
@@ -199,8 +204,9 @@ const READERS: usize = 1000;
 /// sides of the gateway.
 const TAKEN: u64 = 1 << 20;
 
+/// Over four thousand idle and slow connections delay no other client, and memory for each of them is bounded.
 #[tokio::test]
-async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
+async fn four_thousand_connections_delay_no_client() {
     rlimit::raise_limit();
     let site = TestSite::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
@@ -211,14 +217,14 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     let gateway = Gateway::start(&policy).await;
     let ((), grown) = grown(&gateway, async {
         let mut kept = Vec::new();
-        for (count, said) in [
+        for (count, bytes) in [
             (EACH, ""),
             (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-Slow: "),
             (EACH, "POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhal"),
             (READERS, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n"),
         ] {
             let public = gateway.public;
-            let clients = stream::iter(0..count).map(|_| slow(public, said));
+            let clients = stream::iter(0..count).map(|_| slow(public, bytes));
             kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
         }
         gateway.wait_series_at_least("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
@@ -240,8 +246,8 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
 }
 
 /// Sends some bytes, and then neither sends nor reads.
-async fn slow(public: SocketAddr, said: &str) -> RawClient {
+async fn slow(public: SocketAddr, bytes: &str) -> RawClient {
     let mut client = RawClient::connect_narrow(public).await.expect("listens");
-    client.send(said).await.expect("connected");
+    client.send(bytes).await.expect("connected");
     client
 }

@@ -1,5 +1,5 @@
-//! Every request can be found again: by its line in the access log, by its name and by its trace, at the client, here and
-//! at the upstream; and nothing is told that should not be.
+//! With `log.access` every request can be found again by its line in the access log, its request ID and its trace: at the
+//! client, at the gateway and at the upstream. The log never contains a query string or a hidden key.
 
 use fencegate_tests::{
     client::TestRequest,
@@ -13,7 +13,7 @@ async fn telling(site: &TestSite, log: Value) -> Gateway {
     Gateway::start(&site.policy("gw-1").with("/log", log)).await
 }
 
-/// The line of the request for this path.
+/// The access log line of the request for this path.
 async fn line(gateway: &Gateway, path: &'static str) -> Value {
     let of_path = move |line: &LogLine| access(line)["path"] == path;
     access(&gateway.wait_line("a line in the access log", of_path).await)
@@ -23,8 +23,9 @@ fn access(line: &LogLine) -> Value {
     serde_json::from_str(&line.text()).unwrap_or_default()
 }
 
+/// An access log line records client, route, key, token, status, outcome and times of a request, but not its query.
 #[tokio::test]
-async fn one_line_tells_what_became_of_a_request() {
+async fn access_line_records_request_and_outcome() {
     let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout"})).await;
     let answer = gateway.send(&TestRequest::post("/pay/7?card=4111").field("X-Request-Id", "shop-42")).await;
@@ -50,8 +51,10 @@ async fn one_line_tells_what_became_of_a_request() {
     assert!(!line.to_string().contains("4111"), "the query is told: {line}");
 }
 
+/// Refused requests and requests of clients that hang up have an access log line; with `keys: off` the line has no
+/// key.
 #[tokio::test]
-async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
+async fn refusals_and_hangups_are_logged() {
     let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout", "keys": "off"})).await;
     assert_eq!(gateway.send(&TestRequest::post("/nowhere")).await.status, 404);
@@ -69,8 +72,10 @@ async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
     );
 }
 
+/// A valid `traceparent` continues with a span of the gateway; an invalid one is replaced by a new trace without
+/// `tracestate`.
 #[tokio::test]
-async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
+async fn trace_continues_and_invalid_trace_restarts() {
     let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout"})).await;
     const ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -81,7 +86,8 @@ async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
     gateway
         .send(&TestRequest::get("/broken").field("traceparent", "00-zz").field("tracestate", "vendor=1"))
         .await;
-    let (traced, broken) = (line(&gateway, "/traced").await, line(&gateway, "/broken").await);
+    let traced = line(&gateway, "/traced").await;
+    let broken = line(&gateway, "/broken").await;
     let log = site.origin.log();
     let sent = |path| &log.on(path).next().expect("it arrived").request;
     let span = traced["span_id"].as_str().unwrap_or_default();
@@ -90,15 +96,16 @@ async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
         (traced["trace_id"].as_str(), sent("/traced").field("tracestate")),
         (Some(ID), Some("vendor=1"))
     );
-    let (id, span) =
-        (broken["trace_id"].as_str().unwrap_or_default(), broken["span_id"].as_str().unwrap_or_default());
+    let id = broken["trace_id"].as_str().unwrap_or_default();
+    let span = broken["span_id"].as_str().unwrap_or_default();
     assert_eq!(sent("/broken").field("traceparent"), Some(format!("00-{id}-{span}-00").as_str()));
     assert_eq!(sent("/broken").field("tracestate"), None);
     assert!(sent("/broken").field("x-request-id").is_some_and(|name| name.len() == 16));
 }
 
+/// Without `log.access` the log has no line for a request.
 #[tokio::test]
-async fn without_the_word_nothing_is_told() {
+async fn no_access_log_by_default() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&TestRequest::get("/silent")).await.status, 200);

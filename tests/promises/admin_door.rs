@@ -1,5 +1,5 @@
-//! The admin listener lets nobody in who does not show what is asked for, calls it by a foreign name, or comes from the
-//! page of another site; and what is done leaves a line in the log with whom it was done by.
+//! The admin listener refuses requests without the required token or certificate, with a foreign host name, or from the
+//! page of another site. Each change and each refused attempt writes an audit line with its principal.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -24,7 +24,7 @@ use super::tls::TlsFiles;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
-/// What is read, and what is changed, at a gateway.
+/// The routes of a gateway that read, and those that change something.
 const READ: [&str; 9] = [
     "/live",
     "/ready",
@@ -54,7 +54,7 @@ const CHANGED_OF_GUARD: [&str; 4] = [
 /// Open to probes and guards.
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
-/// A token in a file that only we can read.
+/// A token in a file that only the user of the tests can read.
 struct TokenFile(TempDir);
 
 impl TokenFile {
@@ -78,20 +78,20 @@ impl TokenFile {
     }
 }
 
-async fn ask(process: &TestProcess, ask: TestRequest) -> ClientResponse {
-    ask.send_to(process.admin).await.expect("an answer")
+async fn ask(process: &TestProcess, request: TestRequest) -> ClientResponse {
+    request.send_to(process.admin).await.expect("an answer")
 }
 
 fn reason(answer: &ClientResponse) -> String {
-    let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    told["reason"].as_str().unwrap_or_default().to_owned()
+    let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    problem["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-fn bearing(ask: TestRequest, token: &str) -> TestRequest {
-    ask.field("authorization", &format!("Bearer {token}"))
+fn bearing(request: TestRequest, token: &str) -> TestRequest {
+    request.field("authorization", &format!("Bearer {token}"))
 }
 
-/// Every route against every way not to be let in.
+/// Asserts that every route refuses every kind of unauthorized request.
 async fn nobody_gets_in(process: &TestProcess, read: &[&str], changed: &[&str]) {
     let good = |method, path: &str| bearing(TestRequest::with_method(method, path), TOKEN);
     for (method, paths) in [("GET", read), ("POST", changed)] {
@@ -157,13 +157,16 @@ async fn crosses_no_origin(
     assert_eq!(answer.field("allow"), Some("POST"), "{path}");
 }
 
+/// Admin routes of a gateway refuse unknown hosts, other origins and, unless open to probes, a missing or wrong
+/// token.
 #[tokio::test]
-async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
-    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
+async fn gateway_refuses_unauthorized_admin_requests() {
+    let site = TestSite::fresh().await;
+    let secret = TokenFile::new();
     let gateway = GatewayLaunch::new(&secret.policy(&site)).start().await;
     gateway.wait_ready().await;
     nobody_gets_in(&gateway, &READ, &CHANGED).await;
-    // No refused request has drained the gateway, and a client that shows the token is served.
+    // No refused request has drained the gateway, and a client with the token is served.
     for path in READ {
         let answer = ask(&gateway, bearing(TestRequest::get(path), TOKEN)).await;
         let nobody_wants_it = path.ends_with("account%2F7");
@@ -175,19 +178,22 @@ async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
+/// Admin routes of a guard refuse unknown hosts, other origins and, unless open to probes, a missing or wrong token.
 #[tokio::test]
-async fn nobody_gets_in_at_a_guard_without_what_is_asked_for() {
-    let (beside, secret) = (GuardFixture::new().await, TokenFile::new());
-    let launch = beside.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
+async fn guard_refuses_unauthorized_admin_requests() {
+    let fixture = GuardFixture::new().await;
+    let secret = TokenFile::new();
+    let launch = fixture.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
     let guard = launch.start().await;
     nobody_gets_in(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
     let answer = ask(&guard, bearing(TestRequest::get("/api/v1/operations"), TOKEN)).await;
     assert_eq!(answer.status, 200);
 }
 
-/// Pages of other sites reach loopback through the browser of whoever looks at them.
+/// Pages of other sites reach loopback through the browser of an operator. Without a token, changes with their origin or
+/// host are refused, and changes from the gateway's own page are accepted.
 #[tokio::test]
-async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
+async fn loopback_without_token_refuses_other_sites() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for path in CHANGED {
@@ -211,9 +217,11 @@ async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
         .await;
 }
 
+/// Each admin change and each refused attempt writes one audit line with principal and status, and never the token.
 #[tokio::test]
-async fn each_change_and_each_attempt_leaves_one_line() {
-    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
+async fn changes_and_refused_attempts_are_audited() {
+    let site = TestSite::fresh().await;
+    let secret = TokenFile::new();
     let gateway = Gateway::start(&secret.policy(&site)).await;
     for (attempt, status) in [
         (TestRequest::post("/api/v1/reload"), 401),
@@ -242,9 +250,11 @@ async fn each_change_and_each_attempt_leaves_one_line() {
     assert!(!log.contains(TOKEN), "the token is in the log");
 }
 
+/// A changed token file takes effect while the gateway runs; an unusable file leaves the current token in force.
 #[tokio::test]
-async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
-    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
+async fn token_file_reloads_unless_invalid() {
+    let site = TestSite::fresh().await;
+    let secret = TokenFile::new();
     let gateway = Gateway::start(&secret.policy(&site)).await;
     let status = async |token: &str| ask(&gateway, bearing(TestRequest::get("/metrics"), token)).await.status;
     secret.write("short");
@@ -255,20 +265,24 @@ async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
     assert_eq!((status(TOKEN).await, status("fedcba9876543210").await), (401, 200));
 }
 
+/// A gateway does not start when other users can read its token file, or when the token is too short.
 #[tokio::test]
-async fn a_gateway_does_not_start_with_a_token_that_others_can_read() {
-    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
+async fn start_fails_with_world_readable_token() {
+    let site = TestSite::fresh().await;
+    let secret = TokenFile::new();
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).expect("our own file");
-    let said = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
-    assert!(said.contains("chmod 600") && !said.contains(TOKEN), "{said}");
+    let output = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
+    assert!(output.contains("chmod 600") && !output.contains(TOKEN), "{output}");
     secret.write("short");
-    let said = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
-    assert!(said.contains("FG0512"), "{said}");
+    let output = GatewayLaunch::new(&secret.policy(&site)).expect_start_failure().await;
+    assert!(output.contains("FG0512"), "{output}");
 }
 
+/// With `client_auth: required` no request without a certificate is answered, and audit lines name the certificate.
 #[tokio::test]
-async fn a_certificate_is_asked_for_and_named_in_the_log() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn client_certificate_is_required_and_audited() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let authority = keys.path("ca.pem");
     keys.authority.write(&authority);
     let tls = json!({
@@ -294,8 +308,9 @@ async fn a_certificate_is_asked_for_and_named_in_the_log() {
     gateway.wait_line("whose certificate it was", named).await;
 }
 
+/// The admin listener refuses too large bodies and heads, and closes a connection whose head is not complete in time.
 #[tokio::test]
-async fn what_is_too_large_or_too_slow_is_not_waited_for() {
+async fn large_or_slow_requests_are_cut_off() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let large = TestRequest::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
@@ -325,9 +340,10 @@ async fn begun(gateway: &Gateway, bytes: &str) -> TcpStream {
     stream
 }
 
-/// Probes come from the same address as whatever else runs beside the gateway.
+/// Probes come from the same address as other programs on the host. Idle connections and incomplete requests from that
+/// address must not use up the capacity for probes: the oldest connections are closed for new ones.
 #[tokio::test]
-async fn whoever_lies_idle_or_never_ends_a_request_takes_no_place_from_probes() {
+async fn idle_connections_do_not_block_probes() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let half_a_body = "POST /api/v1/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nhalf";

@@ -1,5 +1,5 @@
-//! An operator sees the leases of a gateway, asks one back, and ends one: by the admin listener and by the command line, never
-//! with the secret of a lease, and the key of one that was broken is kept for as long as its client was told.
+//! An operator lists the leases of a gateway, revokes one and breaks one, through the admin listener or the command line.
+//! No lease secret is shown, and the key of a broken lease stays held for as long as its client was promised.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-/// What the admin listener says of a lease or of all, and its status.
+/// Status and body with which the admin listener answers a query about one lease or all leases.
 async fn told(gateway: &Gateway, path: &str) -> (u16, Value) {
     let answer = gateway.admin(path).await;
     (answer.status, json_body(&answer))
@@ -24,7 +24,7 @@ async fn done(gateway: &Gateway, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, json_body(&answer))
 }
 
-/// A verb with its exit code, stdout and stderr.
+/// Runs a command; returns its exit code, stdout and stderr.
 async fn typed(gateway: &Gateway, verb: &[&str]) -> (Option<i32>, String, String) {
     let admin = gateway.admin.to_string();
     let output = command(&[verb, &["--admin", &admin]].concat()).await.expect("started");
@@ -36,9 +36,12 @@ fn secret(lease: &ClientLease) -> &str {
     lease.id.rsplit('.').next().expect("a secret")
 }
 
+/// An operator lists, revokes and breaks leases; changes are audited without secrets, and a broken key stays held as
+/// promised.
 #[tokio::test]
-async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn operator_lists_revokes_and_breaks_leases() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let asked = Instant::now();
     let lease = ClientLease::acquire(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
@@ -76,7 +79,7 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     assert_eq!((&first["keys"], &first["token"]), (&json!(["account/7"]), &lease.document["token"]));
     assert!((1..=10_000).contains(&first["expires_in_ms"].as_u64().expect("a number")), "{first}");
     assert_eq!([&second["reference"], &second["state"]], [&json!(waiter.reference), &json!("waiting")]);
-    // A page at a time, and of one key.
+    // In pages, and filtered by key.
     let (_, page) = told(&gateway, "/api/v1/leases?limit=1").await;
     assert_eq!((page["leases"].as_array().map(Vec::len), &page["more"]), (Some(1), &json!(true)));
     let (_, rest) = told(&gateway, &format!("/api/v1/leases?after={}", lease.reference)).await;
@@ -90,7 +93,7 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     assert_eq!((status, &seen["revocation"], &seen["state"]), (200, &json!(why), &json!("held")));
     assert_eq!(json_body(&lease.renew(&gateway).await)["revocation"], why);
 
-    // A request under the lease is at work. The next holder waits for the end of that request as well.
+    // A request under the lease is in flight. The next holder waits for the end of that request as well.
     let latch = site.origin.hold("/pay/7");
     let running = gateway.begin(lease.with_lease(TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
@@ -136,9 +139,11 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
     }
 }
 
+/// `fencegate lease` lists, shows, revokes and breaks leases of the addressed gateway; `break` needs `--yes`.
 #[tokio::test]
-async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn commands_show_revoke_and_break_leases() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (gateway, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let (code, none, wrong) = typed(&gateway, &["lease", "list"]).await;
@@ -159,7 +164,7 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
     let (code, told, _) = typed(&gateway, &["lease", "show", reference, "--format", "json"]).await;
     let told: Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((code, &told["token"]), (Some(0), &lease.document["token"]));
-    // Another gateway has its own leases. For an unknown lease it names the other gateways.
+    // A peer has its own leases. For an unknown lease it names the other gateways.
     let (code, _, wrong) = typed(&other, &["lease", "show", reference]).await;
     assert!(
         code == Some(1) && wrong.contains("gw-2 knows no lease") && wrong.contains("gw-1 (peer 127.0.0.1"),
@@ -186,9 +191,12 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
     assert!(code == Some(0) && show.contains("over: broken"), "{show}");
 }
 
+/// With `log.keys: hash` the admin API and the log name keys only by their hash, and the API accepts that hash as a
+/// filter.
 #[tokio::test]
-async fn keys_that_the_log_must_not_name_are_not_named_to_operators() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn hashed_keys_stay_hidden_from_operators() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
     let lease = ClientLease::acquire(&gateway, json!({"keys": ["account/secret"]})).await;
     let (_, all) = told(&gateway, "/api/v1/leases").await;

@@ -1,5 +1,6 @@
-//! The admin API shows who holds what and why somebody waits, and breaks a lock only for whoever means it: the broken
-//! holder writes nothing more once it has noticed, and what it wrote before is told by its older token.
+//! The admin API shows the holder of each key and why requests wait, and breaks a lock only after an explicit
+//! confirmation. A broken holder writes nothing once it has noticed the break; what it writes before has an older token
+//! than the next holder, by which a comparing service refuses it.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ async fn said(process: &TestProcess, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
-/// Polls: what is held is told to whoever asks, there is no event.
+/// Polls the admin API, because it has no event for a change of locks.
 async fn tells(process: &TestProcess, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let reached = async {
         loop {
@@ -38,11 +39,13 @@ async fn tells(process: &TestProcess, path: &str, what: &str, wanted: impl Fn(&V
     wait_until(what, reached, || process.log()).await
 }
 
+/// The admin API shows the holder of a key, its queue, and for each gateway why requests wait.
 #[tokio::test]
-async fn who_holds_and_why_the_others_wait_is_told() {
+async fn locks_show_holder_queue_and_reason() {
     let site = TestSite::fresh().await;
     let policy = |name: &str| site.policy(name).with_cached_hold();
-    let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.hold("/pay/7"));
+    let policies = (policy("gw-1"), policy("gw-2"));
+    let latch = site.origin.hold("/pay/7");
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let holder = one.begin(TestRequest::post("/pay/7"));
     let token = site.origin.request("/pay/7", 1).await.expect_token();
@@ -97,8 +100,9 @@ async fn who_holds_and_why_the_others_wait_is_told() {
     assert_eq!(config["routes"][0]["fence"]["keys"], json!(["account/{path.account}"]), "{config}");
 }
 
+/// A request that locks several keys is shown as the holder of each of them, beside the waiters of each key.
 #[tokio::test]
-async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
+async fn multi_key_request_appears_under_each_key() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
@@ -123,8 +127,9 @@ async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
     assert_eq!((set.finish().await.status, behind.answer().await.status), (200, 200));
 }
 
+/// With ten thousand held keys each page of 1,000 locks is returned within a second, and the pages list every key.
 #[tokio::test]
-async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
+async fn ten_thousand_locks_are_paged_quickly() {
     const KEYS: usize = 10_000;
     let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with_linger("60s");
@@ -148,7 +153,8 @@ async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
     for client in all {
         client.await.expect("no panic");
     }
-    let (mut known, mut after) = (0, String::new());
+    let mut known = 0;
+    let mut after = String::new();
     loop {
         let began = std::time::Instant::now();
         let page = told(&gateway, &format!("/api/v1/locks?limit=1000{after}")).await;
@@ -167,8 +173,10 @@ async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
     assert_eq!(usual["locks"].as_array().map(Vec::len), Some(100));
 }
 
+/// A break needs the key as confirmation, the current holder, and `force` where the upstream of the holder compares
+/// no tokens.
 #[tokio::test]
-async fn nothing_is_broken_by_a_slip() {
+async fn break_requires_confirmation_and_force() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
@@ -204,9 +212,10 @@ async fn nothing_is_broken_by_a_slip() {
     assert_eq!(holder.finish().await.status, 200);
 }
 
-/// `enforce: observe`: a request may pass without a lock or token, so no service compares tokens either.
+/// With `enforce: observe` a request may pass without a lock or token, so the service cannot compare tokens, and a break
+/// needs `force`.
 #[tokio::test]
-async fn a_break_needs_a_word_more_where_a_route_with_that_key_only_observes() {
+async fn break_under_observe_requires_force() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with_route(json!({
         "name": "look", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/look/{account}"},
@@ -244,59 +253,62 @@ async fn written_by(site: &TestSite, gateway: &str) -> usize {
 async fn a_broken_holder_writes_nothing(cached: bool) {
     let site = TestSite::fresh().await;
     let policy = |name: &str| if cached { site.policy(name).with_cached_hold() } else { site.policy(name) };
-    // Longer than it takes to notice; a node of one request is looked at from its second on.
+    // Longer than it takes to notice the break: a strict request watches its own node only after a while.
     let victim =
         site.gateway_paused_at(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
     let next = GatewayLaunch::new(&policy("next")).start().await;
     next.wait_ready().await;
-    let asked = victim.begin(TestRequest::post("/pay/7"));
+    let pending = victim.begin(TestRequest::post("/pay/7"));
     victim.wait_at_failpoint("before_upstream_write").await;
     broken(&next).await;
     let answer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
-    let answer: ClientResponse = asked.answer().await;
+    let answer: ClientResponse = pending.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "cached: {cached}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(written_by(&site, "victim").await, 0, "written under a broken lock");
-    // Its session lives: it serves again, with a larger token.
+    // The session of the victim lives on: it serves again, with a larger token.
     let later = victim.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(later.status, 200);
     assert!(later.token() > answer.token());
 }
 
+/// A strict holder that has noticed the break of its lock sends nothing to the upstream and answers 503 `suspended`.
 #[tokio::test]
-async fn a_holder_whose_node_was_broken_writes_nothing_once_it_has_noticed() {
+async fn strict_holder_stops_after_noticing_break() {
     a_broken_holder_writes_nothing(false).await;
 }
 
+/// A cached holder that has noticed the break of its lock sends nothing to the upstream and answers 503 `suspended`.
 #[tokio::test]
-async fn a_cached_tenure_whose_node_was_broken_writes_nothing_once_it_has_noticed() {
+async fn cached_holder_stops_after_noticing_break() {
     a_broken_holder_writes_nothing(true).await;
 }
 
-/// Between the break and the moment when the holder learns of it, only the token tells the old holder from the new
-/// one.
+/// Between the break and the moment when the holder notices it, only the token distinguishes the old holder from the new
+/// one: the comparing service refuses the older token.
 #[tokio::test]
-async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token() {
+async fn unnoticed_break_is_fenced_by_token() {
     let site = TestSite::fresh().await.with_comparison();
     let victim = site
         .gateway_paused_at(&site.policy("victim"), "after_proof_check", Duration::from_millis(1500))
         .await;
     let next = site.gateway("next").await;
-    let asked = victim.begin(TestRequest::post("/pay/7"));
+    let pending = victim.begin(TestRequest::post("/pay/7"));
     victim.wait_at_failpoint("after_proof_check").await;
     broken(&next).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((newer.status, newer.outcome()), (200, Some(FencingOutcome::Done)));
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     let late = site.origin.request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
     assert!(late.stale && Some(late.expect_token()) < newer.token(), "{late:?}");
     assert_eq!(answer.status, 412);
 }
 
+/// The admin API shows keys as `log.keys` allows: in plain text, as a hash, or not at all.
 #[tokio::test]
-async fn keys_are_called_as_the_log_may_call_them() {
+async fn keys_are_redacted_like_log() {
     let site = TestSite::fresh().await;
     for (shown, visible) in [("hash", false), ("off", false), ("plain", true)] {
         let policy = site.policy("gw-1").with_cached_hold().with("/log", json!({"keys": shown}));
@@ -326,8 +338,9 @@ async fn keys_are_called_as_the_log_may_call_them() {
     }
 }
 
+/// A drain over the admin API finishes the requests in flight and ends the process with success, as SIGTERM does.
 #[tokio::test]
-async fn drain_ends_the_process_as_a_signal_does() {
+async fn drain_finishes_requests_and_ends_process() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let running = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;

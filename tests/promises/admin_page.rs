@@ -1,5 +1,5 @@
-//! The page shows an operator what happens, in a real browser: without an error in the console, under a strict policy,
-//! readable for everybody, and without scripts too.
+//! The admin page shows an operator the state of a process. In a real browser it has no error in the console under a
+//! strict content security policy and no axe violation, and it works without scripts too.
 
 use std::{env, fs, path::PathBuf};
 
@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 
 use super::clients::fetched_by_npm;
 
-/// Pictures are kept for whoever wants to look at them.
+/// Keeps a picture in the build folder for later inspection.
 pub(super) fn kept(name: &str, picture: &[u8]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&folder).expect("the target folder can be written");
@@ -30,14 +30,14 @@ pub(super) fn kept(name: &str, picture: &[u8]) -> PathBuf {
     file
 }
 
-/// What axe-core finds that keeps people out.
+/// The violations of accessibility rules that axe-core finds.
 pub(super) async fn violations(browser: &Browser) -> Value {
     static FETCHED: OnceCell<String> = OnceCell::const_new();
     let modules = FETCHED.get_or_init(|| fetched_by_npm("axe-core", "axe-core@4.10.3")).await;
     let folder = modules.strip_prefix("NODE_PATH=").expect("a variable");
     let axe = fs::read_to_string(format!("{folder}/axe-core/axe.min.js")).expect("fetched");
     browser.run(&axe).await;
-    let told = browser
+    let result = browser
         .run_async(
             r#"const done = arguments[arguments.length - 1];
             const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
@@ -48,17 +48,17 @@ pub(super) async fn violations(browser: &Browser) -> Value {
             }), (error) => done(String(error)));"#,
         )
         .await;
-    assert!(told["passes"].as_u64().is_some_and(|passes| passes > 10), "axe did not run: {told}");
-    told["violations"].clone()
+    assert!(result["passes"].as_u64().is_some_and(|passes| passes > 10), "axe did not run: {result}");
+    result["violations"].clone()
 }
 
-/// Nothing was refused by the policy, and no script failed.
+/// Asserts that the content security policy refused nothing and no script failed.
 pub(super) async fn no_complaints(browser: &Browser) {
-    let said = browser.console().await;
-    assert!(said.is_empty(), "the console says {said:#?}");
+    let messages = browser.console().await;
+    assert!(messages.is_empty(), "the console says {messages:#?}");
 }
 
-/// The page of a gateway that has lost its sessions says so, and keeps nobody out. The picture is kept under this name.
+/// Asserts that the page of a gateway reports its lost sessions and is accessible. The picture is kept under this name.
 pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
     let browser = Browser::start().await;
     browser.open(&format!("http://{}/", gateway.admin)).await;
@@ -73,12 +73,13 @@ pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
     no_complaints(&browser).await;
 }
 
-async fn admin(process: &TestProcess, ask: TestRequest) -> ClientResponse {
-    ask.send_to(process.admin).await.expect("an answer")
+async fn admin(process: &TestProcess, request: TestRequest) -> ClientResponse {
+    request.send_to(process.admin).await.expect("an answer")
 }
 
+/// The page shows locks, waiters, plots and sessions in light and dark, without console errors or axe violations.
 #[tokio::test]
-async fn an_operator_sees_what_happens_in_light_and_dark() {
+async fn page_is_accessible_in_both_schemes() {
     let (live, browser) = tokio::join!(ZombieFixture::start(), Browser::start());
     let url = |gateway: &Gateway| format!("http://{}/", gateway.admin);
     browser.open(&url(&live.sleeper)).await;
@@ -139,7 +140,7 @@ async fn an_operator_sees_what_happens_in_light_and_dark() {
     live.stop().await;
 }
 
-/// What *What fencing met* says of something.
+/// The count in a row of the section *What fencing met*.
 async fn met(gateway: &Gateway, what: &str) -> f64 {
     let page = String::from_utf8(gateway.admin("/").await.body.to_vec()).expect("text");
     let row = page.split(what).nth(1).unwrap_or_else(|| panic!("no `{what}` in {page}"));
@@ -147,15 +148,16 @@ async fn met(gateway: &Gateway, what: &str) -> f64 {
     cell.and_then(|count| count.parse().ok()).expect("a number")
 }
 
+/// The page shows as many refused stale dispatches as the metrics count.
 #[tokio::test]
-async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
+async fn page_counts_stale_refusals_like_metrics() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let first = gateway.send(&TestRequest::post("/pay/7")).await;
     let first = first.token().expect("it went through").number();
     assert_eq!(met(&gateway, "Stale dispatches refused").await, 0.0);
-    // The guard sees a later token of the key, as if another gateway had had a turn.
+    // The guard receives a later token of the key, as if a peer had held the key in between.
     let later = StampedRequest::new("account/7", first + (1 << 20));
     assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
@@ -164,8 +166,10 @@ async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
     assert_eq!(met(&gateway, "Stale dispatches refused").await, counted);
 }
 
+/// The page breaks a lock only with the CSRF token of its form, the key as confirmation, and the node that still
+/// holds the key.
 #[tokio::test]
-async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
+async fn page_break_requires_csrf_and_confirmation() {
     let site = TestSite::fresh().await.with_comparison();
     let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let HeldRequest { request: holder, latch, .. } =
@@ -176,7 +180,8 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
         let rest = page.split(&format!("name=\"{name}\" value=\"")).nth(1).expect("a hidden field");
         rest.split('"').next().expect("a value").to_owned()
     };
-    let (csrf, node) = (hidden("csrf"), hidden("holder"));
+    let csrf = hidden("csrf");
+    let node = hidden("holder");
     let form = |csrf: &str, confirm: &str| {
         let body = format!("csrf={csrf}&holder={node}&confirm={confirm}");
         let ask = TestRequest::post(&format!("{path}/break")).body(body);
@@ -207,8 +212,9 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
     holder.result().await.ok();
 }
 
+/// Key names and query values that contain markup appear on the page as text only.
 #[tokio::test]
-async fn hostile_names_are_text_and_nothing_else() {
+async fn hostile_key_names_are_escaped() {
     let site = TestSite::fresh().await;
     let hostile = "</th><script>alert(1)</script>";
     let policy = site
@@ -234,8 +240,9 @@ async fn hostile_names_are_text_and_nothing_else() {
     }
 }
 
+/// The page of a guard shows an operation in doubt, and an operator resolves it there; the resolution is audited.
 #[tokio::test]
-async fn a_guard_shows_what_is_in_doubt_and_takes_the_word_of_an_operator() {
+async fn guard_page_resolves_operation_in_doubt() {
     let site = GuardedSite::fresh().await;
     let guard = site.guard().await;
     let once = json!({"store": "guard", "key": "{header.idempotency-key}"});

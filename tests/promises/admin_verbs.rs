@@ -1,4 +1,5 @@
-//! An operator with a terminal can look at locks, break one, look again and again, and have a process end.
+//! The commands for operators list locks, break a lock, follow locks in a terminal, report readiness and members, and
+//! drain a process; their exit codes report the result.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -25,8 +26,10 @@ async fn said(arguments: &[&str]) -> CommandOutput {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// `locks`, `top`, `lock show` and `lock break` list, show and break locks; `break` needs `--yes` and the current
+/// holder.
 #[tokio::test]
-async fn locks_are_listed_shown_and_broken() {
+async fn commands_list_show_and_break_locks() {
     let site = TestSite::fresh().await.with_comparison();
     let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let admin = gateway.admin.to_string();
@@ -34,33 +37,34 @@ async fn locks_are_listed_shown_and_broken() {
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let token = record.expect_token();
     for verb in [&["locks"][..], &["top", "--once"]] {
-        let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
-        assert_eq!((code, wrong.as_str()), (Some(0), ""), "{verb:?}");
+        let (code, stdout, stderr) = said(&[verb, &["--admin", &admin]].concat()).await;
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{verb:?}");
         for wanted in ["gw-1: 1 key held", "account/7", "pay", "exclusive", &token.to_string()] {
-            assert!(told.contains(wanted), "{verb:?}: no `{wanted}` in\n{told}");
+            assert!(stdout.contains(wanted), "{verb:?}: no `{wanted}` in\n{stdout}");
         }
     }
-    let (code, told, _) = said(&["locks", "--admin", &admin, "--format", "json"]).await;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!((code, &told["locks"][0]["key"]), (Some(0), &json!("account/7")));
+    let (code, stdout, _) = said(&["locks", "--admin", &admin, "--format", "json"]).await;
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &document["locks"][0]["key"]), (Some(0), &json!("account/7")));
 
-    let (code, told, _) = said(&["lock", "show", "account/7", "--admin", &admin]).await;
-    assert!(code == Some(0) && told.contains("gw-1 holds it") && told.contains("holds\n"), "{told}");
-    let (code, _, wrong) = said(&["lock", "show", "account/8", "--admin", &admin]).await;
-    assert!(code == Some(1) && wrong.contains("nobody holds or wants"), "{wrong}");
+    let (code, stdout, _) = said(&["lock", "show", "account/7", "--admin", &admin]).await;
+    assert!(code == Some(0) && stdout.contains("gw-1 holds it") && stdout.contains("holds\n"), "{stdout}");
+    let (code, _, stderr) = said(&["lock", "show", "account/8", "--admin", &admin]).await;
+    assert!(code == Some(1) && stderr.contains("nobody holds or wants"), "{stderr}");
 
-    let (code, _, wrong) = said(&["lock", "break", "account/7", "--admin", &admin]).await;
-    assert!(code == Some(2) && wrong.contains("FG0603") && wrong.contains("--yes"), "{wrong}");
+    let (code, _, stderr) = said(&["lock", "break", "account/7", "--admin", &admin]).await;
+    assert!(code == Some(2) && stderr.contains("FG0603") && stderr.contains("--yes"), "{stderr}");
     let wrong_node = ["lock", "break", "account/7", "--yes", "--holder", "nobody", "--admin", &admin];
     assert_eq!(said(&wrong_node).await.0, Some(1));
-    let (code, told, wrong) = said(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
-    assert!(code == Some(0) && told.contains("broken") && told.contains("gw-1"), "{told}{wrong}");
+    let (code, stdout, stderr) = said(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
+    assert!(code == Some(0) && stdout.contains("broken") && stdout.contains("gw-1"), "{stdout}{stderr}");
     latch.release();
     holder.result().await.ok();
 }
 
+/// Commands take the admin address and the token file from flags or from the policy file, and never print the token.
 #[tokio::test]
-async fn address_and_token_are_taken_from_the_file_or_said() {
+async fn commands_take_address_and_token() {
     let site = TestSite::fresh().await;
     let folder = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
     let token = folder.path().join("token");
@@ -70,56 +74,62 @@ async fn address_and_token_are_taken_from_the_file_or_said() {
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/admin/auth", json!({"bearer_file": token}))).await;
     let admin = format!("http://{}/", gateway.admin);
-    let (code, told, wrong) = said(&["locks", "--admin", &admin, "--token-file", &token]).await;
-    assert!(code == Some(0) && told.starts_with("gw-1: 0 keys held"), "{told}{wrong}");
-    let (code, _, wrong) = said(&["locks", "--admin", &admin]).await;
-    assert!(code == Some(1) && wrong.contains("FG0602") && wrong.contains("--token-file"), "{wrong}");
-    let (code, _, wrong) = said(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
-    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
-    // The file names port 0, so nothing listens there. The token is read from the place that the file names.
+    let (code, stdout, stderr) = said(&["locks", "--admin", &admin, "--token-file", &token]).await;
+    assert!(code == Some(0) && stdout.starts_with("gw-1: 0 keys held"), "{stdout}{stderr}");
+    let (code, _, stderr) = said(&["locks", "--admin", &admin]).await;
+    assert!(code == Some(1) && stderr.contains("FG0602") && stderr.contains("--token-file"), "{stderr}");
+    let (code, _, stderr) = said(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
+    assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
+    // The policy file has port 0, so nothing listens there. The token is read from the file that the policy names.
     let file = gateway.file().display().to_string();
-    let (code, _, wrong) = said(&["locks", "-c", &file]).await;
-    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
-    assert!(!wrong.contains("0123456789abcdef"), "{wrong}");
+    let (code, _, stderr) = said(&["locks", "-c", &file]).await;
+    assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
+    assert!(!stderr.contains("0123456789abcdef"), "{stderr}");
 }
 
+/// With an `https` address commands verify the certificate of the gateway, here against `--ca-file`.
 #[tokio::test]
-async fn tls_is_spoken_where_it_is_asked_for() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn commands_verify_gateway_over_tls() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let authority = keys.path("ca.pem");
     keys.authority.write(&authority);
     let tls = json!({"certificates": [keys.write("a", "localhost")]});
     let gateway = GatewayLaunch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
     let url = format!("https://localhost:{}", gateway.admin.port());
     let ca = authority.display().to_string();
-    let (code, told, wrong) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
-    assert!(code == Some(0) && told.starts_with("gw-1"), "{told}{wrong}");
-    let (code, _, wrong) = said(&["locks", "--admin", &url]).await;
-    assert!(code == Some(1) && wrong.contains("FG0601"), "{wrong}");
+    let (code, stdout, stderr) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
+    assert!(code == Some(0) && stdout.starts_with("gw-1"), "{stdout}{stderr}");
+    let (code, _, stderr) = said(&["locks", "--admin", &url]).await;
+    assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
 }
 
+/// `fencegate drain --wait` ends with success after the gateway has ended.
 #[tokio::test]
-async fn drain_waits_for_the_end() {
+async fn drain_command_waits_for_exit() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let admin = gateway.admin.to_string();
-    let (code, told, wrong) = said(&["drain", "--wait", "--admin", &admin]).await;
-    assert!(code == Some(0) && told.starts_with("draining"), "{told}{wrong}");
+    let (code, stdout, stderr) = said(&["drain", "--wait", "--admin", &admin]).await;
+    assert!(code == Some(0) && stdout.starts_with("draining"), "{stdout}{stderr}");
     assert!(gateway.exit().await.success());
 }
 
+/// `fencegate ready` exits with 0 when the process is ready, with 1 when it is not, and with 69 without an answer.
 #[tokio::test]
-async fn ready_is_told_by_the_exit_code() {
+async fn ready_command_reports_by_exit_code() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let unmade = site.policy("gw-2").with("/zookeeper/root", fencegate_tests::zookeeper::fresh_root());
     let unmade = GatewayLaunch::new(&unmade).without_init().start().await;
     unmade.wait_line("why", |line| line.message() == "no ZooKeeper session").await;
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     let frozen = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let frozen = frozen.local_addr().expect("bound").to_string();
-    let (ready, not, guards) = (gateway.admin.to_string(), unmade.admin.to_string(), guard.admin.to_string());
+    let ready = gateway.admin.to_string();
+    let not = unmade.admin.to_string();
+    let guards = guard.admin.to_string();
     let service = site.origin.door("gw-1").to_string();
     for (verb, admin, code, says) in [
         (&["ready"][..], &ready, 0, "ready\n"),
@@ -129,35 +139,36 @@ async fn ready_is_told_by_the_exit_code() {
         (&["ready"], &"127.0.0.1:1".to_owned(), 69, "FG0601"),
         (&["ready", "--within", "300ms"], &frozen, 69, "no answer within 300ms"),
     ] {
-        let (exit, told, wrong) = said(&[verb, &["--admin", admin]].concat()).await;
-        assert_eq!(exit, Some(code), "{verb:?} {admin}: {told}{wrong}");
-        assert!([&told, &wrong].iter().any(|text| text.contains(says)), "{verb:?}: {told}{wrong}");
-        assert_eq!(told.is_empty(), code == 69, "{told}");
+        let (exit, stdout, stderr) = said(&[verb, &["--admin", admin]].concat()).await;
+        assert_eq!(exit, Some(code), "{verb:?} {admin}: {stdout}{stderr}");
+        assert!([&stdout, &stderr].iter().any(|text| text.contains(says)), "{verb:?}: {stdout}{stderr}");
+        assert_eq!(stdout.is_empty(), code == 69, "{stdout}");
     }
-    let (code, told, _) = said(&["ready", "--admin", &not, "--format", "json"]).await;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!((code, &told["ready"]), (Some(1), &json!(false)), "{told}");
-    assert!(told["says"].as_str().is_some_and(|says| says.contains("FG0506")), "{told}");
+    let (code, stdout, _) = said(&["ready", "--admin", &not, "--format", "json"]).await;
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &document["ready"]), (Some(1), &json!(false)), "{document}");
+    assert!(document["says"].as_str().is_some_and(|says| says.contains("FG0506")), "{document}");
 }
 
-/// The line of a gateway in what `members` prints, when it says this.
-async fn member_is(asked: &Gateway, name: &str, wanted: &str) -> String {
-    let admin = asked.admin.to_string();
+/// Waits until the line of a gateway in the output of `members` contains `wanted`, and returns the line.
+async fn member_is(gateway: &Gateway, name: &str, wanted: &str) -> String {
+    let admin = gateway.admin.to_string();
     let mut line = String::new();
-    let told = async {
+    let reached = async {
         while !line.contains(wanted) {
-            let (code, told, wrong) = said(&["members", "--admin", &admin]).await;
-            assert_eq!(code, Some(0), "{wrong}");
-            let found = told.lines().find(|line| line.starts_with(&format!("{name} ")));
-            line = found.unwrap_or_else(|| panic!("no {name}: {told}")).to_owned();
+            let (code, stdout, stderr) = said(&["members", "--admin", &admin]).await;
+            assert_eq!(code, Some(0), "{stderr}");
+            let found = stdout.lines().find(|line| line.starts_with(&format!("{name} ")));
+            line = found.unwrap_or_else(|| panic!("no {name}: {stdout}")).to_owned();
         }
     };
-    wait_until(&format!("{name} to be {wanted}"), told, || asked.log()).await;
+    wait_until(&format!("{name} to be {wanted}"), reached, || gateway.log()).await;
     line
 }
 
+/// `fencegate members` lists all gateways of the installation, and whether each one is ready, drains or is silent.
 #[tokio::test]
-async fn members_are_all_gateways_and_whether_each_could_work() {
+async fn members_command_lists_gateways_with_readiness() {
     let site = TestSite::fresh().await;
     let peer = json!({"address": "127.0.0.1:0", "advertise": "gw-1.internal:9910"});
     let one = Gateway::start(&site.policy("gw-1")).await;
@@ -169,10 +180,13 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
         assert!(line.contains(env!("CARGO_PKG_VERSION")) && line.contains(" ago)"), "{line}");
         assert_eq!(line.contains("gw-1.internal:"), name == "gw-2", "{line}");
     }
-    let (_, told, _) = said(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    let members = told["members"].as_array().expect("a list");
-    assert!(members.iter().all(|one| one["ready"] == true && one["since"].as_u64() > Some(1)), "{told:#}");
+    let (_, stdout, _) = said(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    let members = document["members"].as_array().expect("a list");
+    assert!(
+        members.iter().all(|one| one["ready"] == true && one["since"].as_u64() > Some(1)),
+        "{document:#}"
+    );
 
     let held = site.origin.hold_request(&reached, TestRequest::post("/pay/7")).await;
     reached.signal(Signal::TERM);
@@ -183,9 +197,9 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     pauses.signal(Signal::CONT);
 }
 
-/// `top` runs in a terminal of its own. Every way of ending `top` leaves the terminal as it was.
+/// `top` runs in a terminal of its own, and restores the terminal whether it is ended by `q` or by an interrupt.
 #[tokio::test]
-async fn top_leaves_the_terminal_as_it_was() {
+async fn top_restores_terminal() {
     const SCRIPT: &str = r#"
 import fcntl, os, pty, select, struct, sys, termios, time
 binary, admin, how = sys.argv[1:]

@@ -1,4 +1,5 @@
-//! The shipped alert rules say what they should, and each leads to a section of the runbook that exists.
+//! The shipped alert rules are valid and fire under their conditions, and each alert links to an existing section of the
+//! runbook.
 
 use std::{path::PathBuf, process::Command};
 
@@ -12,21 +13,22 @@ fn deploy() -> PathBuf {
 fn promtool(arguments: &[&str]) {
     let output = Command::new("promtool").args(arguments).current_dir(deploy().join("prometheus")).output();
     let output = output.expect("promtool is installed by tests/run");
-    let said =
+    let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promtool {arguments:?}: {said}");
+    assert!(output.status.success(), "promtool {arguments:?}: {text}");
 }
 
+/// promtool accepts the shipped Prometheus configuration, and the shipped rules pass their unit tests.
 #[test]
-fn the_rules_are_sound_and_fire_when_they_should() {
+fn rules_pass_promtool_tests() {
     promtool(&["check", "config", "prometheus.yml"]);
     promtool(&["test", "rules", "rules.test.yml"]);
 }
 
-/// Alertmanager, Grafana and pagers know `runbook_url`, and open it: it is a whole address, on the same page of ours as the
-/// types of problems, with one base for all, which the head of the file tells how to change.
+/// Alertmanager, Grafana and pagers open `runbook_url`, so it is a complete URL. All alerts share one base, next to that
+/// of the problem types, and the head of the file explains how to change it.
 #[test]
-fn every_alert_says_what_it_means_and_leads_to_a_section_of_the_runbook() {
+fn alerts_have_summary_and_runbook_section() {
     let base = PROBLEMS.replace("PROBLEMS.md", "RUNBOOK.md");
     let base = base.as_str();
     let text = std::fs::read_to_string(deploy().join("prometheus/alerts.rules.yml")).expect("shipped");
@@ -45,22 +47,22 @@ fn every_alert_says_what_it_means_and_leads_to_a_section_of_the_runbook() {
     let alerts: Vec<&Value> = groups.flat_map(|group| group["rules"].as_array().expect("rules")).collect();
     assert!(alerts.len() > 28, "not all were found: {alerts:?}");
     for alert in alerts {
-        let told = |name: &str| alert["annotations"][name].as_str().unwrap_or_default();
-        assert!(!told("summary").is_empty() && told("description").ends_with('.'), "{alert}");
-        let section = told("runbook_url").strip_prefix(base).and_then(|rest| rest.strip_prefix('#'));
+        let annotation = |name: &str| alert["annotations"][name].as_str().unwrap_or_default();
+        assert!(!annotation("summary").is_empty() && annotation("description").ends_with('.'), "{alert}");
+        let section = annotation("runbook_url").strip_prefix(base).and_then(|rest| rest.strip_prefix('#'));
         let known = section.is_some_and(|section| sections.iter().any(|known| known == section));
         assert!(known, "{alert} leads nowhere: {sections:?}");
     }
 }
 
-/// The targets of a cluster may have jobs with other names, and every alert has to work for them.
+/// In a cluster the targets may have jobs with other names, and every alert has to work there.
 #[test]
-fn no_rule_asks_for_a_job_by_name() {
+fn rules_select_no_job_by_name() {
     for file in ["alerts.rules.yml", "recording.rules.yml"] {
         let text = std::fs::read_to_string(deploy().join("prometheus").join(file)).expect("shipped");
         // One alert has a second way to find its targets.
-        let asked: Vec<&str> = text.lines().filter(|line| line.contains("job=")).collect();
+        let selectors: Vec<&str> = text.lines().filter(|line| line.contains("job=")).collect();
         let known = r#"up{job=~".*fencegate.*"} == 0"#;
-        assert!(asked.iter().all(|line| line.trim() == known), "{file}: {asked:?}");
+        assert!(selectors.iter().all(|line| line.trim() == known), "{file}: {selectors:?}");
     }
 }

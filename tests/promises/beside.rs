@@ -1,5 +1,5 @@
-//! Programs that take locks of Curator and kazoo stand in one line with gateways: in the order in which they came, with
-//! nothing that overlaps, also when either side is killed or frozen.
+//! Programs that take locks of Curator or kazoo share one queue with gateways: they hold the lock in the order of arrival
+//! and never at the same time, also when either side is killed or frozen.
 
 mod foreign;
 mod moving;
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use self::foreign::{ForeignLock, ForeignProgram, lock_path};
 
-/// The turns of each side.
+/// The number of turns of each side.
 const TURNS: usize = 200;
 const CLIENTS: usize = 6;
 
@@ -49,7 +49,7 @@ fn load(gateways: &[&Gateway]) -> LoadPlan {
     LoadPlan { clients: CLIENTS, ..LoadPlan::payments(gateways, 1, CLIENTS, 100_000) }
 }
 
-/// Path of the one account that everybody works on.
+/// All requests go to one account.
 fn all_on_one(plan: LoadPlan) -> LoadPlan {
     LoadPlan { paths: vec!["/pay/7".into()], ..plan }
 }
@@ -90,15 +90,15 @@ async fn in_one_line(
             .await;
     }
     drop(programs);
-    let mut told = writing.stop().await;
+    let mut results = writing.stop().await;
     if let Some(reading) = reading {
-        told.extend(reading.stop().await);
+        results.extend(reading.stop().await);
     }
 
     // Growing tokens show that both sides are served in the order in which the lock nodes were made.
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
-    assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
+    assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(history.hand_overs() >= TURNS / 4, "not exercised: {} hand-overs", history.hand_overs());
     assert_fair(&history, theirs(&site));
 }
@@ -106,39 +106,45 @@ async fn in_one_line(
 /// Between two turns of a program, every client of the gateways may have one turn. Clients and program queue again at
 /// once.
 fn assert_fair(history: &History, theirs: usize) {
-    let mut line: Vec<_> = history.executions.iter().collect();
-    line.sort_by_key(|execution| execution.began);
-    let first = line.iter().position(|execution| !is_gateway(&execution.gateway)).expect("turns");
-    let last = line.iter().rposition(|execution| !is_gateway(&execution.gateway)).expect("turns");
-    let ours = line[first..last].iter().filter(|execution| is_gateway(&execution.gateway)).count();
+    let mut order: Vec<_> = history.executions.iter().collect();
+    order.sort_by_key(|execution| execution.began);
+    let first = order.iter().position(|execution| !is_gateway(&execution.gateway)).expect("turns");
+    let last = order.iter().rposition(|execution| !is_gateway(&execution.gateway)).expect("turns");
+    let ours = order[first..last].iter().filter(|execution| is_gateway(&execution.gateway)).count();
     assert!(ours <= 2 * CLIENTS * theirs, "{ours} turns of gateways beside {theirs} of programs");
     assert!(theirs <= 2 * ours, "{theirs} turns of programs beside {ours} of gateways");
 }
 
+/// Gateways and programs with Curator's mutex stand in one queue: both sides get their turns, and nothing overlaps.
 #[tokio::test]
-async fn curators_mutex_and_gateways_take_turns() {
+async fn gateways_share_queue_with_curator_mutex() {
     in_one_line("curator-mutex", [ForeignLock::CuratorMutex; 2], |policy| policy, false).await;
 }
 
+/// Gateways and programs with Curator's read and write locks stand in one queue: both sides get turns, nothing
+/// overlaps.
 #[tokio::test]
-async fn curators_readers_and_writers_and_gateways_take_turns() {
+async fn gateways_share_queue_with_curator_rw() {
     in_one_line("curator-rw", [ForeignLock::CuratorWrite, ForeignLock::CuratorRead], |policy| policy, true)
         .await;
 }
 
+/// Gateways and programs with kazoo's lock stand in one queue: both sides get their turns, and nothing overlaps.
 #[tokio::test]
-async fn kazoos_lock_and_gateways_take_turns() {
+async fn gateways_share_queue_with_kazoo_lock() {
     in_one_line("kazoo", [ForeignLock::KazooLock; 2], |policy| policy, false).await;
 }
 
+/// Gateways and programs with kazoo's read and write locks stand in one queue: both sides get turns, nothing
+/// overlaps.
 #[tokio::test]
-async fn kazoos_readers_and_writers_and_gateways_take_turns() {
+async fn gateways_share_queue_with_kazoo_rw() {
     in_one_line("kazoo", [ForeignLock::KazooWrite, ForeignLock::KazooRead], |policy| policy, true).await;
 }
 
-/// The gateway sees every waiter, also one that is no gateway, and lets the waiter have its turn.
+/// A gateway with a cached grant watches all lock nodes, also those of other programs, and releases the key for them.
 #[tokio::test]
-async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
+async fn cached_gateway_yields_to_kazoo() {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(2));
     let keeping =
@@ -149,19 +155,18 @@ async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
     let load = Load::start("load", &all_on_one(load(&[&gateway])));
     site.origin.wait_more("one", TURNS / 2).await;
     drop(program);
-    let told = load.stop().await;
+    let results = load.stop().await;
 
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     let kept =
         history.executions.iter().filter(|one| is_gateway(&one.gateway) && one.token.dispatch() > 1).count();
     assert!(kept >= 10, "not exercised: {kept} requests under a tenure that was kept");
 }
 
-/// kazoo ensures the parent of its lock only once. If the last gateway that leaves removed the parent, kazoo would
-/// fail.
+/// kazoo creates the parent of its lock only once, and would fail if the last gateway in the queue removed the parent.
 #[tokio::test]
-async fn the_parent_of_another_programs_lock_stays() {
+async fn kazoo_lock_parent_is_kept() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 50).await;
@@ -173,11 +178,11 @@ async fn the_parent_of_another_programs_lock_stays() {
     program.had_no_trouble();
 }
 
-/// No program has used the path before: the gateway makes all nodes above the lock, as the programs would.
+/// At a path that no program has used before, the gateway creates all nodes above the lock as the programs would.
 #[tokio::test]
-async fn a_gateway_makes_the_parents_that_the_program_would_make() {
+async fn gateway_creates_lock_parents_for_programs() {
     for (layout, kind) in [("curator-mutex", ForeignLock::CuratorMutex), ("kazoo", ForeignLock::KazooLock)] {
-        // Each round has a site of its own: a gateway refuses a key that a registered gateway locks otherwise.
+        // Each round has a site of its own: a gateway refuses a key that a registered peer locks in another way.
         let site = TestSite::fresh().await;
         let path = format!("/beside{}/{layout}/locks/7", site.root);
         let gateway = Gateway::start(
@@ -193,10 +198,10 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
     }
 }
 
-/// kazoo shows no credentials to ZooKeeper. It can still read our nodes, and it makes and removes its own nodes
-/// beside them.
+/// Without credentials at ZooKeeper, kazoo can still read the closed nodes of gateways, and it creates and removes its own
+/// nodes in the same queue.
 #[tokio::test]
-async fn a_program_that_shows_nothing_stands_in_line_with_gateways_whose_nodes_are_closed() {
+async fn kazoo_without_credentials_shares_closed_queue() {
     let mut site = TestSite::fresh().await;
     site.root = site.root.replace("/t/", "/closed-");
     site.origin.set_work_time(Duration::from_millis(2));
@@ -220,14 +225,16 @@ fn private(home: &TempDir, name: &str) -> String {
     file.display().to_string()
 }
 
+/// `explain` names the programs that share the lock of a route; `lock show` names the program of each node in the
+/// queue.
 #[tokio::test]
-async fn explain_and_lock_show_tell_whose_lock_it_is() {
+async fn explain_and_show_name_foreign_program() {
     let site = TestSite::fresh().await;
     let policy = policy(&site, "gw-1", "kazoo");
     let file = PolicyFile::new(&policy);
-    let said = command(&["explain", "-c", &file, "POST /pay/7"]).await.expect("started");
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.contains(&lock_path(&site)) && said.contains("kazoo: other programs"), "{said}");
+    let output = command(&["explain", "-c", &file, "POST /pay/7"]).await.expect("started");
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.contains(&lock_path(&site)) && output.contains("kazoo: other programs"), "{output}");
 
     let gateway = Gateway::start(&policy).await;
     let latch = site.origin.hold("/pay/7");
@@ -236,19 +243,23 @@ async fn explain_and_lock_show_tell_whose_lock_it_is() {
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let admin = gateway.admin.to_string();
     let show = ["lock", "show", "account/7", "--admin", &admin, "--format", "json"];
-    let line = wait_until("two in line", two_in_line(&show), || gateway.log()).await;
-    assert_eq!((&line[0]["program"], &line[0]["holds"]), (&"kazoo".into(), &true.into()), "{line}");
-    assert_eq!((&line[1]["program"], &line[1]["gateway"]), (&"fencegate".into(), &"gw-1".into()), "{line}");
+    let queue = wait_until("two in line", two_in_line(&show), || gateway.log()).await;
+    assert_eq!((&queue[0]["program"], &queue[0]["holds"]), (&"kazoo".into(), &true.into()), "{queue}");
+    assert_eq!(
+        (&queue[1]["program"], &queue[1]["gateway"]),
+        (&"fencegate".into(), &"gw-1".into()),
+        "{queue}"
+    );
     latch.release();
     assert_eq!(waiting.answer().await.status, 200);
 }
 
 async fn two_in_line(show: &[&str]) -> Value {
     loop {
-        let said = command(show).await.expect("started");
-        let told: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-        if told["line"].as_array().is_some_and(|line| line.len() == 2) {
-            return told["line"].clone();
+        let output = command(show).await.expect("started");
+        let lock: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if lock["line"].as_array().is_some_and(|queue| queue.len() == 2) {
+            return lock["line"].clone();
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -257,8 +268,8 @@ async fn two_in_line(show: &[&str]) -> Value {
 /// Longer than its session of 2 s.
 const FROZEN: Duration = Duration::from_millis(3500);
 
-/// A frozen program cannot know at its wake-up that its lock is gone, and nothing holds the program back. Its writes
-/// are refused by their number.
+/// A frozen program cannot detect when it resumes that its lock is gone, and nothing stops the program. Its writes are
+/// refused by their number.
 async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
@@ -288,45 +299,51 @@ async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
     let next = ForeignProgram::start(&site, kind, "program-1", 0).await;
     site.origin.wait_more("program-1", 10).await;
     drop(next);
-    let told = load.stop().await;
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let results = load.stop().await;
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }
 
+/// Nothing overlaps when gateways or programs with kazoo's lock are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_programs_with_kazoo_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_kazoo_lock() {
     trouble_on_either_side("kazoo", ForeignLock::KazooLock).await;
 }
 
+/// Nothing overlaps when gateways or programs with kazoo's write lock are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_writers_with_kazoo_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_kazoo_writer() {
     trouble_on_either_side("kazoo", ForeignLock::KazooWrite).await;
 }
 
+/// Nothing overlaps when gateways or programs with kazoo's read lock are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_readers_with_kazoo_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_kazoo_reader() {
     trouble_on_either_side("kazoo", ForeignLock::KazooRead).await;
 }
 
+/// Nothing overlaps when gateways or programs with Curator's mutex are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_programs_with_curator_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_curator_mutex() {
     trouble_on_either_side("curator-mutex", ForeignLock::CuratorMutex).await;
 }
 
+/// Nothing overlaps when gateways or programs with Curator's write lock are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_writers_with_curator_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_curator_writer() {
     trouble_on_either_side("curator-rw", ForeignLock::CuratorWrite).await;
 }
 
+/// Nothing overlaps when gateways or programs with Curator's read lock are killed or frozen.
 #[tokio::test]
-async fn nothing_overlaps_when_gateways_or_readers_with_curator_are_killed_or_frozen() {
+async fn exclusion_survives_faults_with_curator_reader() {
     trouble_on_either_side("curator-rw", ForeignLock::CuratorRead).await;
 }
 
-/// A killed holder keeps the key until its session ends. Both sides wait for that.
+/// A killed program holds the key until its session ends, and a waiting gateway waits for that.
 #[tokio::test]
-async fn who_comes_behind_a_killed_program_waits_for_the_end_of_its_session() {
+async fn killed_program_holds_until_session_expires() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
     let latch = site.origin.hold("/pay/7");
@@ -341,9 +358,9 @@ async fn who_comes_behind_a_killed_program_waits_for_the_end_of_its_session() {
     assert!(gap >= Duration::from_millis(1000), "took only {gap:?}");
 }
 
-/// What the page says is what ran in all tests above.
+/// The lines of code in ZOOKEEPER.md are those that run in all tests above.
 #[test]
-fn the_lines_of_the_page_are_those_of_the_programs() {
+fn documented_lines_match_programs() {
     let page = std::fs::read_to_string(fencegate_tests::prometheus::deploy().join("ZOOKEEPER.md"))
         .expect("the page");
     for source in [include_str!("beside/Foreign.java"), include_str!("beside/foreign.py")] {

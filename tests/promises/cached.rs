@@ -1,4 +1,5 @@
-//! A hot key is handed on inside a gateway without a word to ZooKeeper, and nobody else starves.
+//! A cached grant passes a hot key from request to request inside a gateway without a call to ZooKeeper, and starves
+//! neither peers nor other requests of its own gateway.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +29,7 @@ pub(super) fn cached(policy: TestPolicy, rules: Value) -> TestPolicy {
     policy.with("/defaults/hold", Value::Object(hold))
 }
 
-/// A gateway that gives a key back only when somebody wants it.
+/// A gateway that releases a key only for another request or gateway.
 pub(super) async fn keeping(site: &TestSite, name: &str) -> Gateway {
     Gateway::start(&cached(site.policy(name), json!({"linger": KEPT}))).await
 }
@@ -43,14 +44,14 @@ pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Lo
     }
 }
 
-pub(super) fn all_done(told: &[AttemptResult]) {
-    for told in told {
-        let status = told.answer.as_ref().map(|answer| answer.status);
-        assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);
+pub(super) fn all_done(results: &[AttemptResult]) {
+    for result in results {
+        let status = result.answer.as_ref().map(|answer| answer.status);
+        assert_eq!(status, Ok(200), "{}: {:?}", result.id, result.answer);
     }
 }
 
-/// Executions in the order of their begin, cut where the lock node changes.
+/// The executions in the order in which they began, split where the lock node changes.
 fn tenures(history: &History) -> Vec<Vec<&Execution>> {
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
@@ -69,8 +70,9 @@ async fn written(zookeeper: &OwnZooKeeper, tree: &ZnodeTree) -> (u64, u64) {
     (last_zxid(zookeeper.server.address()).await, beats)
 }
 
+/// A hot key that no other gateway wants costs at most one ZooKeeper write for ten requests, besides heartbeats.
 #[tokio::test]
-async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_requests() {
+async fn hot_key_costs_few_zookeeper_writes() {
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
@@ -78,11 +80,11 @@ async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_reques
     let tree = site.tree().await;
 
     let (all, beats) = written(&zookeeper, &tree).await;
-    let told = Load::start("load", &plan(&[&gateway], CLIENTS, EACH)).end().await;
+    let results = Load::start("load", &plan(&[&gateway], CLIENTS, EACH)).end().await;
     let (all_then, beats_then) = written(&zookeeper, &tree).await;
 
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH);
     assert!(beats_then > beats, "not exercised: no heartbeat");
@@ -90,8 +92,9 @@ async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_reques
     assert!(writes * 10 <= (CLIENTS * EACH) as u64, "{writes} writes for {} requests", CLIENTS * EACH);
 }
 
+/// Requests under a warm key are dispatched under one grant without waiting for ZooKeeper.
 #[tokio::test]
-async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
+async fn warm_key_skips_zookeeper() {
     const DELAY: Duration = Duration::from_millis(400);
     const REQUESTS: u32 = 10;
     let site = TestSite::alone().await;
@@ -115,25 +118,27 @@ async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
 }
 
-/// The bound of `gateway/lock/DESIGN.md`: rounds x gateways x (`max_hold` + longest request).
+/// Gateways that contend for a hot key take turns, and no request waits longer than the bound of `gateway/lock/DESIGN.md`:
+/// rounds x gateways x (`max_hold` + longest request).
 #[tokio::test]
-async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bound() {
+async fn contending_gateways_alternate_within_bound() {
     const GATEWAYS: usize = 2;
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
     const MAX_HOLD: Duration = Duration::from_millis(100);
-    /// What the operations of a hand-over and a busy machine may add to a turn.
+    /// The time that the operations of a hand-over and a busy machine may add to a turn.
     const SLACK: Duration = Duration::from_millis(100);
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
     let policy = |name| cached(site.policy(name), json!({}));
-    let (first, second) = (policy("gw-1"), policy("gw-2"));
+    let first = policy("gw-1");
+    let second = policy("gw-2");
     let (one, two) = Gateway::start_both(&first, &second).await;
 
-    let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+    let results = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 8, "not exercised: {} hand-overs", history.hand_overs());
 
@@ -148,12 +153,13 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     let least = turns.iter().map(Vec::len).rev().skip(1).min().expect("some");
     let rounds = 1 + (CLIENTS / 2).div_ceil(least.max(1));
     let bound = u32::try_from(rounds * GATEWAYS).expect("few") * (MAX_HOLD + longest + SLACK);
-    let waited = told.iter().map(|told| told.answer.as_ref().expect("all done").took()).max().expect("some");
+    let waited =
+        results.iter().map(|result| result.answer.as_ref().expect("all done").took()).max().expect("some");
     assert!(waited <= bound, "waited {waited:?}; {rounds} rounds, {bound:?}");
 }
 
 #[tokio::test]
-async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
+async fn idle_key_is_released_after_linger() {
     const LINGER: Duration = Duration::from_millis(800);
     let site = TestSite::alone().await;
     let gateway =
@@ -168,8 +174,9 @@ async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
     assert!(kept < LINGER + Duration::from_secs(1), "kept {kept:?}");
 }
 
+/// A request at another gateway gets the key within a second, whatever the `linger` of the gateway that keeps it.
 #[tokio::test]
-async fn another_gateway_does_not_wait_for_the_linger() {
+async fn peer_does_not_wait_for_linger() {
     let site = TestSite::alone().await;
     let (one, two) = tokio::join!(keeping(&site, "gw-1"), keeping(&site, "gw-2"));
     for gateway in [&one, &two, &one, &two] {
@@ -182,8 +189,9 @@ async fn another_gateway_does_not_wait_for_the_linger() {
     assert_eq!(history.hand_overs(), 3);
 }
 
+/// A cached grant ends at `max_tenure` even when no other gateway wants the key.
 #[tokio::test]
-async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
+async fn grant_ends_at_max_tenure() {
     const MAX_TENURE: Duration = Duration::from_millis(400);
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
@@ -195,9 +203,9 @@ async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
         (numbers.len() >= 5).then_some(())
     };
     site.origin.wait_for("five tenures", ended).await;
-    let told = load.stop().await;
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let results = load.stop().await;
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     for tenure in tenures(&history) {
         let span = tenure.last().expect("cut").began - tenure[0].began;
@@ -205,8 +213,8 @@ async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
     }
 }
 
-/// Requests that need the key with other settings, through the gateway that holds the key for many other requests.
-async fn is_served_beside_a_cached_tenure(route: Value, ask: TestRequest, path: &str) {
+/// Sends requests with other lock settings through the gateway that holds their key under a cached grant, in heavy use.
+async fn is_served_beside_a_cached_tenure(route: Value, request: TestRequest, path: &str) {
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
     let gateway =
@@ -214,30 +222,31 @@ async fn is_served_beside_a_cached_tenure(route: Value, ask: TestRequest, path: 
     let load = Load::start("load", &plan(&[&gateway], 8, 5000));
     site.origin.wait_for("a tenure in use", |log| log.records.get(20).map(drop)).await;
     for n in 1..=5 {
-        let answer = gateway.send(&ask).await;
+        let answer = gateway.send(&request).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
-        // Other requests are let in for `max_hold`. Then the next in the queue is this request.
+        // Other requests are admitted for `max_hold`. Then this request is the next in the queue.
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
         assert_eq!(site.origin.count(path), n);
         let so_far = site.origin.log().records.len();
         site.origin.wait_for("the tenure in use again", |log| log.records.get(so_far + 10).map(drop)).await;
     }
-    let told = load.stop().await;
-    all_done(&told);
+    let results = load.stop().await;
+    all_done(&results);
     // A set is recorded under all of its keys. The check treats them as one resource.
-    let mut history = History::from_log(&site.origin.log()).with(&told);
+    let mut history = History::from_log(&site.origin.log()).with(&results);
     for execution in &mut history.executions {
         execution.key = "account/7".to_owned();
     }
     history.assert_holds();
-    // A tenure that is kept and not in use is given up as well.
-    let answer = gateway.send(&ask).await;
+    // An idle tenure is given up as well.
+    let answer = gateway.send(&request).await;
     assert_eq!(answer.status, 200);
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
 }
 
+/// A strict request is served within a second while its own gateway keeps the key under a cached grant.
 #[tokio::test]
-async fn a_strict_request_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
+async fn cached_grant_yields_to_strict_request() {
     let route = json!({
         "name": "audit",
         "upstream": "ledger",
@@ -247,8 +256,9 @@ async fn a_strict_request_is_not_starved_by_the_cached_tenure_of_its_own_gateway
     is_served_beside_a_cached_tenure(route, TestRequest::post("/audit/7"), "/audit/7").await;
 }
 
+/// A request for several keys is served within a second while its own gateway keeps one of them under a cached grant.
 #[tokio::test]
-async fn a_set_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
+async fn cached_grant_yields_to_multi_key_request() {
     let route = json!({
         "name": "move",
         "upstream": "ledger",
@@ -260,7 +270,7 @@ async fn a_set_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
 
 /// The outcome of the first request is unknown, so no further request may use its token.
 #[tokio::test]
-async fn an_unknown_outcome_ends_its_tenure() {
+async fn unknown_outcome_ends_grant() {
     let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -288,8 +298,9 @@ async fn an_unknown_outcome_ends_its_tenure() {
     assert_eq!(tenures, [3, 2], "the unknown one is the last under its token");
 }
 
+/// A cached grant ends when another client of ZooKeeper removes its lock node; the next request gets a new grant.
 #[tokio::test]
-async fn a_node_that_a_stranger_removed_ends_its_tenure() {
+async fn removed_lock_node_ends_grant() {
     let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
     let tree = site.tree().await;

@@ -1,4 +1,5 @@
-//! A request for a key that its own gateway keeps waits no longer than at another gateway, and in order.
+//! A request for a key that its own gateway keeps waits no longer than it would at another gateway, and is served in
+//! order.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,8 +15,9 @@ use serde_json::json;
 
 use super::cached::{cached, keeping};
 
+/// A full queue refuses a further request at once with 429 and serves its waiters; another key has its own queue.
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+async fn full_queue_refuses_and_serves_waiters() {
     let site = TestSite::alone().await;
     let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
     let gateway = Gateway::start(&policy).await;
@@ -40,7 +42,7 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// Who holds the key, as seen by the gateway that is asked.
+/// The holder of the key, as seen by the gateway that receives the request.
 #[derive(Debug, Clone, Copy)]
 enum HolderKind {
     Itself,
@@ -53,7 +55,9 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         site.policy(name).with("/defaults/hold", json!({"mode": hold})).with("/routes/0/fence/wait", wait)
     };
     let tree = site.tree().await;
-    let (trying, timed, other) = (policy("try", "0s"), policy("timed", "1s"), policy("other", "5s"));
+    let trying = policy("try", "0s");
+    let timed = policy("timed", "1s");
+    let other = policy("other", "5s");
     let (trying, timed, other) =
         tokio::join!(Gateway::start(&trying), Gateway::start(&timed), Gateway::start(&other));
     for (gateway, fields, least, most) in [
@@ -64,21 +68,21 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         (&timed, Some("wait=60"), 1000, 2000),
     ] {
         let case = format!("{holder:?} {hold} {fields:?} {least} ms");
-        let ask = fields.map_or(TestRequest::post("/pay/7"), |prefer| {
+        let request = fields.map_or(TestRequest::post("/pay/7"), |prefer| {
             TestRequest::post("/pay/7").field("Prefer", prefer)
         });
-        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free");
+        assert_eq!(gateway.send(&request).await.status, 200, "{case}: free");
         // The key is free, whether or not the gateway keeps it.
-        assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
-        let taker = if let HolderKind::Itself = holder { gateway } else { &other };
+        assert_eq!(gateway.send(&request).await.status, 200, "{case}: free again");
+        let holder_gateway = if let HolderKind::Itself = holder { gateway } else { &other };
         let latch = site.origin.hold("/pay/7");
-        let held = taker.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
+        let held = holder_gateway.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
         let taken = |log: &fencegate_tests::origin::OriginLog| {
             log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
         };
         site.origin.wait_for("the key to be taken", taken).await;
         let before = site.origin.count("/pay/7");
-        let answer = gateway.send(&ask).await;
+        let answer = gateway.send(&request).await;
         assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
         let expected = Duration::from_millis(least)..Duration::from_millis(most);
@@ -86,30 +90,34 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         assert_eq!(site.origin.count("/pay/7"), before, "{case}");
         latch.release();
         assert_eq!(held.answer().await.status, 200, "{case}");
-        // A request that does not wait gives way to a tenure that another gateway keeps. So the next case starts when
-        // no lock node is left.
+        // A request that does not wait is refused while a peer keeps an idle tenure. So the next case starts when no lock
+        // node is left.
         tree.assert_no_locks().await;
     }
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// Behind a cached grant of its own gateway a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
-async fn a_wait_is_bounded_behind_a_cached_tenure_of_its_own_gateway() {
+async fn wait_is_bounded_behind_own_grant() {
     waits_are_bounded(HolderKind::Itself, "cached").await;
 }
 
+/// Behind a cached grant of a peer a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
-async fn a_wait_is_bounded_behind_a_cached_tenure_of_another_gateway() {
+async fn wait_is_bounded_behind_peer_grant() {
     waits_are_bounded(HolderKind::Another, "cached").await;
 }
 
+/// Behind a strict holder a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
-async fn a_wait_is_bounded_behind_a_strict_holder() {
+async fn wait_is_bounded_behind_strict_holder() {
     waits_are_bounded(HolderKind::Another, "strict").await;
 }
 
+/// Clients that hang up leave the local queue, and the other clients are served in their order.
 #[tokio::test]
-async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
+async fn hangup_leaves_local_queue_in_order() {
     let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
     let holder =

@@ -1,5 +1,5 @@
-//! `check --online` sees what a gateway or guard would meet at start, tells all of it at once and in a bounded time, and
-//! changes nothing.
+//! `check --online` finds what a gateway or guard would meet at its start, reports all of it in one run of bounded time,
+//! and changes nothing.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,7 @@ async fn check(policy: &TestPolicy, options: &[&str]) -> Output {
     command(&[&["check", &file, "--online"][..], options].concat()).await.expect("started")
 }
 
-/// What a program is told.
+/// The exit code and the JSON output of the check.
 struct CheckOutput {
     exit: Option<i32>,
     said: Value,
@@ -62,14 +62,14 @@ impl CheckOutput {
     }
 }
 
-/// A session can move between these servers, and one of them keeps it for less time.
+/// A session can move between these servers, and one of them grants a shorter session timeout.
 #[tokio::test]
-async fn servers_that_keep_a_session_for_unlike_times_are_told() {
+async fn reports_servers_with_different_session_timeouts() {
     let site = TestSite::fresh().await;
     let other = OwnZooKeeper::start().with_max_session(Duration::from_secs(1)).await;
     let servers = [site.zookeeper, other.server.address()].map(|server| server.to_string());
-    let told = CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
-    let message = told.message("FG0520");
+    let report = CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
+    let message = report.message("FG0520");
     assert!(message.contains(&format!("{} 2s", servers[0])), "{message}");
     assert!(message.contains(&format!("{} 1s", servers[1])), "{message}");
     let alike =
@@ -79,14 +79,14 @@ async fn servers_that_keep_a_session_for_unlike_times_are_told() {
     assert!(alike.saw("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
 }
 
-/// Where nobody compares tokens, a proxy before the service must not repeat requests, and nobody may know that it is there.
+/// At level `none` a proxy before the service must not repeat requests, and an operator may be unaware of the proxy.
 #[tokio::test]
-async fn an_intermediary_before_the_service_is_told() {
+async fn reports_intermediary_before_service() {
     let site = TestSite::fresh().await;
     let service = site.origin.door("service");
-    let peer = ProxyProcess::nginx(service);
-    for (fencing, endpoint, told) in
-        [("none", peer.address, true), ("none", service, false), ("upstream", peer.address, false)]
+    let proxy = ProxyProcess::nginx(service);
+    for (fencing, endpoint, expected) in
+        [("none", proxy.address, true), ("none", service, false), ("upstream", proxy.address, false)]
     {
         let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", fencing);
         let seen = CheckOutput::of(
@@ -94,42 +94,49 @@ async fn an_intermediary_before_the_service_is_told() {
         )
         .await;
         let saw = seen.saw("upstream ledger", "an intermediary answers at");
-        assert_eq!(saw, told, "{fencing} at {endpoint}: {:#}", seen.said);
+        assert_eq!(saw, expected, "{fencing} at {endpoint}: {:#}", seen.said);
         assert!(!saw || seen.saw("upstream ledger", "server: nginx"), "{:#}", seen.said);
     }
 }
 
+/// A sound installation passes with its facts shown, and the check changes no node in ZooKeeper.
 #[tokio::test]
-async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
+async fn sound_installation_passes_unchanged() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let _gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let before = tree.paths().await;
-    let told = CheckOutput::of(&policy).await;
-    // The ZooKeeper of the tests lets everybody in, and the check warns about that.
-    assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
-    assert_eq!((&told.said["good"], &told.said["warnings"]), (&json!(true), &json!(1)));
-    assert!(told.saw("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", told.said);
-    // An operator with a firewall in front of ZooKeeper says `acl: open` once, and the warning ends.
+    let report = CheckOutput::of(&policy).await;
+    // The ZooKeeper of the tests has open ACLs, and the check warns about that.
+    assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
+    assert_eq!((&report.said["good"], &report.said["warnings"]), (&json!(true), &json!(1)));
+    assert!(report.saw("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", report.said);
+    // An operator with a firewall in front of ZooKeeper sets `acl: open`, and the warning ends.
     let meant = policy.clone().with("/zookeeper/acl", "open");
     assert_eq!(check(&meant, &["--strict"]).await.status.code(), Some(0));
-    let told_of = CheckOutput::of(&meant).await;
-    assert!(told_of.codes().is_empty() && told_of.saw("root", "everybody may write"), "{:#}", told_of.said);
-    assert!(told.saw("root", "world:anyone (cdwa)") && told.saw("root", "era 0"), "{:#}", told.said);
-    assert!(told.saw("members", "1 gateways, 0 of them"), "{:#}", told.said);
-    assert!(told.saw("upstream ledger", "answers at 127.0.0.1:"), "{:#}", told.said);
+    let meant_report = CheckOutput::of(&meant).await;
+    assert!(
+        meant_report.codes().is_empty() && meant_report.saw("root", "everybody may write"),
+        "{:#}",
+        meant_report.said
+    );
+    assert!(report.saw("root", "world:anyone (cdwa)") && report.saw("root", "era 0"), "{:#}", report.said);
+    assert!(report.saw("members", "1 gateways, 0 of them"), "{:#}", report.said);
+    assert!(report.saw("upstream ledger", "answers at 127.0.0.1:"), "{:#}", report.said);
     assert_eq!(tree.paths().await, before);
     let output = check(&policy, &[]).await;
-    let (shown, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("zookeeper  ") && shown.ends_with("policy.yaml: good\n"), "{shown}");
-    assert!(said.contains("warning[FG0502]: ") && said.contains("policy.yaml:"), "{said}");
+    assert!(stderr.contains("warning[FG0502]: ") && stderr.contains("policy.yaml:"), "{stderr}");
     let strict = check(&policy, &["--strict"]).await;
     assert_eq!(strict.status.code(), Some(78), "{strict:?}");
 }
 
+/// One run of at most 30 s reports every unreachable server, endpoint and file, each with its place and a remedy.
 #[tokio::test]
-async fn everything_that_is_away_is_told_at_once_and_in_time() {
+async fn reports_everything_unreachable_in_one_run() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let policy = TestPolicy::new("gw-1", nobody, "/nothing", nobody)
         .with("/upstreams/ledger/endpoints", json!(["http://127.0.0.1:1", "http://nowhere.invalid:80"]))
@@ -140,52 +147,60 @@ async fn everything_that_is_away_is_told_at_once_and_in_time() {
         .with("/listeners/public/tls", json!({"certificates": [{"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"}]}))
         .with("/state_dir", "/nowhere");
     let begun = Instant::now();
-    let told = CheckOutput::of(&policy).await;
+    let report = CheckOutput::of(&policy).await;
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    assert_eq!(told.exit, Some(78));
-    assert_eq!(told.codes(), ["FG0505", "FG0507", "FG0510", "FG0512", "FG0514"].into(), "{:#}", told.said);
-    let count = |code| told.diagnostics().filter(|one| one["code"] == code).count();
-    assert_eq!((count("FG0507"), count("FG0512")), (2, 4), "{:#}", told.said);
-    for one in told.diagnostics() {
+    assert_eq!(report.exit, Some(78));
+    assert_eq!(
+        report.codes(),
+        ["FG0505", "FG0507", "FG0510", "FG0512", "FG0514"].into(),
+        "{:#}",
+        report.said
+    );
+    let count = |code| report.diagnostics().filter(|one| one["code"] == code).count();
+    assert_eq!((count("FG0507"), count("FG0512")), (2, 4), "{:#}", report.said);
+    for one in report.diagnostics() {
         let placed = one["line"].as_u64().is_some_and(|line| line > 1);
         assert!(placed && one["remedy"].is_string() && one["width"].is_u64(), "{one:#}");
     }
 }
 
+/// An unreachable endpoint is only a warning when another endpoint of the upstream answers.
 #[tokio::test]
-async fn an_endpoint_that_is_away_beside_one_that_answers_is_a_warning() {
+async fn one_unreachable_endpoint_only_warns() {
     let site = TestSite::fresh().await;
     let endpoints = json!([format!("http://{}", site.origin.door("gw-1")), "http://127.0.0.1:1"]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints);
     let _gateway = Gateway::start(&policy).await;
-    let told = CheckOutput::of(&policy).await;
-    assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502", "FG0507"].into()), "{:#}", told.said);
-    assert!(told.message("FG0507").contains("127.0.0.1:1"), "{:#}", told.said);
+    let report = CheckOutput::of(&policy).await;
+    assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502", "FG0507"].into()), "{:#}", report.said);
+    assert!(report.message("FG0507").contains("127.0.0.1:1"), "{:#}", report.said);
 }
 
+/// The check reports a granted session timeout below the requested one, and a root that is missing in ZooKeeper.
 #[tokio::test]
-async fn what_zookeeper_grants_and_does_not_have_is_told() {
+async fn reports_granted_session_and_missing_root() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "2m").with("/zookeeper/tick", "6s");
-    let told = CheckOutput::of(&policy).await;
-    assert_eq!((told.exit, told.codes()), (Some(78), ["FG0501", "FG0506"].into()), "{:#}", told.said);
-    assert_eq!(told.message("FG0501"), "ZooKeeper grants a session of 1m, not the 2m asked for");
-    assert!(told.message("FG0506").contains(&site.root), "{:#}", told.said);
+    let report = CheckOutput::of(&policy).await;
+    assert_eq!((report.exit, report.codes()), (Some(78), ["FG0501", "FG0506"].into()), "{:#}", report.said);
+    assert_eq!(report.message("FG0501"), "ZooKeeper grants a session of 1m, not the 2m asked for");
+    assert!(report.message("FG0506").contains(&site.root), "{:#}", report.said);
 }
 
+/// The check names registered gateways that would lock other keys, and the routes that would be refused.
 #[tokio::test]
-async fn gateways_that_lock_other_keys_are_named() {
+async fn names_gateways_with_incompatible_keys() {
     let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
-    let told =
+    let report =
         CheckOutput::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
     let codes = ["FG0502", "FG0515", "FG0550"];
-    assert_eq!((told.exit, told.codes()), (Some(0), codes.into()), "{:#}", told.said);
-    assert!(told.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", told.said);
-    assert!(told.message("FG0550").starts_with("pay would be refused"), "{:#}", told.said);
+    assert_eq!((report.exit, report.codes()), (Some(0), codes.into()), "{:#}", report.said);
+    assert!(report.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", report.said);
+    assert!(report.message("FG0550").starts_with("pay would be refused"), "{:#}", report.said);
 }
 
-/// A gateway that says of itself that it can be reached there.
+/// Registers a gateway that advertises this address.
 async fn member(site: &TestSite, name: &str, address: &str) {
     let data = json!({
         "format": 1, "version": "0", "plan": "0",
@@ -194,8 +209,9 @@ async fn member(site: &TestSite, name: &str, address: &str) {
     site.tree().await.create(&format!("/members/{name}-{:016x}", 7), data.to_string().as_bytes()).await;
 }
 
+/// With `peer` the check names peers that do not answer at their advertised address, and wrong advertised addresses.
 #[tokio::test]
-async fn gateways_that_are_not_where_they_say_are_named() {
+async fn names_gateways_with_wrong_addresses() {
     let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
     let there = site.origin.door("gw-2").to_string();
@@ -210,28 +226,35 @@ async fn gateways_that_are_not_where_they_say_are_named() {
     );
 
     let peer = |advertise: &str| json!({"address": "127.0.0.1:9910", "advertise": advertise});
-    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
-    assert_eq!(told.exit, Some(0), "{:#}", told.said);
-    let message = told.message("FG0517");
+    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
+    assert_eq!(report.exit, Some(0), "{:#}", report.said);
+    let message = report.message("FG0517");
     assert!(message.starts_with("the gateway `gw-3` cannot be reached at `127.0.0.1:1`: "), "{message}");
-    let unreached = told.diagnostics().filter(|one| one["code"] == "FG0517");
-    assert_eq!(unreached.count(), 1, "itself is not one of the others: {:#}", told.said);
-    assert!(told.saw("peers", &format!("gw-2 answers at {there}")), "{:#}", told.said);
+    let unreached = report.diagnostics().filter(|one| one["code"] == "FG0517");
+    assert_eq!(unreached.count(), 1, "itself is not one of the others: {:#}", report.said);
+    assert!(report.saw("peers", &format!("gw-2 answers at {there}")), "{:#}", report.said);
 
-    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
-    assert!(told.message("FG0138").contains("`nowhere.invalid:9910`, which is not found"), "{:#}", told.said);
-    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
+    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
     assert!(
-        told.message("FG0138").starts_with("`gw-2` tells the others the same address"),
+        report.message("FG0138").contains("`nowhere.invalid:9910`, which is not found"),
         "{:#}",
-        told.said
+        report.said
+    );
+    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
+    assert!(
+        report.message("FG0138").starts_with("`gw-2` tells the others the same address"),
+        "{:#}",
+        report.said
     );
 }
 
+/// The check reports a peer certificate with a wrong name, an unknown authority or an unusable key.
 #[tokio::test]
-async fn certificates_that_other_gateways_would_not_believe_are_told() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
-    let (authority, stranger) = (TestCa::new(), TestCa::new());
+async fn reports_certificates_that_peers_reject() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
+    let authority = TestCa::new();
+    let other_authority = TestCa::new();
     let ca_file = home.path().join("peers.pem");
     authority.write(&ca_file);
     let signed = authority.sign(&["127.0.0.1"]);
@@ -257,7 +280,7 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
     let misnamed = CheckOutput::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
     assert_eq!(misnamed.exit, Some(78));
     assert!(misnamed.message("FG0510").contains("not valid for name"), "{:#}", misnamed.said);
-    let foreign = CheckOutput::of(&shows(&stranger.sign(&["127.0.0.1"]))).await;
+    let foreign = CheckOutput::of(&shows(&other_authority.sign(&["127.0.0.1"]))).await;
     assert!(foreign.message("FG0510").contains("invalid peer certificate"), "{:#}", foreign.said);
     assert!(foreign.message("FG0517").contains("gw-2"), "it is refused there: {:#}", foreign.said);
 
@@ -266,112 +289,125 @@ async fn certificates_that_other_gateways_would_not_believe_are_told() {
     assert!(CheckOutput::of(&policy).await.message("FG0510").contains("peer.key"));
 }
 
+/// The check reports an upstream whose certificate does not verify, and an upstream that does not speak TLS.
 #[tokio::test]
-async fn who_does_not_prove_its_name_is_told_from_who_does() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
-    let (authority, stranger) = (TestCa::new(), TestCa::new());
+async fn reports_unverified_upstream_certificates() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
+    let authority = TestCa::new();
+    let other_authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
-    stranger.write(&home.path().join("other.pem"));
+    other_authority.write(&home.path().join("other.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
-    let front =
+    let terminator =
         TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], site.origin.door("gw-1"));
     let over = |file: &str| {
         let tls = json!({"ca_file": home.path().join(file)});
-        let endpoints = json!([format!("https://{}", front.address)]);
+        let endpoints = json!([format!("https://{}", terminator.address)]);
         site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints).with("/upstreams/ledger/tls", tls)
     };
     let _gateway = Gateway::start(&over("ca.pem")).await;
-    let told = CheckOutput::of(&over("ca.pem")).await;
-    assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
-    assert!(told.saw("certificates", "is valid for"), "{:#}", told.said);
-    let told = CheckOutput::of(&over("other.pem")).await;
-    assert_eq!(told.exit, Some(78));
-    assert!(told.message("FG0508").contains("invalid peer certificate"), "{:#}", told.said);
+    let report = CheckOutput::of(&over("ca.pem")).await;
+    assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
+    assert!(report.saw("certificates", "is valid for"), "{:#}", report.said);
+    let report = CheckOutput::of(&over("other.pem")).await;
+    assert_eq!(report.exit, Some(78));
+    assert!(report.message("FG0508").contains("invalid peer certificate"), "{:#}", report.said);
     let plain = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("https://{}", site.origin.door("gw-1"))]));
-    let told =
+    let report =
         CheckOutput::of(&plain.with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")})))
             .await;
-    assert!(told.message("FG0508").starts_with("TLS with 127.0.0.1:"), "{:#}", told.said);
+    assert!(report.message("FG0508").starts_with("TLS with 127.0.0.1:"), "{:#}", report.said);
 }
 
+/// The check reports an endpoint that is no guard, a guard of another installation, and a too short
+/// `response_timeout`.
 #[tokio::test]
-async fn a_guard_is_told_from_what_is_none_and_from_a_foreign_one() {
+async fn reports_missing_and_foreign_guards() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
-    let told = CheckOutput::of(&policy).await;
-    assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
-    assert!(told.saw("upstream ledger", "settles and executes within 15s"), "{:#}", told.said);
+    let report = CheckOutput::of(&policy).await;
+    assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
+    assert!(report.saw("upstream ledger", "settles and executes within 15s"), "{:#}", report.said);
 
-    let told = CheckOutput::of(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
-    assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0504"].into()), "{:#}", told.said);
+    let report = CheckOutput::of(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
+    assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0504"].into()), "{:#}", report.said);
 
-    let told = CheckOutput::of(&guarded.policy("gw-1", &[guarded.site.origin.door("gw-1")])).await;
-    assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", told.said);
-    assert!(told.message("FG0509").contains("is no guard"), "{:#}", told.said);
+    let report = CheckOutput::of(&guarded.policy("gw-1", &[guarded.site.origin.door("gw-1")])).await;
+    assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", report.said);
+    assert!(report.message("FG0509").contains("is no guard"), "{:#}", report.said);
 
     let foreign = guarded.launch_of("00000000-0000-4000-8000-000000000000").await.start().await;
-    let told = CheckOutput::of(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
-    assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", told.said);
-    let all: Vec<&str> = told.diagnostics().filter_map(|one| one["message"].as_str()).collect();
-    assert!(all.iter().any(|said| said.contains("of installation 00000000")), "{all:?}");
-    assert!(all.iter().any(|said| said.contains("different stores")), "{all:?}");
+    let report = CheckOutput::of(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
+    assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", report.said);
+    let all: Vec<&str> = report.diagnostics().filter_map(|one| one["message"].as_str()).collect();
+    assert!(all.iter().any(|message| message.contains("of installation 00000000")), "{all:?}");
+    assert!(all.iter().any(|message| message.contains("different stores")), "{all:?}");
 }
 
+/// The check takes the file of a guard, reports its unreachable endpoint and unusable files, and creates no store.
 #[tokio::test]
-async fn the_file_of_a_guard_is_looked_at_as_well() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn guard_files_are_checked() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let file = TestPolicy::for_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
     let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
-    let (keys, shown) = (keys.display().to_string(), public.display().to_string());
+    let keys = keys.display().to_string();
+    let shown = public.display().to_string();
     assert!(command(&["keys", "new", &keys]).await.expect("started").status.success());
     fs::write(&public, command(&["keys", "public", &keys]).await.expect("started").stdout)
         .expect("our folder");
     let sound = file.clone().with("/tickets", json!({"public_keys_file": shown}));
-    let told = CheckOutput::of(&sound).await;
+    let report = CheckOutput::of(&sound).await;
     assert_eq!(
-        (told.exit, told.codes(), &told.said["kind"]),
+        (report.exit, report.codes(), &report.said["kind"]),
         (Some(0), [].into(), &json!("guard")),
         "{:#}",
-        told.said
+        report.said
     );
-    assert!(told.saw("tickets", "verified with") && told.saw("folders", "can be written"), "{:#}", told.said);
-    assert!(told.saw("upstream", "without `health`"), "{:#}", told.said);
+    assert!(
+        report.saw("tickets", "verified with") && report.saw("folders", "can be written"),
+        "{:#}",
+        report.said
+    );
+    assert!(report.saw("upstream", "without `health`"), "{:#}", report.said);
     assert!(!home.path().join("guard.redb").exists(), "looking makes no store");
 
     fs::set_permissions(&public, fs::Permissions::from_mode(0o666)).expect("our own file");
-    let told = CheckOutput::of(
+    let report = CheckOutput::of(
         &sound.with("/store/redb", "/nowhere/guard.redb").with("/upstream/endpoint", "http://127.0.0.1:1"),
     )
     .await;
     assert_eq!(
-        (told.exit, told.codes()),
+        (report.exit, report.codes()),
         (Some(78), ["FG0507", "FG0512", "FG0514"].into()),
         "{:#}",
-        told.said
+        report.said
     );
 }
 
+/// An invalid policy file is reported by its own diagnostics, and nothing is queried over the network.
 #[tokio::test]
-async fn a_file_that_is_wrong_in_itself_is_told_and_nobody_is_asked() {
+async fn invalid_file_is_not_checked_online() {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), "version: 1\nlisteners: {public: {address: 127.0.0.1:0}}\n");
     let file = file.display().to_string();
     let output = command(&["check", "--online", "--format", "json", "-c", &file]).await.expect("started");
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
-        (output.status.code(), &said["online"], &said["file"]),
+        (output.status.code(), &document["online"], &document["file"]),
         (Some(78), &Value::Null, &json!(file))
     );
-    let first = &said["diagnostics"][0];
+    let first = &document["diagnostics"][0];
     assert_eq!(
         (&first["code"], &first["severity"], &first["line"]),
         (&json!("FG0105"), &json!("error"), &json!(1))
     );
     fs::write(&file, b"\xff").expect("our folder");
     let output = command(&["check", "--format", "json", &file]).await.expect("started");
-    let said: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((output.status.code(), &said["diagnostics"][0]["code"]), (Some(78), &json!("FG0101")));
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), &document["diagnostics"][0]["code"]), (Some(78), &json!("FG0101")));
 }

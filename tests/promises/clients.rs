@@ -1,6 +1,6 @@
-//! Clients that others have written: each does a fenced POST, with the outcome and the token that every client gets.
+//! Third-party HTTP clients: each sends a fenced POST, and receives the outcome and the token.
 //!
-//! What is not on the machine is fetched once, from PyPI and npm, into the folder of the build.
+//! Clients that are not installed are fetched once, from PyPI and npm, into the build folder.
 
 use std::{
     path::PathBuf,
@@ -19,8 +19,9 @@ pub(super) async fn run(program: &str, arguments: &[&str]) -> Output {
     command.arg("60").arg(program).args(arguments);
     let output =
         spawn_blocking(move || command.output()).await.expect("no panic").expect("`timeout` is there");
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{program} {arguments:?}: {:?}\n{said}\n{wrong}", output.status);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {:?}\n{stdout}\n{stderr}", output.status);
     output
 }
 
@@ -28,18 +29,19 @@ pub(super) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).to_lowercase()
 }
 
-/// A folder that outlives the test, so that what was fetched is there the next time.
+/// A folder that outlives the test, so that fetched packages are there the next time.
 pub(super) fn kept(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
     folder
 }
 
-/// A Python that has `package`, as PyPI knows it.
+/// A Python with `package` from PyPI.
 pub(super) async fn venv(name: &str, package: &str) -> String {
     let folder = kept(name);
-    let (python, at) = (folder.join("bin/python").display().to_string(), folder.display().to_string());
-    // Written last: a folder that was half made is made again.
+    let python = folder.join("bin/python").display().to_string();
+    let at = folder.display().to_string();
+    // Written last, so that an incomplete folder is made again.
     let made = folder.join(package.replace('/', "_"));
     if !made.exists() {
         run("python3", &["-m", "venv", &at]).await;
@@ -49,7 +51,7 @@ pub(super) async fn venv(name: &str, package: &str) -> String {
     python
 }
 
-/// The variable by which Node finds `package`, as npm knows it.
+/// The environment variable with which Node finds `package` from npm.
 pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
     let folder = kept(name);
     if !folder.join("node_modules").join(name).join("package.json").exists() {
@@ -60,7 +62,7 @@ pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
     format!("NODE_PATH={}", folder.join("node_modules").display())
 }
 
-/// The gateway of a test, with plain text, and another one with TLS.
+/// A gateway without TLS, and another one with TLS.
 async fn both(site: &TestSite, keys: &TlsFiles) -> (Gateway, Gateway) {
     let certificates = json!([keys.write("a", "localhost")]);
     let secured = site.policy("gw-2").with("/listeners/public/tls", json!({"certificates": certificates}));
@@ -68,62 +70,67 @@ async fn both(site: &TestSite, keys: &TlsFiles) -> (Gateway, Gateway) {
     Gateway::start_both(&plain, &secured).await
 }
 
-/// What a client says it was told.
-fn assert_done(who: &str, said: &str) {
+/// Asserts that the output of a client contains outcome and token.
+fn assert_done(case: &str, output: &str) {
     for wanted in ["fencing-outcome", "done", "fencing-token", "v1-"] {
-        assert!(said.contains(wanted), "{who}: no `{wanted}` in\n{said}");
+        assert!(output.contains(wanted), "{case}: no `{wanted}` in\n{output}");
     }
 }
 
-/// A program that is given a URL and an authority's file, once with plain text and once with TLS.
+/// Runs a program with a URL and a CA file, once in plain text and once over TLS.
 async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
         let url = format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-        let said = text(&run(program, &[arguments, &[&url, &authority]].concat()).await);
-        assert_done(scheme, &said);
-        assert!(said.starts_with(first), "{scheme}: {said}");
+        let output = text(&run(program, &[arguments, &[&url, &authority]].concat()).await);
+        assert_done(scheme, &output);
+        assert!(output.starts_with(first), "{scheme}: {output}");
     }
 }
 
+/// curl gets outcome and token over HTTP/1.1 and HTTP/2, each in plain text and over TLS.
 #[tokio::test]
-async fn curl_over_both_protocols_with_and_without_tls() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn curl_over_both_protocols_and_tls() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     let url =
         |scheme: &str, gateway: &Gateway| format!("{scheme}://localhost:{}/pay/7", gateway.public.port());
-    let (http, https) = (url("http", &plain), url("https", &secured));
+    let http = url("http", &plain);
+    let https = url("https", &secured);
     let post = ["-sS", "-i", "-4", "-d", "hi"];
-    for (who, more) in [
+    for (case, more) in [
         ("HTTP/1.1", ["--http1.1", &http].as_slice()),
         ("HTTP/2", &["--http2-prior-knowledge", &http]),
         ("TLS, HTTP/1.1", &["--cacert", &authority, "--http1.1", &https]),
         ("TLS, HTTP/2", &["--cacert", &authority, "--http2", &https]),
     ] {
-        let said = text(&run("curl", &[&post[..], more].concat()).await);
-        assert_done(who, &said);
-        let version = if who.ends_with("HTTP/2") { "http/2 200" } else { "http/1.1 200" };
-        assert!(said.starts_with(version), "{who}: {said}");
+        let output = text(&run("curl", &[&post[..], more].concat()).await);
+        assert_done(case, &output);
+        let version = if case.ends_with("HTTP/2") { "http/2 200" } else { "http/1.1 200" };
+        assert!(output.starts_with(version), "{case}: {output}");
     }
     assert_eq!(site.origin.count("/pay/7"), 4);
 }
 
 #[tokio::test]
 async fn nghttp_and_h2load() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let gateway = Gateway::start(&site.policy("gw-1").with_cached_hold()).await;
     let body = keys.path("body");
     std::fs::write(&body, "hi").expect("our own folder");
     let body = body.display().to_string();
     let url = format!("http://127.0.0.1:{}/pay/7", gateway.public.port());
     assert_done("nghttp", &text(&run("nghttp", &["-v", "-d", &body, &url]).await));
-    let told = text(&run("h2load", &["-n", "200", "-c", "2", "-m", "20", "-d", &body, &url]).await);
-    assert!(told.contains("200 2xx, 0 3xx, 0 4xx, 0 5xx"), "{told}");
+    let output = text(&run("h2load", &["-n", "200", "-c", "2", "-m", "20", "-d", &body, &url]).await);
+    assert!(output.contains("200 2xx, 0 3xx, 0 4xx, 0 5xx"), "{output}");
     assert_eq!(site.origin.count("/pay/7"), 201);
 }
 
@@ -135,7 +142,7 @@ with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(caf
     print(answer.http_version, answer.status_code, dict(answer.headers))
 "#;
 
-/// A Python that has httpx, made once.
+/// A Python with httpx, made once.
 pub(super) async fn httpx() -> &'static str {
     static MADE: OnceCell<String> = OnceCell::const_new();
     MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await

@@ -1,4 +1,4 @@
-//! One client takes no more than its share, and everybody else is served.
+//! One client uses no more than its share of a route or of the gateway, and all other clients are served.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -22,14 +22,15 @@ fn sharing(site: &TestSite) -> TestPolicy {
 }
 
 /// A request from another address of this machine.
-pub(super) fn from(address: &str, gateway: &Gateway, ask: TestRequest) -> JoinHandle<ClientResponse> {
-    let (address, public): (IpAddr, _) = (address.parse().expect("an address"), gateway.public);
+pub(super) fn from(address: &str, gateway: &Gateway, request: TestRequest) -> JoinHandle<ClientResponse> {
+    let address: IpAddr = address.parse().expect("an address");
+    let public = gateway.public;
     spawn(async move {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((address, 0).into()).expect("an address of loopback");
         let stream = socket.connect(public).await.expect("listens");
         let mut client = Http1Client::on_stream(stream, public).await.expect("a connection");
-        client.send(&ask).await.expect("an answer")
+        client.send(&request).await.expect("an answer")
     })
 }
 
@@ -39,8 +40,9 @@ fn assert_refused(answer: &ClientResponse) {
     assert!(answer.field("retry-after").is_some(), "{answer:?}");
 }
 
+/// A client that has used its share of a route is refused at once with 429; another client is queued and served.
 #[tokio::test]
-async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served() {
+async fn client_above_share_is_refused() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
@@ -68,8 +70,9 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A waiter that hangs up returns its share; a dispatched request keeps its share until the upstream has finished.
 #[tokio::test]
-async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_flight() {
+async fn hangup_returns_share_of_waiter_only() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
@@ -99,35 +102,38 @@ async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_f
     }
 }
 
+/// Behind a trusted proxy each client address has a share of its own; IPv6 addresses of one /64 network share one.
 #[tokio::test]
-async fn behind_a_trusted_proxy_clients_are_told_apart() {
+async fn clients_behind_trusted_proxy_have_shares() {
     let site = TestSite::alone().await;
     let policy = sharing(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let latch = site.origin.hold("/pay/7");
     let of = |client: &str| TestRequest::post("/pay/7").field("X-Forwarded-For", client);
-    let mut asked = Vec::new();
+    let mut pending = Vec::new();
     for (n, client) in ["2001:db8::1", "2001:db8::2", "198.51.100.7", "2001:db8:0:1::1"].iter().enumerate() {
-        asked.push(gateway.begin(of(client)));
+        pending.push(gateway.begin(of(client)));
         tree.wait_waiters(n).await;
     }
     assert_refused(&gateway.send(&of("2001:db8::3")).await);
     latch.release();
-    for request in asked {
+    for request in pending {
         assert_eq!(request.answer().await.status, 200);
     }
 }
 
+/// `per_client` limits the requests of one client over all routes; a fenced request counts until the upstream has
+/// finished.
 #[tokio::test]
-async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
+async fn per_client_limit_spans_routes() {
     let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits", json!({"per_client": 3}));
     let gateway = Gateway::start(&policy).await;
     let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.hold(path));
-    let asks = [TestRequest::get("/a"), TestRequest::get("/b"), TestRequest::post("/pay/7")];
+    let requests = [TestRequest::get("/a"), TestRequest::get("/b"), TestRequest::post("/pay/7")];
     // Each request has a connection of its own, which the kernel gives to any worker.
-    let [reads, hung_up, pays] = asks.map(|ask| gateway.begin(ask));
+    let [reads, hung_up, pays] = requests.map(|ask| gateway.begin(ask));
     for path in ["/a", "/b", "/pay/7"] {
         site.origin.request(path, 1).await;
     }

@@ -7,7 +7,7 @@ import threading
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-# Gateway and guard tell at once.
+# Gateway and guard export spans concurrently.
 ONE_LINE = threading.Lock()
 
 

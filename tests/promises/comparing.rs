@@ -1,4 +1,5 @@
-//! The statements that SERVICES.md gives to services that compare do what it says, in the databases that it names.
+//! The SQL statements in SERVICES.md for services that compare tokens accept a newer token and refuse every other one, in
+//! SQLite and in PostgreSQL.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -16,8 +17,8 @@ const FIRST: &str = "v1-0000000000000017-00000000-00000001";
 const NEWER: &str = "v1-0000000000000017-00000000-0000000a";
 const NEWEST: &str = "v1-000000000000006c-00000002-00000001";
 
-/// The first blocks of SQL in SERVICES.md, as they stand there: a table for each database, and the statement. Those behind
-/// them are about operations, and `recipes` runs them.
+/// The first blocks of SQL in SERVICES.md, verbatim: a table for each database, and the statement. The later blocks are
+/// about operations, and `recipes` runs them.
 fn blocks() -> [String; 3] {
     let document = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("shipped");
     let blocks: Vec<String> = document
@@ -28,7 +29,7 @@ fn blocks() -> [String; 3] {
     blocks.into_iter().take(3).collect::<Vec<_>>().try_into().expect("two tables and a statement")
 }
 
-/// What a service does with each token, in this order, when the table is empty: does it change a row?
+/// Tokens in the order in which a service with an empty table receives them, and whether each one changes a row.
 const STORY: [(&str, bool, &str); 6] = [
     (FIRST, true, "the first of its key"),
     (FIRST, false, "the same once more"),
@@ -48,13 +49,13 @@ fn raised(connection: &mut Connection, statement: &str, token: &str) -> rusqlite
 
 fn sqlite(file: &Path) -> Connection {
     let connection = Connection::open(file).expect("a database");
-    // Who meets another writer is told so at once.
+    // A session that meets another writer gets an error at once.
     connection.busy_timeout(Duration::ZERO).expect("SQLite takes it");
     connection
 }
 
 #[test]
-fn sqlite_lets_in_what_is_newer_and_nothing_else() {
+fn sqlite_accepts_only_newer_tokens() {
     let [_, table, statement] = blocks();
     let mut connection = Connection::open_in_memory().expect("a database");
     connection.execute_batch(&table).expect("the table of the document");
@@ -64,12 +65,14 @@ fn sqlite_lets_in_what_is_newer_and_nothing_else() {
     }
 }
 
+/// Of two tokens for a new key SQLite never accepts the older one after the newer one.
 #[test]
-fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
+fn sqlite_serializes_writers_of_new_key() {
     let [_, table, statement] = blocks();
     let home = scratch::temp_dir();
     let file = home.path().join("service.sqlite");
-    let (mut one, mut other) = (sqlite(&file), sqlite(&file));
+    let mut one = sqlite(&file);
+    let mut other = sqlite(&file);
     one.execute_batch(&table).expect("the table of the document");
     let transaction = one.transaction().expect("a transaction");
     let rows = transaction.execute(&statement, named_params! {":key": KEY, ":token": NEWER});
@@ -81,8 +84,9 @@ fn in_sqlite_the_older_of_two_for_a_new_key_never_comes_second() {
     assert_eq!(raised(&mut other, &statement, NEWEST), Ok(1));
 }
 
+/// PostgreSQL accepts a token only if it is newer than the stored one, also when two sessions race for a new key.
 #[test]
-fn postgresql_lets_in_what_is_newer_and_nothing_else() {
+fn postgresql_accepts_only_newer_tokens() {
     let [table, _, statement] = blocks();
     let postgres = postgres::fresh_database();
     let mut session = postgres.session(KEY);
@@ -108,7 +112,8 @@ fn race(postgres: &TestDatabase, statement: &str) {
         (REPEATABLE, (NEWER, "COMMIT;"), (FIRST, Err("40001")), "with a snapshot of before"),
     ] {
         let key = format!("account/{which}");
-        let (mut one, mut other) = (postgres.session(&key), postgres.session(&key));
+        let mut one = postgres.session(&key);
+        let mut other = postgres.session(&key);
         one.run("BEGIN;");
         assert_eq!(one.raise(statement, first), 1, "{which}");
         other.run(isolation);

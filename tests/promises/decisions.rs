@@ -1,11 +1,11 @@
-//! What CLIENTS.md tells clients to do with an answer is what the list of refusals means.
+//! The tables of answers and actions in CLIENTS.md agree with the list of refusals in the code.
 
 use std::fs;
 
 use fencegate::refusal::{Outcome, Reason, Refusal};
 use fencegate_tests::prometheus::deploy;
 
-/// The rows of the first table behind a title, as cells.
+/// The rows of the first table below a title, as cells.
 fn table(title: &str) -> Vec<Vec<String>> {
     let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
     let section = document.split(&format!("## {title}\n")).nth(1).expect("a section of this title");
@@ -16,14 +16,14 @@ fn table(title: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The words in backticks that CLIENTS.md calls not for clients.
+/// The words in backticks that CLIENTS.md lists as not for clients.
 fn of_others() -> Vec<String> {
     let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
     let paragraph = document.split("Not for clients:").nth(1).and_then(|rest| rest.split("\n\n").next());
     paragraph.expect("a paragraph").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The words for which the runbook says where to look.
+/// The reasons that the runbook explains.
 fn looked_up() -> Vec<String> {
     let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
     let within = |title: &str| {
@@ -47,10 +47,10 @@ fn status(reason: Reason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
-/// Words in the table that stand for every status with which the service may have answered.
+/// Words in the table that stand for every status that the service may have returned.
 const OF_THE_SERVICE: [&str; 2] = ["400 to 599", "any,"];
 
-/// True if a row of the table has the status of this reason. A replay has the status that the service gave.
+/// True if a row of the table has the status of this reason. A replay has the status that the service returned.
 fn has_status(reason: Reason, cell: &str) -> bool {
     match reason.outcome() {
         Outcome::Replayed => OF_THE_SERVICE.iter().any(|words| cell.starts_with(words)),
@@ -58,7 +58,7 @@ fn has_status(reason: Reason, cell: &str) -> bool {
     }
 }
 
-/// What a client has to do, by what the answer says to machines.
+/// The action of a client, derived from the machine-readable parts of the answer.
 fn verb(reason: Reason) -> &'static str {
     let comes_back = Refusal::new(reason, "").into_reply().headers().contains_key("retry-after");
     match (reason.outcome(), reason) {
@@ -75,7 +75,7 @@ fn verb(reason: Reason) -> &'static str {
     }
 }
 
-/// Reasons that a gateway makes and a client can meet.
+/// The reasons of gateways that a client can receive.
 fn met() -> Vec<Reason> {
     let others = of_others();
     let met = Reason::ALL.iter().copied().filter(|reason| {
@@ -85,12 +85,14 @@ fn met() -> Vec<Reason> {
     met.collect()
 }
 
+/// `CLIENTS.md` lists every refusal that a client can receive, with its status and outcome.
 #[test]
-fn every_refusal_that_a_client_can_meet_is_listed_with_its_status_and_outcome() {
+fn client_refusals_are_listed_with_outcome() {
     let rows = table("Answers of the gateway itself");
     assert!(rows.len() > 10, "{rows:?}");
     for reason in met() {
-        let (word, status) = (format!("`{}`", reason.word()), status(reason));
+        let word = format!("`{}`", reason.word());
+        let status = status(reason);
         let listed = rows.iter().any(|row| {
             has_status(reason, &row[0]) && row[1].contains(&word) && row[2] == reason.outcome().as_str()
         });
@@ -98,11 +100,13 @@ fn every_refusal_that_a_client_can_meet_is_listed_with_its_status_and_outcome() 
     }
 }
 
+/// Every refusal that a client can receive matches one row of the table of actions in `CLIENTS.md`.
 #[test]
-fn every_refusal_that_a_client_can_meet_leads_to_one_thing_to_do() {
+fn client_refusals_have_one_action() {
     let rows = table("What a client does with each answer");
     for reason in met() {
-        let (word, status) = (format!("`{}`", reason.word()), status(reason));
+        let word = format!("`{}`", reason.word());
+        let status = status(reason);
         let outcome = format!("`{}`", reason.outcome().as_str());
         // A row that names a reason is about that reason. The other rows are about all reasons with their status.
         let named = |row: &&Vec<String>| row[0] == outcome && row[1].contains(&word);
@@ -114,15 +118,15 @@ fn every_refusal_that_a_client_can_meet_leads_to_one_thing_to_do() {
             found = rows.iter().filter(of_status).collect();
         }
         let [row] = found[..] else { panic!("{status} {word} {outcome}: {found:#?}") };
-        let told = row[3].trim_start_matches('*').split('*').next().unwrap_or_default();
-        assert_eq!(told, verb(reason), "{status} {word} {outcome}");
+        let action = row[3].trim_start_matches('*').split('*').next().unwrap_or_default();
+        assert_eq!(action, verb(reason), "{status} {word} {outcome}");
     }
 }
 
-/// A word that no refusal has is a mistake in the document. Words with `_` or `.` are field names, and words with a
+/// A reason in the document that no refusal has is a mistake. Words with `_` or `.` are field names, and words with a
 /// space are commands.
 #[test]
-fn no_reason_is_listed_that_does_not_exist() {
+fn documented_reasons_exist() {
     let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     let rows = table("Answers of the gateway itself");
     let listed = rows.iter().flat_map(|row| row[1].split('`').skip(1).step_by(2).map(str::to_owned));

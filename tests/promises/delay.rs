@@ -1,5 +1,5 @@
-//! Where the level is `delay`, the holder after one that died begins only when the requests of the dead holder are
-//! over.
+//! At level `delay` the holder after one that was killed, frozen or cut short begins only when the requests of that
+//! earlier holder are over. An orderly hand-over costs no delay.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use tokio::time::{sleep, sleep_until};
 
 const SESSION: Duration = Duration::from_secs(2);
 const DELAY: Duration = Duration::from_secs(4);
-/// Longer than a session lasts, and within the delay: without one, two executions would overlap.
+/// Longer than a session lasts, and within the delay: without the delay two executions would overlap.
 const EXECUTION: Duration = Duration::from_millis(3300);
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -33,14 +33,17 @@ fn ours(site: &TestSite, name: &str) -> TestPolicy {
 }
 
 async fn pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
-    let (one, two) = (hold(ours(site, "gw-1")), hold(ours(site, "gw-2")));
+    let one = hold(ours(site, "gw-1"));
+    let two = hold(ours(site, "gw-2"));
     tokio::join!(Gateway::start(&one), Gateway::start(&two))
 }
 
 const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::with_cached_hold];
 
+/// After a killed holder the next one begins when session timeout and delay are over, and the delay is waited for
+/// once.
 #[tokio::test]
-async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
+async fn killed_holder_delays_next_holder() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let (one, two) = pair(&site, hold).await;
@@ -66,8 +69,9 @@ async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
     }
 }
 
+/// An orderly hand-over costs no delay and leaves nothing in ZooKeeper; neither does the drain of a gateway cost one.
 #[tokio::test]
-async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
+async fn orderly_hand_over_costs_no_delay() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let (one, two) = pair(&site, hold).await;
@@ -91,8 +95,10 @@ async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
     }
 }
 
+/// After a frozen holder the next one begins when the delay is over, and the frozen holder reports an unknown
+/// outcome.
 #[tokio::test]
-async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_the_frozen_one_says_so() {
+async fn frozen_holder_delays_next_holder() {
     let site = TestSite::fresh().await;
     let (one, two) = pair(&site, HOLDS[1]).await;
     site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
@@ -112,9 +118,9 @@ async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_th
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// No single request waits as long as the delay, and a request still runs in the end.
+/// No single request waits as long as the delay, and still a later request runs when the delay is over.
 #[tokio::test]
-async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
+async fn delay_longer_than_waits_still_ends() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let (one, two) = pair(&site, |policy| policy).await;
@@ -135,8 +141,8 @@ async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
             }
             match &*answer.reason() {
                 "delayed" => delayed.push((killed.elapsed(), answer)),
-                // The request waits behind the dead holder's node. A strict request waits behind the request that
-                // sits out the delay.
+                // The request waits behind the lock node of the dead holder. A strict request waits behind the request
+                // that waits for the end of the delay.
                 "locked" => {}
                 other => panic!("{other}: {answer:?}"),
             }
@@ -160,8 +166,9 @@ fn retry_after(answer: &ClientResponse) -> u64 {
     answer.field("retry-after").expect("when to come again").parse().expect("seconds")
 }
 
+/// A drain that ends before its requests writes no `clean` record, so the next holder waits for the delay.
 #[tokio::test]
-async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
+async fn interrupted_drain_delays_next_holder() {
     let site = TestSite::fresh().await;
     let policy = ours(&site, "gw-1").with("/listeners/public/timeouts/drain", "300ms");
     let two = ours(&site, "gw-2");
@@ -181,8 +188,9 @@ async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// The record of a killed holder is shown by the admin API, and removed when no request wants its key.
 #[tokio::test]
-async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it() {
+async fn record_of_killed_holder_is_removed() {
     let site = TestSite::fresh().await;
     let (one, two) = pair(&site, HOLDS[0]).await;
     let tree = site.tree().await;
@@ -203,7 +211,7 @@ async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it(
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// Of keys: what stands above their lock nodes.
+/// The parents of the lock nodes of all keys.
 async fn parents(tree: &ZnodeTree) -> Vec<String> {
     let mut paths = tree.paths().await;
     paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);

@@ -1,5 +1,6 @@
-//! Who acts for somebody else, played with real processes: what nginx delivers after the way to the service was cut, and what
-//! a host that stood still brings while a command has the lock.
+//! Requests that real processes deliver late: nginx after its connection to the service was cut, a relay, and a host that
+//! stood still. None of them begins beside the next holder, on the condition that a filter stands before the service where
+//! a proxy or relay is behind the guard.
 
 use std::time::Duration;
 
@@ -26,37 +27,39 @@ fn heeded(filtered: bool) -> &'static str {
     if filtered { "enforced" } else { "ignored" }
 }
 
-/// nginx has taken the old request, and its kernel sends it until the way is back, although the guard has given it up and
-/// nobody has died. Without a filter it runs after the new one: that is the condition of the promise.
+/// nginx has accepted the old request, and its kernel retransmits it until the network works again, although the guard has
+/// given it up and no process has died. A filter refuses the late request. Without a filter it runs after the new one: the
+/// filter is the condition of the promise.
 #[tokio::test]
-async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
+async fn filter_refuses_request_delayed_by_nginx() {
     for filtered in [true, false] {
-        let beside = GuardFixture::new().await;
-        let service = beside.origin.door("service");
+        let fixture = GuardFixture::new().await;
+        let service = fixture.origin.door("service");
         let filter = filter(service).start().await;
-        let Some(way) = LossyPath::to(if filtered { filter.public } else { service }).await else { return };
-        let nginx = before_service::nginx(way.address, &[]);
-        let guard = short(beside.launch().await, nginx.address, heeded(filtered)).start().await;
+        let Some(path) = LossyPath::to(if filtered { filter.public } else { service }).await else { return };
+        let nginx = before_service::nginx(path.address, &[]);
+        let guard = short(fixture.launch().await, nginx.address, heeded(filtered)).start().await;
         // On this connection nginx writes the next request as well.
         assert_eq!(guard.send(&StampedRequest::new("a", 15).post("/before")).await.status, 200);
-        way.breaks();
+        path.breaks();
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
-        way.has(true).await;
+        path.has(true).await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
         guard.wait_series("fencegate_guard_in_doubt", &[], 0.0).await;
-        way.heals();
+        path.heals();
         let_in(&guard, 30).await;
         if filtered {
             filter.wait_line("the late request", |line| line.message().starts_with("filter.expired")).await;
-            assert_eq!(beside.origin.count("/old"), 0, "{}", filter.log());
+            assert_eq!(fixture.origin.count("/old"), 0, "{}", filter.log());
         } else {
-            let (old, new) = (beside.origin.request("/old", 1).await, beside.origin.request("/new", 1).await);
+            let old = fixture.origin.request("/old", 1).await;
+            let new = fixture.origin.request("/new", 1).await;
             assert!(new.arrived < old.arrived, "the old request came before anything else was let in");
         }
     }
 }
 
-/// A command under the lock of `/pay/7`, which runs until it is asked to end.
+/// A command under the lock of `/pay/7`, which runs until it gets SIGTERM.
 async fn job(policy: &TestPolicy) -> LockedCommand {
     let verb = [&["lock", "account/7", "--wait", "20s"], &GRACE[..]].concat();
     let job = LockedCommand::spawn(policy, &verb, CommandBehavior::Meek);
@@ -70,9 +73,10 @@ async fn is_over(job: LockedCommand) {
     assert_eq!(job.exit().await, 143, "{}", job.log());
 }
 
-/// Guard and gateway stand still together. A guard has heard nothing of the job that has the lock meanwhile.
+/// Guard and gateway stand still together, and a job takes the lock meanwhile, of which the guard has no record. When the
+/// guard continues, it dispatches no request of the earlier holder.
 #[tokio::test]
-async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
+async fn frozen_host_dispatches_nothing_beside_job() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
@@ -84,7 +88,7 @@ async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
     guard.signal(Signal::STOP);
     let old = gateway.begin(TestRequest::post("/pay/7"));
     tree.wait_locks("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
-    // What the gateway sends it sends at once, and nothing tells of it.
+    // The gateway sends the request at once, but no event reports it.
     sleep(Duration::from_millis(300)).await;
     gateway.signal(Signal::STOP);
     let job = job(&policy).await;
@@ -102,10 +106,10 @@ async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
-/// The guard has sent the request, and a relay behind it delivers it while a job has the lock. The guard does not see what
-/// lies behind it, so that without a filter the two meet: LOCK.md, *Jobs beside requests*.
+/// The guard has sent the request, and a relay behind the guard delivers it while a job has the lock. The guard cannot
+/// observe what lies behind it, so without a filter the request and the job overlap: LOCK.md, *Jobs beside requests*.
 #[tokio::test]
-async fn a_relay_behind_the_guard_brings_nothing_to_a_job_behind_a_filter() {
+async fn filter_refuses_relayed_request_beside_job() {
     for filtered in [true, false] {
         let guarded = GuardedSite::fresh().await;
         let service = guarded.site.origin.door("service");

@@ -1,5 +1,5 @@
-//! The demo at all levels ends in one table, and each level holds what is promised of it. The picture of the README is made
-//! of such a run.
+//! `fencegate demo --compare` runs the demo at all levels and prints one table, in which each level holds its promise. The
+//! picture of the README is made from such a run.
 
 use std::{env, fs};
 
@@ -8,7 +8,7 @@ use fencegate_tests::{
     wait::PATIENCE,
 };
 
-/// Of figures that differ from run to run only their places are compared.
+/// Replaces figures, which differ from run to run, so that only their positions are compared.
 fn shape(line: &str) -> String {
     let figure = |word: &str| word.starts_with(|letter: char| letter.is_ascii_digit());
     let words = line.split_whitespace().map(|word| if figure(word) { "#" } else { word });
@@ -23,22 +23,23 @@ fn lines_of(picture: &str) -> Vec<String> {
     texts.map(plain).collect()
 }
 
+/// In `fencegate demo --compare` each level holds its promise, and the picture of the README shows that table.
 #[tokio::test]
-async fn each_level_holds_what_is_promised_and_the_picture_is_of_that() {
+async fn levels_hold_and_match_picture() {
     // Sessions of the demo are short. Other tests on a busy machine could end one, so this test runs alone.
     let _alone = TestSite::alone().await;
     let output = command_with_timeout(PATIENCE * 12, &["demo", "--compare"]).await.expect("started");
-    let told = String::from_utf8(output.stdout).expect("text");
-    assert_eq!(output.status.code(), Some(0), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
-    let table: Vec<&str> = told.lines().skip_while(|line| !line.starts_with("level ")).collect();
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
+    let table: Vec<&str> = stdout.lines().skip_while(|line| !line.starts_with("level ")).collect();
     let row = |level: &str| {
         let row = table.iter().find(|line| line.split_whitespace().next() == Some(level));
-        row.unwrap_or_else(|| panic!("no {level} in {told}")).to_string()
+        row.unwrap_or_else(|| panic!("no {level} in {stdout}")).to_string()
     };
     for (level, held) in [("unfenced", "-"), ("none", "yes"), ("guard", "yes"), ("upstream", "yes")] {
-        assert!(row(level).ends_with(held), "{told}");
+        assert!(row(level).ends_with(held), "{stdout}");
         let exact = row(level).split_whitespace().any(|word| word == "0.00");
-        assert_eq!(exact, matches!(level, "guard" | "upstream"), "{told}");
+        assert_eq!(exact, matches!(level, "guard" | "upstream"), "{stdout}");
     }
     assert_eq!(table.last(), Some(&"Each level held what is promised of it."));
 

@@ -1,4 +1,5 @@
-//! Every byte case once more, beside nginx and HAProxy: what differs from nginx is on a list, with its reason.
+//! Every wire case also runs against nginx and HAProxy. The cases in which a gateway differs from nginx are exactly those
+//! in a list, each with its reason.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr};
 
@@ -29,11 +30,11 @@ struct ExpectedDifferences {
 #[serde(deny_unknown_fields)]
 struct ExpectedDifference {
     reason: String,
-    /// Their names, which no two cases share.
+    /// The names of the cases, which are unique.
     cases: Vec<String>,
 }
 
-/// What a client got and how many requests went on: `200,400 (1)`.
+/// The statuses that a client received and the number of forwarded requests: `200,400 (1)`.
 fn told(played: &CaseResult) -> String {
     let status = |answer: &Option<run::ReceivedResponse>| match answer {
         Some(answer) if answer.broken => format!("{} broken", answer.message.word(1)),
@@ -48,7 +49,7 @@ fn told(played: &CaseResult) -> String {
 /// Each lane has a proxy and a service of its own, so cases that wait for a time limit wait in parallel.
 const LANES: usize = 4;
 
-/// Plays every case, and tells of each in the order of the files.
+/// Plays every case, and returns the results in the order of the files.
 async fn results<P>(
     cases: &[WireCase],
     lanes: Vec<(P, ScriptedService)>,
@@ -57,11 +58,11 @@ async fn results<P>(
     let share = cases.len().div_ceil(lanes.len());
     let address = &address;
     let played = cases.chunks(share).zip(&lanes).map(async |(cases, (proxy, service))| {
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for case in cases {
-            told.push(self::told(&run::play(case, address(proxy), service).await));
+            results.push(told(&run::play(case, address(proxy), service).await));
         }
-        told
+        results
     });
     join_all(played).await.concat()
 }
@@ -85,12 +86,13 @@ async fn rows() -> Vec<ComparisonRow> {
     let mut ours = Vec::new();
     for _ in 0..LANES {
         let service = ScriptedService::start().await;
-        // An installation of its own: no case waits for a key of another lane.
+        // An installation of its own, so that no case waits for a key of another lane.
         let policy =
             wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
         ours.push((Gateway::start(&policy).await, service));
     }
-    let (nginx, haproxy) = (beside(ProxyProcess::nginx).await, beside(ProxyProcess::haproxy).await);
+    let nginx = beside(ProxyProcess::nginx).await;
+    let haproxy = beside(ProxyProcess::haproxy).await;
     let (nginx, haproxy, ours) = tokio::join!(
         results(&cases, nginx, |peer| peer.address),
         results(&cases, haproxy, |peer| peer.address),
@@ -114,10 +116,11 @@ fn table(rows: &[ComparisonRow], reasons: &BTreeMap<&str, usize>) -> String {
     table
 }
 
+/// Every wire case whose result differs from that of nginx is in `expected.toml`, and every case in it differs.
 #[tokio::test]
-async fn what_differs_from_nginx_is_on_the_list_and_what_is_on_the_list_differs() {
+async fn differences_from_nginx_match_list() {
     let text = fs::read_to_string(case::folder().join("expected.toml")).expect("the list");
-    let expected: ExpectedDifferences = toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"));
+    let expected: ExpectedDifferences = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"));
     let mut reasons = BTreeMap::new();
     for (number, differs) in expected.differs.iter().enumerate() {
         assert!(!differs.reason.is_empty());

@@ -1,4 +1,5 @@
-//! What cannot be forwarded safely ends at the door: with a reason, before a lock is taken, and never at an upstream.
+//! A request that cannot be forwarded safely is refused with a reason before a lock is taken, and never reaches an
+//! upstream.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
-/// Also keyed by a query value and by a header field.
+/// A gateway with further routes whose keys come from a query parameter and from a header field.
 async fn gateway(site: &TestSite) -> Gateway {
     let fenced = |name: &str, path: &str, key: &str| {
         let matched = json!({"methods": ["POST"], "path": path});
@@ -29,7 +30,7 @@ async fn gateway(site: &TestSite) -> Gateway {
     Gateway::start(&policy).await
 }
 
-/// Says the bytes and reads the one answer.
+/// Sends the bytes and reads the one answer.
 async fn said(gateway: &Gateway, bytes: &str) -> WireMessage {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.send(bytes).await.expect("connected");
@@ -51,8 +52,9 @@ fn refusal(answer: &WireMessage) -> (u16, String) {
     (answer.word(1).parse().unwrap_or_default(), reason.to_owned())
 }
 
+/// A request without a route, or without one usable value of its key, is refused and does not reach the upstream.
 #[tokio::test]
-async fn what_has_no_route_or_no_usable_key_is_refused() {
+async fn unroutable_and_keyless_requests_are_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let long = "x".repeat(600);
@@ -88,8 +90,9 @@ async fn what_has_no_route_or_no_usable_key_is_refused() {
     assert_eq!(site.origin.log().records.len(), good.len(), "a refused request reached the upstream");
 }
 
+/// A path that two servers could read differently is refused on fenced and on unfenced routes.
 #[tokio::test]
-async fn a_path_that_two_servers_could_read_differently_is_refused() {
+async fn ambiguous_paths_are_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for path in [
@@ -121,9 +124,10 @@ async fn a_path_that_two_servers_could_read_differently_is_refused() {
     assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
 }
 
-/// Two spellings of one resource must be one key, or two requests work on it at once.
+/// All accepted spellings of a path lead to one key and one forwarded path. Otherwise two requests would work on one
+/// resource at once.
 #[tokio::test]
-async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
+async fn equivalent_paths_have_one_key() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for path in ["/pay/a~b", "/pay/a%7Eb", "/pay/a%7eb", "/pay/%61~%62", "/p%61y/a~b"] {
@@ -136,8 +140,9 @@ async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
     }
 }
 
+/// Each malformed, oversized or slow request is refused with its own reason and does not reach the upstream.
 #[tokio::test]
-async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
+async fn malformed_or_oversized_requests_are_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let pay = "POST /pay/7 HTTP/1.1\r\n";
@@ -210,9 +215,9 @@ async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "goes on serving");
 }
 
-/// A slow client must not keep others from the resource.
+/// A request takes no lock before its body is complete, so that a slow client does not block the resource.
 #[tokio::test]
-async fn a_request_takes_no_lock_before_its_body_is_there() {
+async fn no_lock_before_body_is_complete() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -225,8 +230,9 @@ async fn a_request_takes_no_lock_before_its_body_is_there() {
     assert_eq!(site.origin.request("/pay/7", 2).await.request.body, b"half");
 }
 
+/// `Expect: 100-continue` is answered with 100 before the body is sent, and is not passed on to the upstream.
 #[tokio::test]
-async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
+async fn expect_continue_is_answered() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
@@ -241,7 +247,7 @@ async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
 
 /// An incomplete request gets no answer, and its connection is closed.
 #[tokio::test]
-async fn a_head_that_never_ends_is_cut_off() {
+async fn incomplete_head_is_cut_off() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for bytes in ["", "POST /pay/7 HTT", "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-A: "] {
@@ -254,7 +260,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 }
 
 #[tokio::test]
-async fn keep_alive_and_pipelined_requests_are_answered_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");

@@ -1,4 +1,4 @@
-//! A gateway that is told to stop finishes what is in flight, refuses the rest, and leaves nothing behind.
+//! A gateway that gets SIGTERM finishes the requests in flight, refuses all others, and leaves no node in ZooKeeper.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use fencegate_tests::{
     zookeeper::last_zxid,
 };
 
+/// After SIGTERM a gateway takes no new work, finishes the requests in flight, and leaves no node in ZooKeeper.
 #[tokio::test]
-async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
+async fn sigterm_finishes_requests_in_flight() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -26,7 +27,7 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
     assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
 
     gateway.signal(Signal::TERM);
-    // No load balancer should send more.
+    // Load balancers have to stop sending requests.
     gateway.wait_unready().await;
     tokio::time::sleep(QUIET).await;
     assert!(!in_flight.is_over(), "given up instead of finished");
@@ -37,9 +38,9 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
     assert_eq!((finished.status, finished.outcome()), (200, Some(FencingOutcome::Done)));
     // The request was accepted before the signal. It is served or refused as not dispatched, and never lost.
     let waited = waiting.answer().await;
-    let told = (waited.status, waited.outcome());
-    let served = told == (200, Some(FencingOutcome::Done));
-    assert!(served || told == (503, Some(FencingOutcome::NotDispatched)), "{waited:?}");
+    let outcome = (waited.status, waited.outcome());
+    let served = outcome == (200, Some(FencingOutcome::Done));
+    assert!(served || outcome == (503, Some(FencingOutcome::NotDispatched)), "{waited:?}");
 
     assert_eq!(gateway.exit().await.code(), Some(0));
     assert_eq!(tree.locks().await, [""; 0]);
@@ -50,19 +51,20 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
 }
 
 #[tokio::test]
-async fn an_idle_gateway_stops_at_once() {
+async fn idle_gateway_stops_at_once() {
     let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
     let _idle = Http1Client::connect(gateway.public).await.expect("listens");
-    let told = Instant::now();
+    let signalled = Instant::now();
     gateway.signal(Signal::TERM);
     assert_eq!(gateway.exit().await.code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(2), "took {:?}", told.elapsed());
+    assert!(signalled.elapsed() < Duration::from_secs(2), "took {:?}", signalled.elapsed());
 }
 
-/// Nobody knows whether the upstream is still at work, so the closing gateway does not give the key back.
+/// When a drain ends before its requests, the upstream may still be at work. So the gateway does not release the key, and
+/// it stays held until the session timeout.
 #[tokio::test]
-async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_timeout() {
+async fn interrupted_drain_keeps_keys_until_expiry() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -85,7 +87,7 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
 
 /// Closing a session is one transaction, however many keys it keeps.
 #[tokio::test]
-async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
+async fn drain_releases_idle_keys_in_bulk() {
     const KEYS: usize = 2000;
     let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").with_linger("9m");

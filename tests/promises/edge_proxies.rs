@@ -1,4 +1,5 @@
-//! The shipped files for a proxy before the gateways: a client names neither itself nor its host to the service.
+//! With the shipped files for a proxy before the gateways, a client cannot choose the address, host or scheme under which
+//! the service sees it.
 
 use std::fs;
 
@@ -13,7 +14,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("a file of the repository")
 }
 
-/// A gateway that believes a proxy on this machine.
+/// A gateway that trusts a proxy on this machine.
 async fn installed() -> (TestSite, Gateway) {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.1/32"]));
@@ -21,7 +22,7 @@ async fn installed() -> (TestSite, Gateway) {
     (site, gateway)
 }
 
-/// What clients write to be taken for another client, or for a client of another host.
+/// Fields with which a client pretends to be another client, or a client of another host.
 const FORGED: [(&str, &str); 9] = [
     ("x-forwarded-for", "198.51.100.7"),
     ("x_forwarded_for", "198.51.100.7"),
@@ -36,29 +37,29 @@ const FORGED: [(&str, &str); 9] = [
 
 async fn names_client_itself(
     site: &TestSite,
-    peer: &ProxyProcess,
+    proxy: &ProxyProcess,
     gateway: &Gateway,
     more: &[(&'static str, &'static str)],
 ) {
     let all = [&FORGED, more].concat();
-    // Alone and all together: some of them count only beside or without another one.
+    // One by one and all together, because some fields count only with or without another one.
     let alone = all.iter().map(|one| vec![*one]);
     for (n, forged) in alone.chain([all.clone()]).enumerate() {
         let path = format!("/seen/{n}");
         let ask = forged.iter().fold(TestRequest::get(&path), |ask, (name, value)| ask.field(name, value));
-        let answer = ask.send_to(peer.address).await.expect("an answer");
+        let answer = ask.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{forged:?}: {answer:?}");
         let request = site.origin.request(&path, 1).await.request;
-        let told =
+        let forged_field =
             request.fields.iter().find(|(_, value)| value.contains("forged") || value.contains("198.51"));
-        assert_eq!(told, None, "{forged:?}");
+        assert_eq!(forged_field, None, "{forged:?}");
         assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1, 127.0.0.1"), "{forged:?}: {request:?}");
         assert_eq!(request.field("x-forwarded-proto"), Some("http"), "{forged:?}");
     }
-    // What only begins like one of these says nothing of an address.
+    // Fields whose names only begin like one of these contain no address, and pass.
     let others = [("x-client-id", "shop"), ("x-realm", "test"), ("x-client-version", "7")];
     let ask = others.iter().fold(TestRequest::get("/others"), |ask, (name, value)| ask.field(name, value));
-    ask.send_to(peer.address).await.expect("an answer");
+    ask.send_to(proxy.address).await.expect("an answer");
     let request = site.origin.request("/others", 1).await.request;
     for (name, value) in others {
         assert_eq!(request.field(name), Some(value), "{request:?}");
@@ -66,22 +67,24 @@ async fn names_client_itself(
     assert!(!gateway.log().contains("198.51.100.7"), "counted as another client");
 }
 
+/// nginx with the shipped file removes fields in which a client claims another address, host or scheme.
 #[tokio::test]
-async fn nginx_before_gateways_lets_no_client_name_itself() {
+async fn nginx_removes_forged_client_addresses() {
     let (site, gateway) = installed().await;
     let instead =
         [("127.0.0.1:8081", gateway.public.to_string()), ("127.0.0.1:8082", gateway.public.to_string())];
-    let peer = ProxyProcess::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
+    let proxy = ProxyProcess::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
     // nginx removes fields that its file names, and no others.
-    names_client_itself(&site, &peer, &gateway, &[]).await;
+    names_client_itself(&site, &proxy, &gateway, &[]).await;
 }
 
+/// HAProxy with the shipped file removes fields in which a client claims another address, host or scheme.
 #[tokio::test]
-async fn haproxy_before_gateways_lets_no_client_name_itself() {
+async fn haproxy_removes_forged_client_addresses() {
     let (site, gateway) = installed().await;
     let check = format!("{} check port {}", gateway.public, gateway.admin.port());
     let instead =
         [("127.0.0.1:8081 check port 9901", check.clone()), ("127.0.0.1:8082 check port 9911", check)];
-    let peer = ProxyProcess::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
-    names_client_itself(&site, &peer, &gateway, &[("x-forwarded-anything", "forged")]).await;
+    let proxy = ProxyProcess::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
+    names_client_itself(&site, &proxy, &gateway, &[("x-forwarded-anything", "forged")]).await;
 }

@@ -1,4 +1,5 @@
-//! Requests are shared out among endpoints that work; what does not is left alone, and the last one never is.
+//! Requests are balanced over the usable endpoints of an upstream. An endpoint that fails gets no requests until it
+//! recovers, unless it is the last one.
 
 use std::{
     collections::BTreeSet,
@@ -27,12 +28,12 @@ fn doors(site: &TestSite) -> [SocketAddr; 3] {
     ["one", "two", "three"].map(|name| site.origin.door(name))
 }
 
-/// Bound and dropped: for this moment nobody listens there.
+/// An address that was bound and dropped, so that nothing listens there at this moment.
 fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// The endpoints that got the requests for this path, in order.
+/// The endpoints that received the requests for this path, in order.
 fn came_to(log: &OriginLog, path: &str) -> Vec<String> {
     log.on(path).map(|record| record.gateway.clone()).collect()
 }
@@ -44,7 +45,7 @@ async fn gets(gateway: &Gateway, path: &str, times: usize) {
 }
 
 #[tokio::test]
-async fn round_robin_gives_each_endpoint_the_same_share() {
+async fn round_robin_balances_evenly() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&at(site.policy("gw-1"), &doors(&site))).await;
     gets(&gateway, "/a", 9).await;
@@ -55,8 +56,9 @@ async fn round_robin_gives_each_endpoint_the_same_share() {
     }
 }
 
+/// With `least-busy` an endpoint that works on a request gets no further one while other endpoints are idle.
 #[tokio::test]
-async fn the_least_busy_endpoint_gets_the_next_request() {
+async fn least_busy_avoids_busy_endpoint() {
     let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "least-busy");
     let gateway = Gateway::start(&policy).await;
@@ -69,9 +71,9 @@ async fn the_least_busy_endpoint_gets_the_next_request() {
     assert_eq!(held.finish().await.status, 200);
 }
 
-/// A fenced request is placed by its key, and another request by its path.
+/// With `by-key` the endpoint of a fenced request depends on its key, and that of an unfenced request on its path.
 #[tokio::test]
-async fn requests_of_one_key_go_to_one_endpoint() {
+async fn by_key_pins_key_to_endpoint() {
     let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "by-key");
     let gateway = Gateway::start(&policy).await;
@@ -91,8 +93,9 @@ async fn requests_of_one_key_go_to_one_endpoint() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// An endpoint that fails repeatedly is ejected, and becomes usable again after `eject.for`.
 #[tokio::test]
-async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
+async fn failing_endpoint_is_ejected_and_returns() {
     let site = TestSite::fresh().await;
     let [one, two, _] = doors(&site);
     let dead = nobody();
@@ -115,8 +118,9 @@ async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
     wait_until("the endpoint to come back", back, || gateway.log()).await;
 }
 
+/// A 503 counts as a failure of the endpoint and a 500 does not; the last usable endpoint is never ejected.
 #[tokio::test]
-async fn statuses_that_say_out_of_order_count_as_failures_and_others_do_not() {
+async fn status_503_counts_as_failure() {
     let site = TestSite::fresh().await;
     let [sick, well, _] = doors(&site);
     let policy = at(site.policy("gw-1"), &[sick, well])
@@ -135,8 +139,9 @@ async fn statuses_that_say_out_of_order_count_as_failures_and_others_do_not() {
     assert_eq!(ejected().await, 1, "the last one is never ejected");
 }
 
+/// The only endpoint of an upstream gets every request, however often its requests and health checks fail.
 #[tokio::test]
-async fn the_only_endpoint_is_used_however_it_fails() {
+async fn only_endpoint_is_never_excluded() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -151,11 +156,13 @@ async fn the_only_endpoint_is_used_however_it_fails() {
     assert_eq!(site.origin.count("/a"), 5);
 }
 
+/// An endpoint whose health checks fail gets no request until they succeed; health checks carry no fencing field.
 #[tokio::test]
-async fn an_endpoint_that_says_it_is_unwell_gets_nothing_until_it_is_well() {
+async fn unhealthy_endpoint_gets_no_requests() {
     let site = TestSite::fresh().await;
     let other = TestSite::fresh().await;
-    let (sick, well) = (other.origin.door("sick"), site.origin.door("well"));
+    let sick = other.origin.door("sick");
+    let well = site.origin.door("well");
     let health = json!({"path": "/health?deep=1", "interval": "50ms", "healthy": 2, "unhealthy": 2});
     let policy = at(site.policy("gw-1"), &[sick, well]).with("/upstreams/ledger/health", health);
     other.origin.set_default_action(Act::now(OriginReply::ok().status(500)));
@@ -174,10 +181,12 @@ async fn an_endpoint_that_says_it_is_unwell_gets_nothing_until_it_is_well() {
     assert_eq!(other.origin.count("/a"), 2);
 }
 
+/// A request that could not be sent goes to the next endpoint with a token of its own, unless `retries` is 0.
 #[tokio::test]
-async fn what_could_not_be_sent_goes_on_to_the_next_endpoint_with_a_token_of_its_own() {
+async fn unsent_request_retries_at_next_endpoint() {
     let site = TestSite::fresh().await;
-    let (dead, alive) = (nobody(), site.origin.door("alive"));
+    let dead = nobody();
+    let alive = site.origin.door("alive");
     let policy = at(site.policy("gw-1").with_cached_hold(), &[dead, alive])
         .with("/upstreams/ledger/eject", json!({"failures": 1000}));
     let gateway = Gateway::start(&policy).await;
@@ -205,8 +214,9 @@ fn limited(site: &TestSite, pool: Value) -> TestPolicy {
     at(site.policy("gw-1"), &[site.origin.door("one")]).with("/upstreams/ledger/pool", pool)
 }
 
+/// At `max_connections` a request waits for a connection, and is refused as `overloaded` after `connect_timeout`.
 #[tokio::test]
-async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() {
+async fn max_connections_makes_requests_wait() {
     let site = TestSite::fresh().await;
     let policy =
         limited(&site, json!({"max_connections": 1})).with("/upstreams/ledger/connect_timeout", "1s");
@@ -225,14 +235,16 @@ async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() 
     assert_eq!(metrics.sum("fencegate_upstream_connections", &[]) as u64, 1);
 }
 
-/// Clients on all workers share one connection. Half of the time the idle connection is at another worker.
+/// Clients on all workers share one connection. When the idle connection is at another worker, that worker gives it up at
+/// once.
 #[tokio::test]
-async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
+async fn idle_connection_yields_to_other_worker() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&limited(&site, json!({"max_connections": 1}))).await;
-    let asked: Vec<_> = (0..60).map(|n| gateway.begin(TestRequest::get(&format!("/a/{}", n % 7)))).collect();
-    for asked in asked {
-        assert_eq!(asked.answer().await.status, 200);
+    let pending: Vec<_> =
+        (0..60).map(|n| gateway.begin(TestRequest::get(&format!("/a/{}", n % 7)))).collect();
+    for pending in pending {
+        assert_eq!(pending.answer().await.status, 200);
     }
     for _ in 0..40 {
         let answer = gateway.send(&TestRequest::get("/b")).await;
@@ -241,8 +253,9 @@ async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
     }
 }
 
+/// While one endpoint is at `max_connections`, requests go to another one without waiting.
 #[tokio::test]
-async fn when_one_endpoint_is_full_another_one_is_asked() {
+async fn full_endpoint_is_skipped() {
     let site = TestSite::fresh().await;
     let [one, two, _] = doors(&site);
     let policy =
@@ -257,7 +270,7 @@ async fn when_one_endpoint_is_full_another_one_is_asked() {
 }
 
 #[tokio::test]
-async fn no_connection_lies_idle_where_none_may() {
+async fn max_idle_zero_keeps_no_connection() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&limited(&site, json!({"max_idle": 0}))).await;
     gets(&gateway, "/a", 3).await;
@@ -267,7 +280,7 @@ async fn no_connection_lies_idle_where_none_may() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_endpoint() {
+async fn stalled_upload_is_no_endpoint_failure() {
     let site = TestSite::fresh().await;
     let upload = json!({
         "name": "upload", "upstream": "ledger", "fence": "none", "match": {"methods": ["PUT"], "path": "/up"},
@@ -287,29 +300,34 @@ async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_en
     assert_eq!(metrics.sum("fencegate_upstream_errors_total", &[]), 0.0);
 }
 
+/// After a reload without `health` an endpoint that was unhealthy counts as healthy.
 #[tokio::test]
-async fn an_endpoint_that_nobody_asks_any_more_counts_as_well() {
+async fn unchecked_endpoint_counts_as_healthy() {
     let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &[site.origin.door("one"), nobody()]);
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let gateway = Gateway::start(&policy.clone().with("/upstreams/ledger/health", health)).await;
-    let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
+    let endpoints = "fencegate_upstream_endpoints";
+    let unhealthy = ["state=\"unhealthy\""];
     gateway.wait_series(endpoints, &unhealthy, 1.0).await;
     gateway.rewrite(&policy);
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     gateway.wait_series(endpoints, &unhealthy, 0.0).await;
 }
 
-/// A lease keeps the next plan from being taken over. That plan has fewer endpoints, and asks none of them.
+/// A lease prevents the next plan from being applied. That plan has fewer endpoints and no health checks; as long as it is
+/// refused, the endpoints of the current plan and their states stay.
 #[tokio::test]
-async fn a_plan_that_is_refused_takes_no_endpoint_over() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn refused_plan_changes_no_endpoint() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let policy = tokens.policy(&site, "gw-1");
-    let asked =
+    let checked =
         at(policy.clone(), &[site.origin.door("one"), nobody()]).with("/upstreams/ledger/health", health);
-    let gateway = Gateway::start(&asked).await;
-    let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
+    let gateway = Gateway::start(&checked).await;
+    let endpoints = "fencegate_upstream_endpoints";
+    let unhealthy = ["state=\"unhealthy\""];
     gateway.wait_series(endpoints, &unhealthy, 1.0).await;
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     let moved = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex", "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});

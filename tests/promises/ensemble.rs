@@ -1,4 +1,4 @@
-//! With three servers, tenures live on through every accident that their session survives, and no key is ever held
+//! With an ensemble of three servers, tenures survive every accident that their session survives, and no key is ever held
 //! twice.
 
 use std::time::Duration;
@@ -69,179 +69,188 @@ enum EnsembleFault {
     MajorityLost,
 }
 
-async fn a_request_in_flight_across(accident: EnsembleFault) {
-    let mut fleet = GatewayPair::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
+async fn a_request_in_flight_across(fault: EnsembleFault) {
+    let mut pair = GatewayPair::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
     // The tree is read at a server that is never killed, so that reading needs no reconnect.
-    let survivor = fleet.ensemble.follower().await;
-    let tree = fleet.tree(survivor).await;
-    assert_eq!(fleet.one.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let (asked, record, latch) = fleet.held().await;
-    let waiting = fleet.two.begin(TestRequest::post("/pay/7"));
+    let survivor = pair.ensemble.follower().await;
+    let tree = pair.tree(survivor).await;
+    assert_eq!(pair.one.send(&TestRequest::post("/pay/7")).await.status, 200);
+    let (pending, record, latch) = pair.held().await;
+    let waiting = pair.two.begin(TestRequest::post("/pay/7"));
     tree.wait_waiters(1).await;
-    let (members, locks) = (tree.members().await, tree.locks().await);
+    let members = tree.members().await;
+    let locks = tree.locks().await;
 
-    let leader = fleet.ensemble.leader().await;
+    let leader = pair.ensemble.leader().await;
     let other = (0..SERVERS).find(|n| *n != leader && *n != survivor).expect("one of three");
-    match accident {
-        EnsembleFault::LeaderKilled => fleet.ensemble.kill(leader),
-        EnsembleFault::FollowerFrozen => fleet.ensemble.freeze(other),
+    match fault {
+        EnsembleFault::LeaderKilled => pair.ensemble.kill(leader),
+        EnsembleFault::FollowerFrozen => pair.ensemble.freeze(other),
         EnsembleFault::MajorityLost => {
-            fleet.ensemble.kill(leader);
-            fleet.ensemble.kill(other);
-            fleet.one.wait_unready().await;
-            let refused = fleet.one.send(&TestRequest::post("/pay/8").field("Prefer", "wait=0")).await;
+            pair.ensemble.kill(leader);
+            pair.ensemble.kill(other);
+            pair.one.wait_unready().await;
+            let refused = pair.one.send(&TestRequest::post("/pay/8").field("Prefer", "wait=0")).await;
             assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
-            fleet.ensemble.launch(leader);
-            fleet.ensemble.launch(other);
+            pair.ensemble.launch(leader);
+            pair.ensemble.launch(other);
         }
     }
-    if !matches!(accident, EnsembleFault::FollowerFrozen) {
-        fleet.ensemble.wait_serving().await;
+    if !matches!(fault, EnsembleFault::FollowerFrozen) {
+        pair.ensemble.wait_serving().await;
     }
-    fleet.are_ready().await;
+    pair.are_ready().await;
     // The servers agree again: a write succeeds, and the server has all earlier writes.
-    assert_eq!(fleet.two.send(&TestRequest::post("/pay/9")).await.status, 200, "{accident:?}");
-    let tree = fleet.tree(survivor).await;
-    assert_eq!(tree.members().await, members, "{accident:?}: the sessions live on");
+    assert_eq!(pair.two.send(&TestRequest::post("/pay/9")).await.status, 200, "{fault:?}");
+    let tree = pair.tree(survivor).await;
+    assert_eq!(tree.members().await, members, "{fault:?}: the sessions live on");
     let kept = tree.locks().await;
-    assert!(locks.iter().all(|lock| kept.contains(lock)), "{accident:?}: {locks:?}, then {kept:?}");
-    assert_eq!(fleet.site.origin.count("/pay/7"), 2, "{accident:?}: nobody else began");
+    assert!(locks.iter().all(|lock| kept.contains(lock)), "{fault:?}: {locks:?}, then {kept:?}");
+    assert_eq!(pair.site.origin.count("/pay/7"), 2, "{fault:?}: nobody else began");
 
     latch.release();
-    let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{accident:?}");
-    assert_eq!(answer.token(), Some(record.expect_token()), "{accident:?}");
+    let answer = pending.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{fault:?}");
+    assert_eq!(answer.token(), Some(record.expect_token()), "{fault:?}");
     assert_eq!(record.expect_token().dispatch(), 2, "the tenure of before");
     let next = waiting.answer().await;
-    assert_eq!(next.status, 200, "{accident:?}: {next:?}");
-    assert!(next.token() > answer.token(), "{accident:?}");
-    History::from_log(&fleet.site.origin.log()).assert_holds();
-    if let EnsembleFault::FollowerFrozen = accident {
-        fleet.ensemble.thaw(other);
+    assert_eq!(next.status, 200, "{fault:?}: {next:?}");
+    assert!(next.token() > answer.token(), "{fault:?}");
+    History::from_log(&pair.site.origin.log()).assert_holds();
+    if let EnsembleFault::FollowerFrozen = fault {
+        pair.ensemble.thaw(other);
     }
 }
 
+/// No grant is lost and no waiter overtakes when the leader of the ensemble is killed.
 #[tokio::test]
-async fn no_tenure_is_lost_when_the_leader_is_killed() {
+async fn grant_survives_leader_kill() {
     a_request_in_flight_across(EnsembleFault::LeaderKilled).await;
 }
 
+/// No grant is lost and no waiter overtakes when a follower of the ensemble freezes.
 #[tokio::test]
-async fn no_tenure_is_lost_when_a_follower_freezes() {
+async fn grant_survives_frozen_follower() {
     a_request_in_flight_across(EnsembleFault::FollowerFrozen).await;
 }
 
+/// No grant is lost when the ensemble has no majority for less than the session timeout.
 #[tokio::test]
-async fn no_tenure_is_lost_when_the_majority_is_away_for_less_than_the_session() {
+async fn grant_survives_short_quorum_loss() {
     a_request_in_flight_across(EnsembleFault::MajorityLost).await;
 }
 
 /// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
 async fn accidents_under_load(hold: Value) {
-    let mut fleet = GatewayPair::new(&hold, "2s").await;
-    fleet.site.origin.set_work_time(Duration::from_millis(4));
+    let mut pair = GatewayPair::new(&hold, "2s").await;
+    pair.site.origin.set_work_time(Duration::from_millis(4));
     let plan = LoadPlan {
-        gateways: vec![fleet.one.public, fleet.two.public],
+        gateways: vec![pair.one.public, pair.two.public],
         paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
         clients: 8,
         requests: 20_000,
         pause: PAUSE,
     };
     let load = Load::start("load", &plan);
-    worked(&fleet).await;
+    worked(&pair).await;
 
-    let leader = fleet.ensemble.leader().await;
-    fleet.ensemble.kill(leader);
-    worked(&fleet).await;
-    fleet.ensemble.launch(leader);
-    fleet.ensemble.wait_serving().await;
+    let leader = pair.ensemble.leader().await;
+    pair.ensemble.kill(leader);
+    worked(&pair).await;
+    pair.ensemble.launch(leader);
+    pair.ensemble.wait_serving().await;
 
-    let follower = fleet.ensemble.follower().await;
-    fleet.ensemble.freeze(follower);
-    worked(&fleet).await;
-    fleet.ensemble.thaw(follower);
-    fleet.ensemble.wait_serving().await;
+    let follower = pair.ensemble.follower().await;
+    pair.ensemble.freeze(follower);
+    worked(&pair).await;
+    pair.ensemble.thaw(follower);
+    pair.ensemble.wait_serving().await;
 
-    let (leader, follower) = (fleet.ensemble.leader().await, fleet.ensemble.follower().await);
-    fleet.ensemble.kill(leader);
-    fleet.ensemble.kill(follower);
-    fleet.one.wait_unready().await;
-    fleet.two.wait_unready().await;
-    fleet.ensemble.launch(leader);
-    fleet.ensemble.launch(follower);
-    fleet.ensemble.wait_serving().await;
-    fleet.are_ready().await;
-    worked(&fleet).await;
+    let leader = pair.ensemble.leader().await;
+    let follower = pair.ensemble.follower().await;
+    pair.ensemble.kill(leader);
+    pair.ensemble.kill(follower);
+    pair.one.wait_unready().await;
+    pair.two.wait_unready().await;
+    pair.ensemble.launch(leader);
+    pair.ensemble.launch(follower);
+    pair.ensemble.wait_serving().await;
+    pair.are_ready().await;
+    worked(&pair).await;
 
-    let told = load.assert_promises(&fleet.site.origin, 20).await;
-    for told in &told {
-        let status = told.answer.as_ref().map(|answer| answer.status);
-        assert!(matches!(status, Ok(200 | 423 | 503)), "{told:?}");
+    let results = load.assert_promises(&pair.site.origin, 20).await;
+    for result in &results {
+        let status = result.answer.as_ref().map(|answer| answer.status);
+        assert!(matches!(status, Ok(200 | 423 | 503)), "{result:?}");
     }
-    let tree = fleet.tree(0).await;
+    let tree = pair.tree(0).await;
     tree.assert_no_locks().await;
 }
 
 /// Waits until both gateways have had further requests at the origin.
-async fn worked(fleet: &GatewayPair) {
-    let from = fleet.site.origin.log().records.len();
+async fn worked(pair: &GatewayPair) {
+    let from = pair.site.origin.log().records.len();
     for gateway in ["gw-1", "gw-2"] {
         let more = |log: &fencegate_tests::origin::OriginLog| {
             let new = log.records.iter().skip(from);
             (new.filter(|record| record.gateway == gateway).count() >= 30).then_some(())
         };
-        fleet.site.origin.wait_for(&format!("more through {gateway}"), more).await;
+        pair.site.origin.wait_for(&format!("more through {gateway}"), more).await;
     }
 }
 
+/// With cached grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
 #[tokio::test]
-async fn nothing_is_held_twice_while_servers_die_and_come_back_when_cached() {
+async fn cached_grants_exclude_during_server_faults() {
     accidents_under_load(json!({"mode": "cached"})).await;
 }
 
+/// With strict grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
 #[tokio::test]
-async fn nothing_is_held_twice_while_servers_die_and_come_back_when_strict() {
+async fn strict_grants_exclude_during_server_faults() {
     accidents_under_load(json!({"mode": "strict"})).await;
 }
 
-/// What a rolling restart of ZooKeeper costs is a wait. Sessions that reconnect are not taken for gateways with another plan.
+/// A rolling restart of ZooKeeper makes requests wait at most. No gateway mistakes a session that reconnects for a gateway
+/// with an incompatible plan.
 #[tokio::test]
-async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
-    let mut fleet = GatewayPair::new(&json!({"mode": "strict"}), SESSION).await;
+async fn rolling_restart_keeps_plans_compatible() {
+    let mut pair = GatewayPair::new(&json!({"mode": "strict"}), SESSION).await;
     let (stop, stopped) = watch::channel(false);
     let callers: Vec<_> = (0..6)
         .map(|n| {
-            let (address, stopped) = ([fleet.one.public, fleet.two.public][n % 2], stopped.clone());
+            let address = [pair.one.public, pair.two.public][n % 2];
+            let stopped = stopped.clone();
             tokio::spawn(async move {
-                let mut told = Vec::new();
+                let mut reasons = Vec::new();
                 while !*stopped.borrow() {
                     let answer = TestRequest::post(&format!("/pay/{}", n / 2))
                         .send_to(address)
                         .await
                         .expect("an answer");
-                    told.push(if answer.status == 200 { String::new() } else { answer.reason() });
+                    reasons.push(if answer.status == 200 { String::new() } else { answer.reason() });
                     sleep(PAUSE).await;
                 }
-                told
+                reasons
             })
         })
         .collect();
     for server in 0..SERVERS {
-        fleet.ensemble.kill(server);
-        fleet.ensemble.launch(server);
-        fleet.ensemble.wait_serving().await;
-        fleet.are_ready().await;
+        pair.ensemble.kill(server);
+        pair.ensemble.launch(server);
+        pair.ensemble.wait_serving().await;
+        pair.are_ready().await;
     }
     stop.send_replace(true);
-    let mut told = Vec::new();
+    let mut reasons = Vec::new();
     for caller in callers {
-        told.extend(caller.await.expect("no panic"));
+        reasons.extend(caller.await.expect("no panic"));
     }
-    let served = told.iter().filter(|reason| reason.is_empty()).count();
-    assert!(served > 100, "not exercised: {served} of {} were served", told.len());
-    let unlike = told.iter().filter(|reason| *reason == "config-mismatch").count();
-    assert_eq!(unlike, 0, "of {} requests", told.len());
-    for gateway in [&fleet.one, &fleet.two] {
+    let served = reasons.iter().filter(|reason| reason.is_empty()).count();
+    assert!(served > 100, "not exercised: {served} of {} were served", reasons.len());
+    let mismatches = reasons.iter().filter(|reason| *reason == "config-mismatch").count();
+    assert_eq!(mismatches, 0, "of {} requests", reasons.len());
+    for gateway in [&pair.one, &pair.two] {
         assert!(!gateway.log().contains("FG0550"), "{}", gateway.log());
     }
 }

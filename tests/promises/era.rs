@@ -1,4 +1,4 @@
-//! What a new guard is told to begin with lies above every token that was granted before.
+//! The floor that `era show` prints for a new guard lies above every token that was granted before.
 
 use fencegate_tests::{
     client::TestRequest,
@@ -22,17 +22,18 @@ async fn show(policy: &TestPolicy, more: &[&str]) -> (Option<i32>, String, Strin
 }
 
 async fn shown(policy: &TestPolicy) -> Value {
-    let (code, said, log) = show(policy, &["--format", "json"]).await;
+    let (code, stdout, log) = show(policy, &["--format", "json"]).await;
     assert_eq!(code, Some(0), "{log}");
-    serde_json::from_str(&said).expect("JSON")
+    serde_json::from_str(&stdout).expect("JSON")
 }
 
 fn floor(shown: &Value) -> u64 {
     shown["floor"].as_u64().expect("a number")
 }
 
+/// The floor is at least as large as every token granted before, and smaller than every token granted afterwards.
 #[tokio::test]
-async fn the_floor_is_above_every_token_granted_before_and_below_those_after() {
+async fn floor_separates_past_and_future_tokens() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = site.gateway("gw-1").await;
@@ -47,13 +48,15 @@ async fn the_floor_is_above_every_token_granted_before_and_below_those_after() {
     assert!(later > floor(&now), "{now} {later}");
 }
 
+/// `era show` reports ensemble, era and base of the installation and the guard's command, and changes no node.
 #[tokio::test]
-async fn what_is_shown_is_the_installation_and_it_stays_as_it_is() {
+async fn show_reports_installation_without_changes() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let _gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
-    let (meta, paths) = (tree.data("/meta").await, tree.paths().await);
+    let meta = tree.data("/meta").await;
+    let paths = tree.paths().await;
     let shown = shown(&policy).await;
     let meta: Value = serde_json::from_slice(&meta).expect("JSON");
     assert_eq!(
@@ -71,11 +74,12 @@ async fn what_is_shown_is_the_installation_and_it_stays_as_it_is() {
     assert!(after("--floor").parse::<u64>().expect("a number") > floor(&shown));
 }
 
+/// `era show` fails on a root that was not initialised, names `era init`, and creates no node.
 #[tokio::test]
-async fn where_nothing_was_initialised_nothing_is_shown() {
+async fn show_fails_on_uninitialised_root() {
     let site = TestSite::fresh().await;
-    let (code, said, log) = show(&site.policy("gw-1"), &[]).await;
-    assert_eq!((code, said.as_str()), (Some(1), ""));
+    let (code, stdout, log) = show(&site.policy("gw-1"), &[]).await;
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert!(log.contains("era init"), "{log}");
     assert_eq!(site.tree().await.paths().await, [""; 0], "it made nodes of its own accord");
 }

@@ -1,4 +1,4 @@
-//! Every example runs as it is written, with other addresses and paths: a fenced request goes through it.
+//! Every example policy runs as it is written, apart from addresses and paths, and serves a fenced request.
 
 use std::fs;
 
@@ -50,8 +50,9 @@ fn key(site: &TestSite, path: &str) -> Option<String> {
     log.on(path).last().and_then(|record| record.key().map(str::to_owned))
 }
 
+/// `minimal.yaml` serves a fenced request under its key, and has no other route.
 #[tokio::test]
-async fn the_least_policy_runs() {
+async fn minimal_example_runs() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&local(MINIMAL, &site, &[("orders", origin(&site))])).await;
     passes(&gateway, TestRequest::post("/orders/42")).await;
@@ -59,9 +60,11 @@ async fn the_least_policy_runs() {
     assert_eq!(gateway.send(&TestRequest::get("/orders/42")).await.status, 404);
 }
 
+/// `inventory.yaml` serves its routes, and takes the keys of a transfer from the JSON body.
 #[tokio::test]
-async fn the_inventory_runs() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn inventory_example_runs() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = TestCa::new();
     authority.write(&home.path().join("gateways.pem"));
     let (certificate, key_file) = authority.sign(&["gw-1.internal"]).write(home.path(), "gw-1");
@@ -83,8 +86,9 @@ async fn the_inventory_runs() {
     assert_eq!(gateway.send(&TestRequest::get("/warehouses/berlin")).await.status, 200);
 }
 
+/// `multi-tenant.yaml` gives each tenant host keys of its own, and refuses repeated routing fields and unknown hosts.
 #[tokio::test]
-async fn the_shops_of_many_tenants_run() {
+async fn multi_tenant_example_runs() {
     let site = TestSite::fresh().await;
     let upstreams = [("shops", origin(&site)), ("acme", origin(&site))];
     let gateway = Gateway::start(&local(TENANTS, &site, &upstreams)).await;
@@ -102,10 +106,12 @@ async fn the_shops_of_many_tenants_run() {
     assert_eq!(gateway.send(&TestRequest::get("/").field("host", "elsewhere.example")).await.status, 421);
 }
 
+/// `payments.yaml` runs before `guard.yaml`; a repeated capture is replayed and not executed again.
 #[tokio::test]
-async fn payments_run_through_their_guard_and_a_capture_happens_once() {
+async fn payments_example_captures_once() {
     let guarded = GuardedSite::fresh().await;
-    let (site, home) = (&guarded.site, scratch::temp_dir());
+    let site = &guarded.site;
+    let home = scratch::temp_dir();
     let path = |name: &str| home.path().join(name).display().to_string();
     run_operator(&["keys", "new", &path("key.json")]).await;
     fs::write(path("keys.json"), run_operator(&["keys", "public", &path("key.json")]).await)
@@ -136,8 +142,10 @@ async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     assert_eq!(gateway.send(&TestRequest::get("/v1/orders/42")).await.status, 200);
 }
 
+/// `filter.yaml` behind `minimal.yaml` passes its requests, and refuses expired requests and requests without a time
+/// limit.
 #[tokio::test]
-async fn the_filter_runs_before_the_least_policy() {
+async fn filter_example_runs_behind_minimal() {
     let site = TestSite::fresh().await;
     let file = TestPolicy::from_yaml(FILTER)
         .with("/listener/address", "127.0.0.1:0")

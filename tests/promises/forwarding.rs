@@ -1,5 +1,5 @@
-//! Requests for a key that another gateway keeps are sent on to it: one tenure serves them all, and nothing is lost,
-//! made up or done twice on the way.
+//! Requests for a key that a peer keeps are forwarded to that peer: one tenure serves them all, and nothing is lost,
+//! invented or executed twice on the way.
 
 use std::time::Duration;
 
@@ -21,41 +21,43 @@ use serde_json::json;
 
 use super::cached::{all_done, plan};
 
-/// Long enough that a key stays where it is.
+/// Long enough that a key stays at its holder.
 const KEPT: &str = "60s";
 
-/// A gateway that others can reach, and that gives a key back only when somebody wants it.
+/// A gateway that peers can reach, and that releases a key only for another waiter.
 fn reached(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     site.policy(name).with_linger(KEPT).with("/peer", peer)
 }
 
-/// The same, and it sends requests on.
+/// The same, and it forwards requests to the holder.
 pub(super) fn sending(site: &TestSite, name: &str) -> TestPolicy {
     reached(site, name).with("/routes/0/fence/forward", "holder")
 }
 
 pub(super) async fn two(site: &TestSite) -> (Gateway, Gateway) {
-    let (one, two) = (sending(site, "gw-1"), sending(site, "gw-2"));
+    let one = sending(site, "gw-1");
+    let two = sending(site, "gw-2");
     let gateways = Gateway::start_both(&one, &two).await;
     tokio::join!(gateways.0.wait_ready(), gateways.1.wait_ready());
     gateways
 }
 
-/// The key is kept by this gateway from here on.
+/// Makes this gateway the holder of the key.
 pub(super) async fn keeps(gateway: &Gateway) {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
-/// How many lock nodes the key has had: the server counts them.
+/// The number of lock nodes that the key has had, from the counter of the server.
 async fn nodes(tree: &ZnodeTree) -> u32 {
     let locks = tree.locks().await;
     let [held] = locks.as_slice() else { panic!("one holder: {locks:?}") };
     held[held.len() - 10..].parse::<u32>().expect("a number") + 1
 }
 
+/// A hot key at three gateways is served under one grant, with at most 20 lock nodes for 720 requests.
 #[tokio::test]
-async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes() {
+async fn hot_key_needs_one_grant() {
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
@@ -65,10 +67,10 @@ async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes(
     three.wait_ready().await;
     keeps(&one).await;
 
-    let told = Load::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
+    let results = Load::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
 
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH + 1);
     let tokens: Vec<Token> = history.executions.iter().map(|execution| execution.token).collect();
@@ -79,17 +81,17 @@ async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes(
 }
 
 #[tokio::test]
-async fn gateways_that_begin_at_once_settle_on_one_holder() {
+async fn simultaneous_gateways_settle_on_one_holder() {
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(1));
     let (one, two) = two(&site).await;
 
-    let told = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+    let results = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
@@ -101,24 +103,26 @@ async fn gateways_that_begin_at_once_settle_on_one_holder() {
     );
 }
 
+/// Without forwarding the same load makes the key change its holder again and again.
 #[tokio::test]
-async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
+async fn load_without_forwarding_alternates_holders() {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(1));
     let (one, two) = Gateway::start_both(&reached(&site, "gw-1"), &reached(&site, "gw-2")).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
 
-    let told = Load::start("load", &plan(&[&one, &two], 12, 60)).end().await;
+    let results = Load::start("load", &plan(&[&one, &two], 12, 60)).end().await;
 
-    all_done(&told);
-    let history = History::from_log(&site.origin.log()).with(&told);
+    all_done(&results);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 4, "{} hand-overs", history.hand_overs());
 }
 
+/// The answer to a forwarded request has the holder's token and outcome, and the body and trailers of the upstream.
 #[tokio::test]
-async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trailers() {
+async fn forwarded_answer_returns_complete() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
@@ -128,8 +132,8 @@ async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trai
         let reply = OriginReply::with_body(body.clone()).status(201).field("X-From", "ledger");
         site.origin.script("/pay/7", [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
         for trailers in [false, true] {
-            let ask = TestRequest::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
-            let answer = two.send(&ask).await;
+            let request = TestRequest::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
+            let answer = two.send(&request).await;
             assert_eq!((answer.status, answer.field("x-from")), (201, Some("ledger")));
             assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
             assert!(answer.body == body, "{} bytes of {}", answer.body.len(), body.len());
@@ -143,8 +147,9 @@ async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trai
     }
 }
 
+/// The wait of a request is forwarded to the holder, and a refusal of the holder is passed on to the client.
 #[tokio::test]
-async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
+async fn wait_and_refusals_are_forwarded() {
     let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
@@ -168,8 +173,9 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
 
+/// A forwarded request that waits at the holder is cancelled when its client hangs up.
 #[tokio::test]
-async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served() {
+async fn hangup_cancels_forwarded_waiter() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
@@ -185,8 +191,9 @@ async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served
     assert_eq!(site.origin.count("/pay/7"), 3, "it was executed");
 }
 
+/// A peer that derives another key for a forwarded request returns it, and the first gateway serves it.
 #[tokio::test]
-async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
+async fn peer_with_other_key_returns_request() {
     let site = TestSite::fresh().await;
     let other =
         sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").with_route(json!({
@@ -210,7 +217,7 @@ async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
 }
 
 #[tokio::test]
-async fn an_operation_is_done_once_whichever_gateway_is_asked() {
+async fn operation_executes_once_across_gateways() {
     let site = TestSite::fresh().await;
     let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let (one, two) = Gateway::start_both(&once("gw-1"), &once("gw-2")).await;
@@ -227,8 +234,9 @@ async fn an_operation_is_done_once_whichever_gateway_is_asked() {
     assert!(site.origin.log().on("/pay/7").all(|record| record.gateway == "gw-1"));
 }
 
+/// A client has one share at the holder, whichever gateway receives its requests.
 #[tokio::test]
-async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
+async fn client_share_spans_gateways() {
     let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
@@ -246,18 +254,19 @@ async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
     assert_eq!(other.await.expect("no panic").status, 200);
 }
 
+/// When the holder is killed during a forwarded request, its outcome is unknown, and nothing is executed twice.
 #[tokio::test]
-async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_is_done_twice() {
+async fn killed_holder_leaves_unknown_outcome() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let HeldRequest { request: asked, latch, record } =
+    let HeldRequest { request: pending, latch, record } =
         site.origin.hold_request(&two, TestRequest::post("/pay/7").field("x-attempt", "first")).await;
     let executed = record.expect_token();
 
     one.signal(Signal::KILL);
 
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert!(answer.field("retry-after").is_none());
@@ -269,8 +278,9 @@ async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_i
     assert_eq!(site.origin.request("/pay/7", 3).await.gateway, "gw-2");
 }
 
+/// When the holder has ended, a request is not forwarded: it queues at its own gateway and gets a larger token.
 #[tokio::test]
-async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues_here() {
+async fn request_queues_locally_after_holder_exit() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
@@ -287,17 +297,19 @@ async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues
     assert!(record.expect_token() > site.origin.request("/pay/7", 2).await.expect_token());
 }
 
+/// A holder paused beyond its session dispatches no forwarded request beside the next holder, and none with an old
+/// token.
 #[tokio::test]
-async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_on_to_it() {
+async fn expired_holder_dispatches_no_forwarded_request() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    // This gateway sends no requests on: it waits for the end of the stopped session.
+    // This gateway forwards no requests: it waits for the end of the stopped session.
     let three = Gateway::start(&reached(&site, "gw-3")).await;
     three.wait_ready().await;
 
     one.signal(Signal::STOP);
-    let asked = two.begin(TestRequest::post("/pay/7").field("x-attempt", "sent-on"));
+    let pending = two.begin(TestRequest::post("/pay/7").field("x-attempt", "sent-on"));
     let taken =
         site.origin.hold_request(&three, TestRequest::post("/pay/7").field("x-attempt", "queued")).await;
     let newer = taken.record.clone();
@@ -307,7 +319,7 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     assert_eq!(site.origin.count("/pay/7"), 2, "sent beside the next holder");
     assert_eq!(taken.finish().await.status, 200);
 
-    let answer = wait_until("an answer", asked.result(), || site.origin.log().records.clone()).await;
+    let answer = wait_until("an answer", pending.result(), || site.origin.log().records.clone()).await;
     let mut history = History::from_log(&site.origin.log());
     history.record_answer("sent-on", answer.as_ref().ok());
     history.assert_holds();
@@ -316,8 +328,9 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     assert!(executions.clone().all(|one| one.token > newer.expect_token()), "{history:?}");
 }
 
+/// A request forwarded to a frozen holder ends with the holder's session: as unknown, or served by its own gateway.
 #[tokio::test]
-async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
+async fn forwarding_to_frozen_holder_ends() {
     const SESSION: Duration = Duration::from_secs(4);
     let site = TestSite::fresh().await;
     let [first, second] = ["gw-1", "gw-2"].map(|name| {
@@ -331,8 +344,8 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     keeps(&one).await;
     // From now on there are kept connections to the holder.
     let both = [(); 2].map(|()| two.begin(TestRequest::post("/pay/7")));
-    for asked in both {
-        assert_eq!(asked.answer().await.status, 200);
+    for pending in both {
+        assert_eq!(pending.answer().await.status, 200);
     }
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-1"));
     one.signal(Signal::STOP);
@@ -344,7 +357,8 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     assert!(!written.is_over() && frozen.elapsed() < SESSION, "not exercised");
 
     let (written, later) = tokio::join!(written.result(), later.result());
-    let (written, later) = (written.expect("an answer"), later.expect("an answer"));
+    let written = written.expect("an answer");
+    let later = later.expect("an answer");
     assert!(frozen.elapsed() < SESSION + Duration::from_secs(4), "{:?}", frozen.elapsed());
     assert_eq!((written.status, written.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(written.outcome(), Some(FencingOutcome::Unknown));
@@ -360,24 +374,25 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// After the session of a frozen holder is over, requests are not forwarded to it any more.
 #[tokio::test]
-async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
+async fn frozen_holder_is_skipped_after_expiry() {
     let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
     one.signal(Signal::STOP);
     let served = || site.origin.log().records.iter().any(|one| one.gateway == "gw-2");
     let asking = async {
-        let mut asked = Vec::new();
+        let mut pending = Vec::new();
         while !served() {
-            // More often than a way is remembered without an answer.
-            asked.push(two.begin(TestRequest::post("/pay/7")));
+            // More often than a holder is cached without an answer.
+            pending.push(two.begin(TestRequest::post("/pay/7")));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        asked
+        pending
     };
-    let asked = wait_until("served by the next one", asking, || site.origin.log().records.clone()).await;
-    assert!(asked.len() > 5, "not exercised: its session was over at once");
+    let pending = wait_until("served by the next one", asking, || site.origin.log().records.clone()).await;
+    assert!(pending.len() > 5, "not exercised: its session was over at once");
     one.signal(Signal::CONT);
     History::from_log(&site.origin.log()).assert_holds();
 }

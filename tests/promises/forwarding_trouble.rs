@@ -1,4 +1,5 @@
-//! A holder that is in trouble gives back what was sent on to it, and a gateway that stops waits for none.
+//! A holder whose session ends returns the requests that were forwarded to it, and a gateway that drains does not wait
+//! for a peer.
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -11,8 +12,9 @@ use fencegate_tests::{
 
 use super::forwarding::{keeps, sending};
 
+/// A holder whose session ends returns waiting forwarded requests at once, and their own gateway serves them.
 #[tokio::test]
-async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
+async fn expired_holder_returns_waiting_requests() {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let first = sending(&site, "gw-1").with_zookeeper(link.address()).with("/zookeeper/sessions", 1);
@@ -39,20 +41,21 @@ async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
     drop(working.result().await);
 }
 
+/// A draining gateway does not wait for the answer of a peer: the request ends as unknown, the process with success.
 #[tokio::test]
-async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
+async fn drain_does_not_wait_for_peer() {
     let site = TestSite::fresh().await;
     let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
     let first = sending(&site, "gw-1");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
     keeps(&one).await;
-    let HeldRequest { request: asked, latch, .. } =
+    let HeldRequest { request: pending, latch, .. } =
         site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     two.signal(Signal::TERM);
 
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert_eq!(two.exit().await.code(), Some(0), "a clean end");

@@ -1,4 +1,5 @@
-//! Where nobody compares tokens, a key whose exchange was given up is nobody's until the upstream has had its time.
+//! Where the upstream compares no tokens, a key whose exchange was given up is granted again only after the response
+//! timeout of the upstream has passed.
 
 use std::time::Duration;
 
@@ -24,25 +25,29 @@ async fn holds(round: impl AsyncFn() -> ExpiryRound) {
     panic!("not exercised in {ROUNDS} rounds");
 }
 
+/// The key of a holder that was paused past its session deadline is free only after its upstream's response timeout.
 #[tokio::test]
-async fn the_key_of_a_holder_that_stood_still_is_free_when_its_upstream_has_had_its_time() {
+async fn paused_holder_keeps_key_until_timeout() {
     holds(pause).await;
 }
 
+/// The key of a holder that was cut off past its session deadline is free only after its upstream's response timeout.
 #[tokio::test]
-async fn the_key_of_a_holder_that_was_cut_off_for_a_while_is_free_when_its_upstream_has_had_its_time() {
+async fn disconnected_holder_keeps_key_until_timeout() {
     holds(short_cut).await;
 }
 
+/// After a slow connect no lock is granted until a heartbeat has moved the session deadline.
 #[tokio::test]
-async fn nothing_is_granted_under_a_proof_that_no_beat_has_moved() {
+async fn lock_waits_for_heartbeat_after_connect() {
     holds(reconnect).await;
 }
 
-/// The worker stands still between the gate's look at the proof and the write, for longer than an answer is waited for.
-/// Heartbeats go on, so only that limit ends the exchange, and the upstream has only just begun.
+/// The key of a request that was written late is free only after its upstream's response timeout. The worker stands
+/// still between the check of the session deadline and the write, for longer than an answer is waited for. Heartbeats
+/// go on, so only that limit ends the exchange, and the upstream has only just begun.
 #[tokio::test]
-async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_has_had_its_time() {
+async fn late_write_keeps_key_until_timeout() {
     const TIME: Duration = Duration::from_millis(1500);
     let site = TestSite::fresh().await;
     let ours = |name| {
@@ -52,7 +57,8 @@ async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_ha
             .with("/upstreams/ledger/response_timeout", "1500ms")
             .with("/routes/0/fence/wait", "20s")
     };
-    let (victim_policy, next_policy) = (ours("victim"), ours("next"));
+    let victim_policy = ours("victim");
+    let next_policy = ours("next");
     let (victim, next) = tokio::join!(
         site.gateway_paused_at(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
         Gateway::start(&next_policy)

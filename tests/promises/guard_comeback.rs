@@ -1,4 +1,5 @@
-//! A guard that was killed comes back at once for keys that nothing was at work on, and what it has to remember bounds it.
+//! A guard that was killed serves at once every key that was not at work. Only the keys at work wait, for the longest
+//! execution, and what the guard has to remember delays no request.
 
 use std::{
     collections::BTreeSet,
@@ -35,11 +36,11 @@ async fn each(
     guard: &Guard,
     keys: impl Iterator<Item = u64>,
     epoch: u64,
-    told: &mut Vec<(String, Option<ClientResponse>)>,
+    answers: &mut Vec<(String, Option<ClientResponse>)>,
 ) {
     let keys: Vec<u64> = keys.collect();
     for some in keys.chunks(50) {
-        let begun: Vec<_> = some
+        let requests: Vec<_> = some
             .iter()
             .map(|number| {
                 let id = format!("{epoch}-{number}");
@@ -47,24 +48,25 @@ async fn each(
                 (id.clone(), guard.begin(dispatch.post("/work").field(ATTEMPT, &id)))
             })
             .collect();
-        for (id, pending) in begun {
-            told.push((id, Some(pending.answer().await)));
+        for (id, pending) in requests {
+            answers.push((id, Some(pending.answer().await)));
         }
     }
 }
 
+/// A guard killed under load serves idle keys at once, and the keys that were at work after `max_execution`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_when_that_is_over() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/max_execution", "10s").with("/settle", "200ms");
+async fn killed_guard_quarantines_active_keys_only() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/max_execution", "10s").with("/settle", "200ms");
     let launch = launch.with("/upstream/response_timeout", "9s").with("/send_within", "500ms");
     let guard = launch.start().await;
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for round in 1..=2 {
-        each(&guard, 0..KEYS, round * 10_000, &mut told).await;
+        each(&guard, 0..KEYS, round * 10_000, &mut answers).await;
     }
     let latch = Latch::default();
-    beside.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), OriginReply::ok())));
+    fixture.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), OriginReply::ok())));
     let lost: Vec<_> = (0..AT_WORK)
         .map(|number| {
             let id = format!("long-{number}");
@@ -72,8 +74,8 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
             (id.clone(), guard.begin(dispatch.post("/long").field(ATTEMPT, &id)))
         })
         .collect();
-    beside.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
-    // A key that has rested for a moment is no longer at work. The store learns that later.
+    fixture.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
+    // A key that has rested for a moment is no longer at work. The store records that later.
     guard.wait_gauge("fencegate_guard_keys_at_work", 20.0).await;
     // When this request is answered, all earlier changes are durable.
     let newer = StampedRequest::new(&key(0), 35_000).post("/newer");
@@ -81,22 +83,22 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     let last = Instant::now();
     let launch = guard.kill().await;
     for (id, pending) in lost {
-        told.push((id, pending.result().await.ok()));
+        answers.push((id, pending.result().await.ok()));
     }
 
     let guard = launch.start().await;
     let started = Instant::now();
     let ready = guard.admin("/ready").await;
     assert_eq!(ready.status, 200, "it serves nearly all keys");
-    let said = String::from_utf8_lossy(&ready.body).into_owned();
-    assert!(said.starts_with("ready; 20 keys were at work at an unclean stop"), "{said}");
-    // The tenure from before the kill is refused once, because the guard does not know its last dispatch number.
+    let body = String::from_utf8_lossy(&ready.body).into_owned();
+    assert!(body.starts_with("ready; 20 keys were at work at an unclean stop"), "{body}");
+    // The tenure from before the kill is refused once, because the guard has lost its last dispatch number.
     let stale = guard.send(&StampedRequest::new(&key(500), 20_500).with_dispatch(2).post("/stale")).await;
     assert_refused(&stale, "stale");
-    let before = told.len();
-    each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut told).await;
-    println!("{} of {KEYS} keys served {:?} after the start", told.len() - before, started.elapsed());
-    assert!(told[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
+    let before = answers.len();
+    each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut answers).await;
+    println!("{} of {KEYS} keys served {:?} after the start", answers.len() - before, started.elapsed());
+    assert!(answers[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
     // All of those keys were served while these two still wait.
     for number in [0, AT_WORK - 1] {
         let early = guard.send(&StampedRequest::new(&key(number), 40_000 + number).post("/early")).await;
@@ -106,25 +108,28 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     latch.release();
     guard.wait_ready().await;
     assert!(last.elapsed() >= EXECUTION, "over after {:?}", last.elapsed());
-    each(&guard, 0..AT_WORK, 50_000, &mut told).await;
-    assert!(told.iter().rev().take(20).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
-    assert_eq!((beside.origin.count("/stale"), beside.origin.count("/early")), (0, 0));
-    let mut history = History::from_log(&beside.origin.log());
-    for (id, answer) in &told {
+    each(&guard, 0..AT_WORK, 50_000, &mut answers).await;
+    assert!(
+        answers.iter().rev().take(20).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200))
+    );
+    assert_eq!((fixture.origin.count("/stale"), fixture.origin.count("/early")), (0, 0));
+    let mut history = History::from_log(&fixture.origin.log());
+    for (id, answer) in &answers {
         history.record_answer(id, answer.as_ref());
     }
     history.assert_holds();
 }
 
-/// Commits so far, by what the store has measured.
+/// The number of commits so far, from the metrics of the store.
 async fn commits(guard: &Guard) -> f64 {
     guard.metrics().await.sum("fencegate_guard_store_seconds_count", &["op=\"commit\""])
 }
 
+/// The dispatches of a grant that is recorded already wait for no commit of the store.
 #[tokio::test]
-async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+async fn warm_grant_needs_no_commit() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     let before = commits(&guard).await;
     for dispatch in 1..=200 {
         assert_eq!(
@@ -139,10 +144,11 @@ async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
     assert!(taken <= 20.0, "{taken}");
 }
 
+/// The quarantine lasts for the `max_execution` under which requests were sent, even if it was shortened since.
 #[tokio::test]
-async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/max_execution", "3s").with("/send_within", "100ms");
+async fn quarantine_outlasts_shortened_max_execution() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/max_execution", "3s").with("/send_within", "100ms");
     let launch = launch.with("/upstream/response_timeout", "200ms").with("/settle", "100ms");
     let guard = launch.with_permanent_quarantine().start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/x")).await.status, 200);
@@ -154,17 +160,18 @@ async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
     guard.wait_ready().await;
     assert!(killed.elapsed() >= Duration::from_secs(3), "over after {:?}", killed.elapsed());
-    assert_eq!(beside.origin.count("/early"), 0);
+    assert_eq!(fixture.origin.count("/early"), 0);
 }
 
+/// `/ready` of a guard with a new store names the new store as its reason, and no crash.
 #[tokio::test]
-async fn a_new_store_says_that_it_is_new() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.uninitialized_launch().init(10).start().await;
+async fn new_store_is_reported_as_new() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.uninitialized_launch().init(10).start().await;
     let ready = guard.admin("/ready").await;
-    let said = String::from_utf8_lossy(&ready.body).into_owned();
-    assert_eq!(ready.status, 503, "{said}");
-    assert!(said.contains("the store is new") && !said.contains("unclean"), "{said}");
+    let body = String::from_utf8_lossy(&ready.body).into_owned();
+    assert_eq!(ready.status, 503, "{body}");
+    assert!(body.contains("the store is new") && !body.contains("unclean"), "{body}");
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
 }
 
@@ -200,17 +207,17 @@ async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
     launch
 }
 
-/// An outage of the service has left these operations, and the outage goes on. Each lost answer makes the guard ask
-/// the probe.
+/// Ten thousand operations of unknown outcome delay no other request. An outage of the service has left them, and the
+/// outage goes on: each lost answer makes the guard query the probe.
 #[tokio::test]
-async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
+async fn unknown_operations_delay_no_request() {
     const DOUBTS: u64 = 20;
-    let beside = GuardFixture::new().await;
+    let fixture = GuardFixture::new().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
-    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = with_unknown(launch).await;
     let guard = launch.start().await;
-    beside.origin.script("/broken", (0..DOUBTS).map(|_| Act::Reset));
+    fixture.origin.script("/broken", (0..DOUBTS).map(|_| Act::Reset));
     for number in 0..DOUBTS {
         let dispatch =
             StampedRequest::new(&format!("broken/{number}"), 50_000 + number).once(90_000 + number);
@@ -221,11 +228,11 @@ async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     let mut served = BTreeSet::new();
     while began.elapsed() < Duration::from_secs(2) {
         let number = u64::try_from(served.len()).expect("small");
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let answer =
             guard.send(&StampedRequest::new(&format!("other/{number}"), 60_000 + number).post("/x")).await;
         assert_eq!(answer.status, 200);
-        slowest = slowest.max(asked.elapsed());
+        slowest = slowest.max(sent_at.elapsed());
         served.insert(number);
     }
     println!("{} served beside {UNKNOWN} unknown operations, the slowest in {slowest:?}", served.len());

@@ -1,4 +1,5 @@
-//! An operation happens at most once, and whoever asks again gets the same answer, or is told that nobody knows.
+//! An operation is executed at most once. A repeat gets the first answer, or a refusal while the operation runs or its
+//! outcome is unknown.
 
 use std::time::{Duration, Instant};
 
@@ -30,17 +31,18 @@ fn assert_unknown(answer: &ClientResponse) {
 }
 
 async fn resolve(guard: &Guard, operation: &str, outcome: &str) -> ClientResponse {
-    let ask = TestRequest::post(&format!("/api/v1/operations/{operation}/resolve"))
+    let request = TestRequest::post(&format!("/api/v1/operations/{operation}/resolve"))
         .field("Content-Type", "application/json")
         .body(json!({"outcome": outcome, "force": outcome == "not-done"}).to_string());
-    ask.send_to(guard.admin).await.expect("answered")
+    request.send_to(guard.admin).await.expect("answered")
 }
 
+/// A repeated operation gets the first answer, also after a kill, and raises no watermark.
 #[tokio::test]
-async fn a_repeat_gets_the_first_answer_and_raises_nothing() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
-    beside.origin.script("/pay", [Act::now(created())]);
+async fn repeat_replays_first_answer() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
+    fixture.origin.script("/pay", [Act::now(created())]);
     let first = guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     assert_eq!(
         (first.status, first.outcome(), first.field("set-cookie")),
@@ -58,13 +60,14 @@ async fn a_repeat_gets_the_first_answer_and_raises_nothing() {
 
     let guard = guard.kill().await.start().await;
     assert_replayed(&guard.send(&StampedRequest::new("a", 60).once(1).post("/pay")).await, &first);
-    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(fixture.origin.count("/pay"), 1);
 }
 
+/// Another request, or another key, under the name of a known operation is refused.
 #[tokio::test]
-async fn another_request_under_the_same_name_is_refused() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+async fn other_request_under_name_is_refused() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await.status, 200);
     for other in
         [StampedRequest::new("a", 30).once(1).with_fingerprint(9), StampedRequest::new("b", 30).once(1)]
@@ -73,15 +76,16 @@ async fn another_request_under_the_same_name_is_refused() {
         assert_refused(&answer, "idempotency-mismatch");
         assert_eq!(answer.status, 422);
     }
-    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(fixture.origin.count("/pay"), 1);
 }
 
+/// A repeat waits up to `settle` for the running operation, and is refused as `in-progress` after that.
 #[tokio::test]
-async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/settle", "500ms").start().await;
+async fn repeat_waits_for_running_operation() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/settle", "500ms").start().await;
     let HeldRequest { request: first, latch, .. } =
-        beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
+        fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let early = guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await;
     assert_refused(&early, "in-progress");
     assert_eq!((early.status, early.field("retry-after")), (409, Some("1")));
@@ -93,19 +97,20 @@ async fn a_repeat_waits_for_the_running_one_or_is_told_that_it_runs() {
     for waiting in waiting {
         assert_replayed(&waiting.answer().await, &first);
     }
-    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(fixture.origin.count("/pay"), 1);
 }
 
+/// An answer that decides nothing leaves its operation unknown for every repeat; a final answer is replayed.
 #[tokio::test]
-async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
-    let beside = GuardFixture::new().await;
+async fn uncertain_answer_stays_unknown() {
+    let fixture = GuardFixture::new().await;
     let guard =
-        beside.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
+        fixture.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
     let failing = |status| Act::now(OriginReply::with_body("no").status(status));
-    beside.origin.script("/a", [failing(500)]);
-    beside.origin.script("/b", [failing(501)]);
-    beside.origin.script("/c", [failing(404)]);
-    beside.origin.script("/d", [Act::Reset]);
+    fixture.origin.script("/a", [failing(500)]);
+    fixture.origin.script("/b", [failing(501)]);
+    fixture.origin.script("/c", [failing(404)]);
+    fixture.origin.script("/d", [Act::Reset]);
     for (key, operation, again) in [("a", 1, None), ("b", 2, Some(501)), ("c", 3, Some(404)), ("d", 4, None)]
     {
         let path = format!("/{key}");
@@ -117,10 +122,10 @@ async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
                 None => assert_unknown(&repeat),
             }
         }
-        assert_eq!(beside.origin.count(&path), 1, "{path}");
+        assert_eq!(fixture.origin.count(&path), 1, "{path}");
     }
-    let told = guard.admin_json("/api/v1/operations").await;
-    let open: Vec<_> = told["operations"].as_array().expect("a list").iter().collect();
+    let listed = guard.admin_json("/api/v1/operations").await;
+    let open: Vec<_> = listed["operations"].as_array().expect("a list").iter().collect();
     let expected = json!({
         "reference": operation_reference(4), "kind": "operation", "keys": ["d"], "method": "POST",
         "target": "/d", "idempotency_key": "\"op-4\"", "token": StampedRequest::new("d", 20).token().to_string(),
@@ -133,14 +138,15 @@ async fn an_answer_that_says_nothing_for_certain_is_told_as_unknown_for_ever() {
     assert_eq!(open.len(), 2, "{open:?}");
 }
 
+/// An answer that is too large to keep is replayed without its body.
 #[tokio::test]
-async fn an_answer_too_large_to_keep_is_replayed_without_its_body() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await;
+async fn large_answer_replays_without_body() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await;
     let large = vec![b'x'; 3 << 20];
     for (operation, store, body) in [(1, "none", b"ok".to_vec()), (2, "64KiB", large)] {
         let guard = launch.clone().with("/journal/store_body", store).start().await;
-        beside.origin.script("/pay", [Act::now(OriginReply::with_body(body.clone()).status(201))]);
+        fixture.origin.script("/pay", [Act::now(OriginReply::with_body(body.clone()).status(201))]);
         let first = guard.send(&StampedRequest::new("a", 20 + operation).once(operation).post("/pay")).await;
         assert_eq!(first.body, body);
         let again = guard.send(&StampedRequest::new("a", 30).once(operation).post("/pay")).await;
@@ -148,19 +154,20 @@ async fn an_answer_too_large_to_keep_is_replayed_without_its_body() {
         assert_eq!(again.field("fencing-outcome"), Some("replayed; body=omitted"));
         guard.stop().await;
     }
-    assert_eq!(beside.origin.count("/pay"), 2);
+    assert_eq!(fixture.origin.count("/pay"), 2);
 }
 
+/// A finished operation is forgotten after its `keep` time, and an unknown one never.
 #[tokio::test]
-async fn a_finished_operation_is_forgotten_in_time_and_an_unknown_one_never() {
+async fn only_finished_operations_are_forgotten() {
     const KEEP: Duration = Duration::from_secs(1);
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/settle", "100ms").start().await;
-    beside.origin.script("/unknown", [Act::Reset]);
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/settle", "100ms").start().await;
+    fixture.origin.script("/unknown", [Act::Reset]);
     guard.send(&StampedRequest::new("b", 20).once(2).keep(1).post("/unknown")).await;
     let began = Instant::now();
     let mut epoch = 20;
-    while beside.origin.count("/done") < 2 {
+    while fixture.origin.count("/done") < 2 {
         assert!(began.elapsed() < Duration::from_secs(30), "kept: {}", guard.log());
         epoch += 1;
         guard.send(&StampedRequest::new("a", epoch).once(1).keep(1).post("/done")).await;
@@ -169,13 +176,13 @@ async fn a_finished_operation_is_forgotten_in_time_and_an_unknown_one_never() {
     }
     assert!(began.elapsed() > KEEP);
     assert_unknown(&guard.send(&StampedRequest::new("b", 30).once(2).keep(1).post("/unknown")).await);
-    assert_eq!(beside.origin.count("/unknown"), 1);
+    assert_eq!(fixture.origin.count("/unknown"), 1);
 }
 
-fn probing(beside: &GuardFixture) -> impl Future<Output = Guard> {
+fn probing(fixture: &GuardFixture) -> impl Future<Output = Guard> {
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
     async move {
-        let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+        let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
         let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
         launch.with("/upstream/response_timeout", "700ms").start().await
     }
@@ -185,13 +192,14 @@ fn status(status: u16) -> Act {
     Act::now(OriginReply::ok().status(status))
 }
 
+/// A probe that answers `done` is accepted at once, and opens the key.
 #[tokio::test]
-async fn an_upstream_that_says_done_is_believed_at_once() {
-    let beside = GuardFixture::new().await;
-    let guard = probing(&beside).await;
-    beside.origin.script("/pay", [Act::Reset]);
+async fn probe_done_is_accepted_at_once() {
+    let fixture = GuardFixture::new().await;
+    let guard = probing(&fixture).await;
+    fixture.origin.script("/pay", [Act::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    beside.origin.script("/ops/op-1", [status(500), status(200)]);
+    fixture.origin.script("/ops/op-1", [status(500), status(200)]);
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
     for epoch in [31, 32] {
         let done = guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await;
@@ -200,89 +208,93 @@ async fn an_upstream_that_says_done_is_believed_at_once() {
             (409, "already-done", Some(FencingOutcome::Done))
         );
     }
-    // The word of the upstream also opens the key.
+    // The answer of the probe also opens the key.
     assert_eq!(guard.send(&StampedRequest::new("a", 40).post("/next")).await.status, 200);
-    assert_eq!((beside.origin.count("/pay"), beside.origin.count("/ops/op-1")), (1, 2));
+    assert_eq!((fixture.origin.count("/pay"), fixture.origin.count("/ops/op-1")), (1, 2));
 }
 
+/// A final `not done` of the probe is accepted only when the request can no longer begin.
 #[tokio::test]
-async fn an_upstream_that_says_not_done_is_believed_when_nothing_can_begin_any_more() {
-    let beside = GuardFixture::new().await;
-    let guard = probing(&beside).await;
-    beside.origin.script("/pay", [Act::Reset, Act::now(created())]);
-    // The answer to every probe. A fast machine asks more than a thousand times.
-    beside.origin.set_default_action(status(404));
+async fn probe_not_done_waits_for_deadline() {
+    let fixture = GuardFixture::new().await;
+    let guard = probing(&fixture).await;
+    fixture.origin.script("/pay", [Act::Reset, Act::now(created())]);
+    // The answer to every probe. A fast machine probes more than a thousand times.
+    fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    let last = beside.origin.request("/pay", 1).await.whole.expect("read");
+    let last = fixture.origin.request("/pay", 1).await.whole.expect("read");
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
     let mut epoch = 30;
-    while beside.origin.count("/pay") < 2 {
+    while fixture.origin.count("/pay") < 2 {
         assert!(last.elapsed() < Duration::from_secs(20), "{}", guard.log());
         epoch += 1;
         guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await;
     }
-    let again = beside.origin.request("/pay", 2).await.arrived;
+    let again = fixture.origin.request("/pay", 2).await.arrived;
     assert!(again >= last + Duration::from_millis(980), "believed after {:?}", again - last);
     let replayed = guard.send(&StampedRequest::new("a", epoch + 1).once(1).post("/pay")).await;
     assert_eq!(replayed.outcome(), Some(FencingOutcome::Replayed));
 }
 
-/// The request may be in a queue, or in a process that stands still, and arrive after the answer.
+/// A `not done` of a probe without `closes` decides nothing: the request may be in a queue, or in a process that stands
+/// still, and arrive after the answer.
 #[tokio::test]
-async fn a_no_of_an_upstream_that_does_not_close_the_name_decides_nothing() {
-    let beside = GuardFixture::new().await;
+async fn probe_without_closes_resolves_nothing() {
+    let fixture = GuardFixture::new().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
-    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
     let guard = launch.with("/upstream/response_timeout", "700ms").start().await;
-    beside.origin.script("/pay", [Act::Reset]);
-    beside.origin.set_default_action(status(404));
+    fixture.origin.script("/pay", [Act::Reset]);
+    fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    let last = beside.origin.request("/pay", 1).await.whole.expect("read");
+    let last = fixture.origin.request("/pay", 1).await.whole.expect("read");
     // Longer than anything can run, by the times of the guard. Whole seconds are counted.
     while last.elapsed() < Duration::from_millis(3500) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
-    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(fixture.origin.count("/pay"), 1);
     assert_eq!(guard.send(&StampedRequest::new("a", 31).post("/next")).await.status, 404, "the key is open");
 }
 
-/// The instance beside it may know nothing of what the first one is about to do.
+/// The guard probes the endpoint that got the request, and names the token up to which that endpoint has to close the
+/// operation: another instance may have no trace of what the first one is about to do.
 #[tokio::test]
-async fn an_upstream_is_asked_where_the_request_went_and_told_up_to_which_token_it_has_to_close_the_name() {
-    let beside = GuardFixture::new().await;
-    let doors = ["one", "two", "three"].map(|name| format!("http://{}", beside.origin.door(name)));
+async fn probe_goes_to_dispatched_endpoint() {
+    let fixture = GuardFixture::new().await;
+    let addresses = ["one", "two", "three"].map(|name| format!("http://{}", fixture.origin.door(name)));
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
-    let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
-    let launch = launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(doors));
+    let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
+    let launch = launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(addresses));
     let guard = launch.start().await;
-    beside.origin.script("/pay", [Act::Reset]);
-    beside.origin.set_default_action(status(404));
+    fixture.origin.script("/pay", [Act::Reset]);
+    fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     for epoch in 30..36 {
         assert_unknown(&guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await);
     }
-    let log = beside.origin.log();
-    let went = &log.on("/pay").next().expect("it was sent").gateway;
-    let asked: Vec<_> = log.on("/ops/op-1").collect();
-    assert!(asked.len() >= 6, "{}", asked.len());
-    for one in asked {
+    let log = fixture.origin.log();
+    let target = &log.on("/pay").next().expect("it was sent").gateway;
+    let probes: Vec<_> = log.on("/ops/op-1").collect();
+    assert!(probes.len() >= 6, "{}", probes.len());
+    for one in probes {
         assert_eq!(
             (&one.gateway, one.token()),
-            (went, Some(StampedRequest::new("a", 20).token())),
+            (target, Some(StampedRequest::new("a", 20).token())),
             "{one:?}"
         );
     }
 }
 
+/// An operator can record an unknown operation as done or as not done.
 #[tokio::test]
-async fn an_operator_can_say_what_came_of_it() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/settle", "100ms").start().await;
+async fn operator_resolves_unknown_operation() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/settle", "100ms").start().await;
     for (key, operation) in [("a", 1), ("b", 2), ("c", 3)] {
         let path = format!("/{key}");
-        beside.origin.script(&path, [Act::Reset]);
+        fixture.origin.script(&path, [Act::Reset]);
         guard.send(&StampedRequest::new(key, 20).once(operation).post(&path)).await;
     }
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/next")).await, "in-doubt");
@@ -291,8 +303,8 @@ async fn an_operator_can_say_what_came_of_it() {
     assert_eq!(resolve(&guard, &operation_reference(9), "done").await.status, 404);
     assert_eq!(resolve(&guard, &operation_reference(3), "perhaps").await.status, 400);
 
-    let told = guard.send(&StampedRequest::new("a", 31).once(1).post("/a")).await;
-    assert_eq!((told.status, told.reason().as_str()), (409, "already-done"));
+    let repeat = guard.send(&StampedRequest::new("a", 31).once(1).post("/a")).await;
+    assert_eq!((repeat.status, repeat.reason().as_str()), (409, "already-done"));
     assert_eq!(
         guard.send(&StampedRequest::new("a", 32).post("/next")).await.status,
         200,
@@ -301,7 +313,7 @@ async fn an_operator_can_say_what_came_of_it() {
     let guard = guard.stop().await.start().await;
     assert_eq!(guard.send(&StampedRequest::new("b", 31).once(2).post("/b")).await.status, 200);
     assert_unknown(&guard.send(&StampedRequest::new("c", 31).once(3).post("/c")).await);
-    let counts = ["/a", "/b", "/c"].map(|path| beside.origin.count(path));
+    let counts = ["/a", "/b", "/c"].map(|path| fixture.origin.count(path));
     assert_eq!(counts, [1, 2, 1]);
 
     let forget = |operation| {
@@ -319,17 +331,17 @@ async fn an_operator_can_say_what_came_of_it() {
     );
 }
 
-/// An execution that is no operation has a name as well: its token.
+/// An operator can open a key that is closed by a doubt. An execution that is no operation is named by its token.
 #[tokio::test]
-async fn an_operator_can_open_a_key_that_a_doubt_has_closed() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/settle", "100ms").start().await;
-    beside.origin.script("/a", [Act::Reset]);
+async fn operator_opens_key_in_doubt() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/settle", "100ms").start().await;
+    fixture.origin.script("/a", [Act::Reset]);
     guard.send(&StampedRequest::new("a, b", 20).post("/a")).await;
-    let told = guard.admin_json("/api/v1/operations").await;
+    let listed = guard.admin_json("/api/v1/operations").await;
     let token = StampedRequest::new("a", 20).token().to_string();
-    assert_eq!(told["operations"][0]["reference"], token.as_str());
-    assert_eq!(told["operations"][0]["kind"], "execution");
+    assert_eq!(listed["operations"][0]["reference"], token.as_str());
+    assert_eq!(listed["operations"][0]["kind"], "execution");
     assert_refused(&guard.send(&StampedRequest::new("b", 30).post("/next")).await, "in-doubt");
     assert_eq!(resolve(&guard, &token, "done").await.status, 200);
     assert_eq!(resolve(&guard, &token, "done").await.status, 404);

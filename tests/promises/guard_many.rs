@@ -1,4 +1,5 @@
-//! Under load, with gateways that retry, hang up and overtake each other, and guards that die.
+//! No two executions of a key overlap and none is stale under load, with gateways that retry, hang up and overtake each
+//! other, and with guards that are killed.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -11,11 +12,11 @@ use fencegate_tests::{
     history::{ATTEMPT, Execution, History},
 };
 
-/// Tenures of three keys from many clients at once, some of them late, some sent twice, some hung up.
+/// Sends tenures of three keys from many clients at once: some late, some twice, some hung up on.
 async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<ClientResponse>)> {
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for _ in 0..rounds {
-        let mut asked = Vec::new();
+        let mut pending = Vec::new();
         for n in 0..16 {
             let epoch = epochs.fetch_add(1, Ordering::Relaxed);
             // One in four comes with a token of the past.
@@ -30,15 +31,15 @@ async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, O
                     tokio::time::sleep(Duration::from_micros(epoch % 10 * 200)).await;
                     request.hang_up();
                 } else {
-                    asked.push((id, request));
+                    pending.push((id, request));
                 }
             }
         }
-        for (id, request) in asked {
-            told.push((id, request.result().await.ok()));
+        for (id, request) in pending {
+            answers.push((id, request.result().await.ok()));
         }
     }
-    told
+    answers
 }
 
 /// One execution per key of a set.
@@ -54,52 +55,56 @@ fn per_key(history: History) -> History {
     History { executions: executions.collect(), ..history }
 }
 
+/// Under load no two executions of a key overlap, and none is stale.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
-    let beside = GuardFixture::new().await;
-    beside.origin.set_work_time(Duration::from_millis(2));
-    let guard = beside.launch().await.with("/settle", "3s").start().await;
+async fn executions_never_overlap_under_load() {
+    let fixture = GuardFixture::new().await;
+    fixture.origin.set_work_time(Duration::from_millis(2));
+    let guard = fixture.launch().await.with("/settle", "3s").start().await;
     let epochs = AtomicU64::new(100);
-    let told = storm(&guard, &epochs, 25).await;
-    let mut history = History::from_log(&beside.origin.log());
-    for (id, answer) in &told {
+    let answers = storm(&guard, &epochs, 25).await;
+    let mut history = History::from_log(&fixture.origin.log());
+    for (id, answer) in &answers {
         history.record_answer(id, answer.as_ref());
     }
     let history = per_key(history);
     history.assert_holds();
     let count = |outcome| {
-        told.iter()
+        answers
+            .iter()
             .filter(|(_, answer)| answer.as_ref().and_then(ClientResponse::outcome) == Some(outcome))
             .count()
     };
-    let (done, refused) = (count(FencingOutcome::Done), count(FencingOutcome::NotDispatched));
+    let done = count(FencingOutcome::Done);
+    let refused = count(FencingOutcome::NotDispatched);
     assert!(done > 50 && refused > 50, "not exercised: {done} done, {refused} refused");
     guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
     guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
 }
 
+/// Guards that are killed under load let no two executions of a key overlap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guards_that_die_under_load_let_nothing_overlap() {
-    let beside = GuardFixture::new().await;
-    beside.origin.set_work_time(Duration::from_millis(5));
-    let launch = beside.launch().await.with("/settle", "300ms").with("/max_execution", "500ms");
+async fn killed_guards_under_load_keep_exclusion() {
+    let fixture = GuardFixture::new().await;
+    fixture.origin.set_work_time(Duration::from_millis(5));
+    let launch = fixture.launch().await.with("/settle", "300ms").with("/max_execution", "500ms");
     let mut launch = launch.with("/send_within", "200ms").with("/upstream/response_timeout", "300ms");
     let epochs = AtomicU64::new(100);
     let mut all = Vec::new();
     for round in 0..3 {
         let guard = launch.start().await;
         guard.wait_ready().await;
-        let so_far = beside.origin.log().records.len();
-        let (told, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
+        let so_far = fixture.origin.log().records.len();
+        let (answers, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
             let enough =
                 |log: &fencegate_tests::origin::OriginLog| log.records.get(so_far + 10 + round).map(drop);
-            beside.origin.wait_for("some executions", enough).await;
+            fixture.origin.wait_for("some executions", enough).await;
             guard.signal(fencegate::demo::child::Signal::KILL);
         });
-        all.extend(told);
+        all.extend(answers);
         launch = guard.kill().await;
     }
-    let mut history = History::from_log(&beside.origin.log());
+    let mut history = History::from_log(&fixture.origin.log());
     for (id, answer) in &all {
         history.record_answer(id, answer.as_ref());
     }

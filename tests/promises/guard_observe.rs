@@ -1,14 +1,16 @@
-//! A guard that only looks on refuses nothing and says what it would have refused; its marks are good all the same.
+//! A guard under `enforce: observe` refuses nothing and reports what it would have refused. Its watermarks are correct
+//! all the same.
 
 use fencegate_tests::{
     client::TestRequest,
     guard::{GuardFixture, StampedRequest, assert_refused},
 };
 
+/// A guard in `observe` passes what it would refuse, reports it, and changes no watermark by it.
 #[tokio::test]
-async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/settle", "100ms");
+async fn observe_passes_and_reports_refusals() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/settle", "100ms");
     let guard = launch.clone().with("/enforce", "observe").start().await;
     assert_eq!(
         guard.send(&StampedRequest::new("a", 50).post("/x")).await.field("fencing-outcome"),
@@ -32,7 +34,7 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
     );
     let answer = guard.send(&TestRequest::post("/x")).await;
     assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-missing")));
-    assert_eq!((beside.origin.count("/x"), guard.decision_count("bypass").await), (7, 1.0));
+    assert_eq!((fixture.origin.count("/x"), guard.decision_count("bypass").await), (7, 1.0));
 
     guard.stop().await;
     let guard = launch.start().await;
@@ -43,14 +45,15 @@ async fn what_would_be_refused_passes_and_is_reported_and_lowers_no_mark() {
         200,
         "a far token has poisoned it"
     );
-    assert_eq!(beside.origin.count("/stale"), 0);
+    assert_eq!(fixture.origin.count("/stale"), 0);
 }
 
+/// An execution that runs unfenced under `observe` counts as running.
 #[tokio::test]
-async fn what_runs_unfenced_while_one_looks_on_still_counts_as_running() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/settle", "100ms").with("/enforce", "observe").start().await;
-    let old = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
+async fn observed_execution_counts_as_running() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/settle", "100ms").with("/enforce", "observe").start().await;
+    let old = fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
     let beside_it = guard.send(&StampedRequest::new("a", 30).post("/new")).await;
     assert_eq!(beside_it.field("fencing-outcome"), Some("done; observe=busy"));
     old.finish().await;
@@ -59,10 +62,11 @@ async fn what_runs_unfenced_while_one_looks_on_still_counts_as_running() {
     assert_eq!(after.field("fencing-outcome"), Some("done"));
 }
 
+/// Under `missing: observe` requests without a token pass and are counted, and bad tokens are still refused.
 #[tokio::test]
-async fn requests_without_a_token_may_pass_counted_while_bad_tokens_do_not() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.with("/missing", "observe").start().await;
+async fn missing_token_passes_under_observe() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.with("/missing", "observe").start().await;
     let answer = guard.send(&TestRequest::post("/x").body("hi")).await;
     assert_eq!((answer.status, answer.field("fencing-outcome")), (200, Some("done; observe=token-missing")));
     assert_refused(
@@ -71,5 +75,5 @@ async fn requests_without_a_token_may_pass_counted_while_bad_tokens_do_not() {
     );
     assert_eq!(guard.send(&StampedRequest::new("a", 50).post("/x")).await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", 40).post("/x")).await, "stale");
-    assert_eq!((beside.origin.count("/x"), guard.decision_count("bypass").await), (2, 1.0));
+    assert_eq!((fixture.origin.count("/x"), guard.decision_count("bypass").await), (2, 1.0));
 }

@@ -1,4 +1,4 @@
-//! A guard that was paused sends nothing that others may take for over by now.
+//! A guard that was paused does not send a request that counts as over by the time the guard runs again.
 
 use std::time::Duration;
 
@@ -14,57 +14,61 @@ use fencegate_tests::{
 const PAUSE: Duration = Duration::from_millis(1200);
 
 async fn paused_at(failpoint: &'static str) {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/max_execution", "1s").with("/send_within", "500ms");
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/max_execution", "1s").with("/send_within", "500ms");
     let launch = launch.with("/upstream/response_timeout", "500ms");
     let guard = launch.failpoint(failpoint, "1*sleep(600)").start().await;
-    let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay"));
+    let pending = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay"));
     guard.wait_at_failpoint(failpoint).await;
     guard.signal(Signal::STOP);
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     assert_eq!((answer.status, answer.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     assert_eq!(answer.reason(), "suspended");
-    assert!(beside.origin.log().pieces.is_empty(), "written by a guard that had stood still");
+    assert!(fixture.origin.log().pieces.is_empty(), "written by a guard that had stood still");
     // Nothing was sent, so nothing is in doubt, and the operation may run.
     let again = guard.send(&StampedRequest::new("a", 20).with_dispatch(2).once(1).post("/pay")).await;
-    assert_eq!((again.status, beside.origin.count("/pay")), (200, 1));
+    assert_eq!((again.status, fixture.origin.count("/pay")), (200, 1));
 }
 
+/// A guard that was paused after admission, for longer than `send_within`, writes not one byte.
 #[tokio::test]
-async fn stopped_after_admission_it_writes_not_one_byte() {
+async fn paused_after_admission_sends_nothing() {
     paused_at("guard_admitted").await;
 }
 
+/// A guard that was paused before the write, for longer than `send_within`, writes not one byte.
 #[tokio::test]
-async fn stopped_before_the_write_it_writes_not_one_byte() {
+async fn paused_before_write_sends_nothing() {
     paused_at("before_upstream_write").await;
 }
 
-/// The time counts from the admission, and not from the commit.
+/// A guard that was paused within the commit, for longer than `send_within`, writes not one byte: the time counts from
+/// the admission, and not from the commit.
 #[tokio::test]
-async fn stopped_within_the_commit_it_writes_not_one_byte() {
+async fn paused_within_commit_sends_nothing() {
     paused_at("before_guard_commit").await;
 }
 
+/// A request that is half written when `send_within` is over is never completed, and its outcome is unknown.
 #[tokio::test]
-async fn a_request_that_is_half_written_when_its_time_is_over_is_never_completed() {
+async fn expired_partial_request_is_never_completed() {
     const BODY: usize = 32 << 20;
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/send_within", "1s").with("/settle", "100ms");
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/send_within", "1s").with("/settle", "100ms");
     let guard = launch.with("/listener/limits/max_body", "64MiB").start().await;
     let latch = Latch::default();
-    beside.origin.script("/pay", [Act::ReadLater(latch.clone())]);
-    let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
-    beside.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
+    fixture.origin.script("/pay", [Act::ReadLater(latch.clone())]);
+    let pending = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
+    fixture.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     latch.release();
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     assert_eq!((answer.status, answer.outcome()), (502, Some(FencingOutcome::Unknown)));
     let ended = |log: &fencegate_tests::origin::OriginLog| (!log.ended.is_empty()).then_some(());
-    beside.origin.wait_for("the end of the connection", ended).await;
-    assert_eq!(beside.origin.log().records[0].whole, None, "the upstream got all of it");
+    fixture.origin.wait_for("the end of the connection", ended).await;
+    assert_eq!(fixture.origin.log().records[0].whole, None, "the upstream got all of it");
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/next")).await, "in-doubt");
     assert_refused(
         &guard.send(&StampedRequest::new("b", 30).once(1).post("/pay")).await,
@@ -73,18 +77,20 @@ async fn a_request_that_is_half_written_when_its_time_is_over_is_never_completed
     assert_refused(&guard.send(&StampedRequest::new("a", 31).once(1).post("/pay")).await, "outcome-unknown");
 }
 
-/// What was sent in time is waited for, however long the guard stood still meanwhile.
+/// A guard that was paused while the upstream works keeps the key and passes the answer on: an answer to what was sent
+/// in time is waited for, however long the guard stood still meanwhile.
 #[tokio::test]
-async fn stopped_while_the_upstream_works_it_keeps_the_key_and_passes_the_answer_on() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await.with("/send_within", "1s");
+async fn paused_during_execution_keeps_key() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await.with("/send_within", "1s");
     let guard = launch.start().await;
-    let asked = beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
+    let pending =
+        fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
     guard.signal(Signal::STOP);
     let next = guard.begin(StampedRequest::new("a", 30).post("/next"));
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;
-    assert_eq!(beside.origin.count("/next"), 0);
-    assert_eq!((asked.finish().await.status, next.answer().await.status), (200, 200));
+    assert_eq!(fixture.origin.count("/next"), 0);
+    assert_eq!((pending.finish().await.status, next.answer().await.status), (200, 200));
 }

@@ -1,4 +1,5 @@
-//! What a guard forgets when it dies, it makes up for by waiting; what it has done is never done again.
+//! A guard that was killed makes up for what it has lost by waiting: the keys at work stay closed for the quarantine, and
+//! no operation is executed twice. A clean stop loses nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ use tokio::time::sleep;
 /// Short enough to wait for after an unclean stop.
 const QUARANTINE: Duration = Duration::from_millis(1500);
 
-async fn launch(beside: &GuardFixture) -> GuardLaunch {
-    let launch = beside.launch().await.with("/max_execution", "1500ms");
+async fn launch(fixture: &GuardFixture) -> GuardLaunch {
+    let launch = fixture.launch().await.with("/max_execution", "1500ms");
     launch.with("/upstream/response_timeout", "1s").with("/send_within", "500ms").with("/settle", "200ms")
 }
 
@@ -27,7 +28,8 @@ enum AfterRestart {
     GoesOn,
 }
 
-/// After a crash: where the key was at work nothing is admitted within the quarantine, and then nothing that ran before.
+/// Asserts that after a crash a key that was at work admits nothing within the quarantine, and then no tenure from
+/// before.
 async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard {
     let began = Instant::now();
     let guard = launch.start().await;
@@ -56,7 +58,7 @@ async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard 
     guard
 }
 
-/// Where a guard is killed, and what came of the operation it had in hand.
+/// The fate of the operation that a killed guard had in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OperationFate {
     NotSent,
@@ -65,10 +67,10 @@ enum OperationFate {
     Whichever,
 }
 
-/// A guard dies at a failpoint with an operation in hand.
+/// Kills a guard at a failpoint with an operation in flight, and checks the next start.
 async fn killed_at(failpoint: &'static str, fate: OperationFate) {
-    let beside = GuardFixture::new().await;
-    let launch = launch(&beside).await;
+    let fixture = GuardFixture::new().await;
+    let launch = launch(&fixture).await;
     let guard = launch.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/first")).await.status, 200);
     let launch = guard.stop().await;
@@ -78,7 +80,7 @@ async fn killed_at(failpoint: &'static str, fate: OperationFate) {
     guard.wait_at_failpoint(failpoint).await;
     let launch = guard.kill().await;
     lost.result().await.expect_err("its guard was killed");
-    let executed = beside.origin.count("/pay");
+    let executed = fixture.origin.count("/pay");
     match fate {
         OperationFate::NotSent => assert_eq!(executed, 0),
         OperationFate::Executed => assert_eq!(executed, 1),
@@ -94,12 +96,16 @@ async fn killed_at(failpoint: &'static str, fate: OperationFate) {
     let guard = recovered(&launch, ran, then).await;
     let repeat = guard.send(&StampedRequest::new("a", 60).once(1).post("/pay")).await;
     if failpoint == "before_guard_commit" {
-        assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 1), "nothing had been promised to it");
+        assert_eq!(
+            (repeat.status, fixture.origin.count("/pay")),
+            (200, 1),
+            "nothing had been promised to it"
+        );
     } else {
         assert_unknown(&repeat, 1);
-        assert_eq!(beside.origin.count("/pay"), executed, "never executed again by itself");
+        assert_eq!(fixture.origin.count("/pay"), executed, "never executed again by itself");
     }
-    assert_eq!(beside.origin.count("/stale") + beside.origin.count("/early"), 0);
+    assert_eq!(fixture.origin.count("/stale") + fixture.origin.count("/early"), 0);
 }
 
 fn assert_unknown(answer: &ClientResponse, operation: u64) {
@@ -110,57 +116,65 @@ fn assert_unknown(answer: &ClientResponse, operation: u64) {
     assert_eq!(problem["operation_ref"], operation_reference(operation).as_str());
 }
 
+/// A guard that is killed before the commit of an operation has sent nothing, and the operation may run.
 #[tokio::test]
-async fn killed_before_it_remembers_it_has_sent_nothing() {
+async fn killed_before_commit_has_sent_nothing() {
     killed_at("before_guard_commit", OperationFate::NotSent).await;
 }
 
+/// A guard that is killed after the commit refuses older tokens, and does not run the operation by itself.
 #[tokio::test]
-async fn killed_after_it_remembers_it_lets_nothing_older_in() {
+async fn killed_after_commit_refuses_older_tokens() {
     killed_at("after_guard_commit", OperationFate::NotSent).await;
 }
 
+/// A guard that is killed after admission executes nothing twice.
 #[tokio::test]
-async fn killed_after_admission_it_runs_nothing_twice() {
+async fn killed_after_admission_repeats_nothing() {
     killed_at("guard_admitted", OperationFate::NotSent).await;
 }
 
+/// A guard that is killed before the write to the upstream executes nothing twice.
 #[tokio::test]
-async fn killed_before_the_write_it_runs_nothing_twice() {
+async fn killed_before_write_repeats_nothing() {
     killed_at("before_upstream_write", OperationFate::NotSent).await;
 }
 
+/// A guard that is killed between the last check and the write to the upstream executes nothing twice.
 #[tokio::test]
-async fn killed_between_check_and_write_it_runs_nothing_twice() {
+async fn killed_after_check_repeats_nothing() {
     killed_at("after_proof_check", OperationFate::Whichever).await;
 }
 
+/// A guard that is killed before the result is recorded executes nothing twice.
 #[tokio::test]
-async fn killed_before_the_result_is_recorded_it_runs_nothing_twice() {
+async fn killed_before_result_repeats_nothing() {
     killed_at("before_result_recorded", OperationFate::Executed).await;
 }
 
+/// A guard that is killed while the upstream works admits nothing beside that execution.
 #[tokio::test]
-async fn killed_while_the_upstream_works_it_lets_nobody_in_beside_it() {
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.start().await;
+async fn killed_during_execution_keeps_key_closed() {
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.start().await;
     let HeldRequest { request: lost, latch, record } =
-        beside.origin.hold_request(&guard, StampedRequest::new("a", 30).once(1).post("/pay")).await;
+        fixture.origin.hold_request(&guard, StampedRequest::new("a", 30).once(1).post("/pay")).await;
     let last = record.whole.expect("read");
     let launch = guard.kill().await;
     drop(lost);
     let guard = recovered(&launch, 30, AfterRestart::Waits).await;
-    let next = beside.origin.request("/next", 1).await;
+    let next = fixture.origin.request("/next", 1).await;
     assert!(next.arrived >= last + QUARANTINE, "{:?} too early", last + QUARANTINE - next.arrived);
     assert_unknown(&guard.send(&StampedRequest::new("a", 70).once(1).post("/pay")).await, 1);
-    assert_eq!(beside.origin.count("/pay"), 1);
+    assert_eq!(fixture.origin.count("/pay"), 1);
     latch.release();
 }
 
+/// A clean stop loses no watermark and needs no quarantine, at the next start only.
 #[tokio::test]
-async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.start().await;
+async fn clean_stop_needs_no_quarantine() {
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).with_dispatch(5).post("/pay")).await.status, 200);
     assert_eq!(guard.send(&StampedRequest::new("r", 22).shared().post("/read")).await.status, 200);
     let launch = guard.stop().await;
@@ -177,24 +191,25 @@ async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
         200,
         "the tenure goes on"
     );
-    assert_eq!(beside.origin.count("/again"), 0);
-    // The record of the orderly end counts for one start only.
+    assert_eq!(fixture.origin.count("/again"), 0);
+    // The record of the clean stop counts for one start only.
     let launch = guard.kill().await;
     recovered(&launch, 20, AfterRestart::Waits).await;
 }
 
-/// What an orderly end writes grows with the keys, and is written a part at a time.
+/// A guard that is killed between two parts of its watermarks has not stopped cleanly. What a clean stop writes grows
+/// with the keys, and is written a part at a time.
 #[tokio::test]
-async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
+async fn killed_during_stop_is_unclean() {
     const KEYS: u64 = 2_100;
     const COMMIT: &str = "before_guard_commit";
     let commits = |guard: &Guard| guard.log().matches(COMMIT).count();
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.failpoint(COMMIT, "sleep(0)").start().await;
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.failpoint(COMMIT, "sleep(0)").start().await;
     for first in (0..KEYS).step_by(64) {
         let some = (first..KEYS.min(first + 64)).map(|key| StampedRequest::new(&format!("k{key}"), 20));
-        let begun: Vec<_> = some.map(|dispatch| guard.begin(dispatch.post("/pay"))).collect();
-        for pending in begun {
+        let requests: Vec<_> = some.map(|dispatch| guard.begin(dispatch.post("/pay"))).collect();
+        for pending in requests {
             assert_eq!(pending.answer().await.status, 200);
         }
     }
@@ -222,7 +237,7 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     recovered(&launch, 20, AfterRestart::GoesOn).await;
 }
 
-/// Ends the guard in order and keeps its log. Returns the launch with which to start the guard again.
+/// Stops the guard cleanly and keeps its log. Returns the launch with which to start the guard again.
 async fn ended(guard: &Guard) -> GuardLaunch {
     guard.signal(Signal::TERM);
     let status = guard.exit().await;
@@ -230,13 +245,14 @@ async fn ended(guard: &Guard) -> GuardLaunch {
     guard.launch().clone()
 }
 
+/// A clean stop keeps what is in doubt for the time that is left.
 #[tokio::test]
-async fn an_orderly_end_keeps_what_is_in_doubt() {
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.with("/max_execution", "3s").start().await;
-    beside.origin.script("/broken", [Act::Reset]);
+async fn clean_stop_keeps_doubts() {
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.with("/max_execution", "3s").start().await;
+    fixture.origin.script("/broken", [Act::Reset]);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
-    let last = beside.origin.request("/broken", 1).await.whole.expect("read");
+    let last = fixture.origin.request("/broken", 1).await.whole.expect("read");
     let launch = guard.stop().await;
     let guard = launch.start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
@@ -245,15 +261,16 @@ async fn an_orderly_end_keeps_what_is_in_doubt() {
     let launch = guard.stop().await.with("/settle", "8s");
     let guard = launch.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 40).post("/late")).await.status, 200);
-    let late = beside.origin.request("/late", 1).await.arrived;
+    let late = fixture.origin.request("/late", 1).await.arrived;
     assert!(late >= last + Duration::from_secs(3), "admitted after {:?}", late - last);
-    assert_eq!(beside.origin.count("/early"), 0);
+    assert_eq!(fixture.origin.count("/early"), 0);
 }
 
+/// A clean stop within the quarantine does not end the quarantine.
 #[tokio::test]
-async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.with("/max_execution", "3s").with_permanent_quarantine().start().await;
+async fn clean_stop_keeps_running_quarantine() {
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.with("/max_execution", "3s").with_permanent_quarantine().start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     let died = Instant::now();
     let launch = guard.kill().await;
@@ -263,22 +280,22 @@ async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
     guard.wait_ready().await;
     assert!(died.elapsed() >= Duration::from_secs(3), "over after {:?}", died.elapsed());
-    assert_eq!(beside.origin.count("/early"), 0);
+    assert_eq!(fixture.origin.count("/early"), 0);
 }
 
 /// A request that does not end within the drain is in doubt for the next start.
 #[tokio::test]
-async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
-    let beside = GuardFixture::new().await;
-    let guard = launch(&beside).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
+async fn exchange_beyond_drain_is_in_doubt() {
+    let fixture = GuardFixture::new().await;
+    let guard = launch(&fixture).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
     let guard = guard.with("/listener/timeouts/drain", "200ms").start().await;
     let HeldRequest { request: long, latch, .. } =
-        beside.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/long")).await;
+        fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).once(1).post("/long")).await;
     let launch = guard.stop().await;
     long.result().await.expect_err("its guard has left");
     let guard = launch.start().await;
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "in-doubt");
     assert_unknown(&guard.send(&StampedRequest::new("a", 31).once(1).post("/early")).await, 1);
-    assert_eq!(beside.origin.count("/early"), 0);
+    assert_eq!(fixture.origin.count("/early"), 0);
     latch.release();
 }

@@ -1,5 +1,5 @@
-//! Guards that share a PostgreSQL are one guard: whichever of them is asked, one tenure at a time is let through, the
-//! newest, and what one of them leaves behind when it dies the others know.
+//! Guards that share a PostgreSQL database decide as one guard: whichever of them gets a request, one exclusive tenure of
+//! a key is admitted at a time, the newest, and what one of them leaves behind when it dies counts at the others.
 
 use std::{
     net::SocketAddr,
@@ -42,35 +42,37 @@ impl GuardPair {
 
     /// `change`: a change of the first guard's launch.
     async fn with(change: impl FnOnce(GuardLaunch) -> GuardLaunch) -> Self {
-        let beside = GuardFixture::new().await;
+        let fixture = GuardFixture::new().await;
         let sharing = SharedDatabase::new(&database().await.url());
-        let one = sharing.first(beside.uninitialized_launch(), FLOOR).await;
-        let two = sharing.guard(beside.uninitialized_launch());
-        let (one, two) = (change(one).start().await, two.start().await);
+        let one = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
+        let two = sharing.guard(fixture.uninitialized_launch());
+        let one = change(one).start().await;
+        let two = two.start().await;
         one.wait_ready().await;
         two.wait_ready().await;
-        Self { beside, _sharing: sharing, one, two }
+        Self { beside: fixture, _sharing: sharing, one, two }
     }
 }
 
+/// A guard waits for what the other has admitted, compares with its tokens, and continues its tenure.
 #[tokio::test]
-async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
-    let it = GuardPair::fresh().await;
-    let latch = it.beside.origin.hold("/pay");
-    let first = it.one.begin(StampedRequest::new("a", 20).post("/pay"));
-    it.beside.origin.request("/pay", 1).await;
-    let next = it.two.begin(StampedRequest::new("a", 30).post("/next"));
-    it.two.wait_watermark("a", 30).await;
+async fn second_guard_waits_for_first() {
+    let pair = GuardPair::fresh().await;
+    let latch = pair.beside.origin.hold("/pay");
+    let first = pair.one.begin(StampedRequest::new("a", 20).post("/pay"));
+    pair.beside.origin.request("/pay", 1).await;
+    let next = pair.two.begin(StampedRequest::new("a", 30).post("/next"));
+    pair.two.wait_watermark("a", 30).await;
     assert_eq!(
-        it.two.send(&StampedRequest::new("b", 25).post("/other")).await.status,
+        pair.two.send(&StampedRequest::new("b", 25).post("/other")).await.status,
         200,
         "another key waits"
     );
     tokio::time::sleep(QUIET).await;
-    assert_eq!(it.beside.origin.count("/next"), 0, "two at once");
+    assert_eq!(pair.beside.origin.count("/next"), 0, "two at once");
     latch.release();
     assert_eq!((first.answer().await.status, next.answer().await.status), (200, 200));
-    for guard in [&it.one, &it.two] {
+    for guard in [&pair.one, &pair.two] {
         assert_refused(
             &guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/late")).await,
             "stale",
@@ -78,185 +80,194 @@ async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
         assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/late")).await, "duplicate");
     }
     // The tenure goes on at either.
-    assert_eq!(it.one.send(&StampedRequest::new("a", 30).with_dispatch(2).post("/next")).await.status, 200);
-    assert_eq!(it.two.send(&StampedRequest::new("a", 30).with_dispatch(3).post("/next")).await.status, 200);
-    assert_eq!(it.beside.origin.count("/late"), 0);
-    let seen = it.one.admin_json("/api/v1/keys/a").await;
+    assert_eq!(pair.one.send(&StampedRequest::new("a", 30).with_dispatch(2).post("/next")).await.status, 200);
+    assert_eq!(pair.two.send(&StampedRequest::new("a", 30).with_dispatch(3).post("/next")).await.status, 200);
+    assert_eq!(pair.beside.origin.count("/late"), 0);
+    let seen = pair.one.admin_json("/api/v1/keys/a").await;
     assert_eq!(seen["write"], StampedRequest::new("a", 30).with_dispatch(3).token().to_string().as_str());
 }
 
-/// The store's time goes on with the beats of guards, and stands still between them.
+/// A guard that reports ready admits at once, although the store's time goes on with the heartbeats of guards, and stands
+/// still between them.
 #[tokio::test]
-async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
-    let beside = GuardFixture::new().await;
+async fn ready_guard_admits_at_once() {
+    let fixture = GuardFixture::new().await;
     let sharing = SharedDatabase::new(&database().await.url());
     let launch = sharing
-        .guard(beside.uninitialized_launch())
+        .guard(fixture.uninitialized_launch())
         .with("/upstream/response_timeout", "50ms")
         .with("/send_within", "50ms")
         .with("/max_execution", "2200ms");
-    // The start is over before `max_execution`. By our clock the quarantine ends between two beats; by the store's
-    // time it ends with the second beat.
+    // The start is over before `max_execution`. By our clock the quarantine ends between two heartbeats; by the store's
+    // time it ends with the second heartbeat.
     let guard = launch.init(FLOOR).start().await;
     TestProcess::wait_ready(&guard).await;
     let answer = guard.send(&StampedRequest::new("a", 20).post("/pay")).await;
     assert_ne!(answer.field("fencing-refusal"), Some("quarantine"), "{answer:?}");
 }
 
+/// A key in doubt at one guard is closed at the other until its time is over or an operator resolves it.
 #[tokio::test]
-async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what_came_of_it() {
-    let it = GuardPair::fresh().await;
-    it.beside.origin.script("/broken", [Act::Reset, Act::Reset]);
-    assert_eq!(it.one.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
-    let last = it.beside.origin.request("/broken", 1).await.whole.expect("read");
-    // The answer is out before the database has what came of it. Until then the other guard says that it is at work.
-    let mut early = it.two.send(&StampedRequest::new("a", 30).post("/early")).await;
+async fn doubt_closes_key_at_both_guards() {
+    let pair = GuardPair::fresh().await;
+    pair.beside.origin.script("/broken", [Act::Reset, Act::Reset]);
+    assert_eq!(pair.one.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
+    let last = pair.beside.origin.request("/broken", 1).await.whole.expect("read");
+    // The answer is sent before the database has the outcome. Until then the other guard reports the key as at work.
+    let mut early = pair.two.send(&StampedRequest::new("a", 30).post("/early")).await;
     while early.reason() == "busy" {
-        early = it.two.send(&StampedRequest::new("a", 30).post("/early")).await;
+        early = pair.two.send(&StampedRequest::new("a", 30).post("/early")).await;
     }
     assert_refused(&early, "in-doubt");
-    let next = it.two.send(&StampedRequest::new("a", 31).post("/next")).await;
+    let next = pair.two.send(&StampedRequest::new("a", 31).post("/next")).await;
     if next.status == 200 {
-        let next = it.beside.origin.request("/next", 1).await.arrived;
+        let next = pair.beside.origin.request("/next", 1).await.arrived;
         assert!(next >= last + MAX_EXECUTION, "admitted after {:?}", next - last);
     } else {
         assert_refused(&next, "in-doubt");
     }
     // An operator resolves the doubt at either guard.
-    assert_eq!(it.one.send(&StampedRequest::new("b", 40).post("/broken")).await.status, 502);
+    assert_eq!(pair.one.send(&StampedRequest::new("b", 40).post("/broken")).await.status, 502);
     let token = StampedRequest::new("b", 40).token().to_string();
-    let admin = it.two.admin.to_string();
+    let admin = pair.two.admin.to_string();
     let shown = run_operator(&["guard", "show", "--admin", &admin]).await;
     assert!(shown.contains(&token), "{shown}");
     run_operator(&["guard", "resolve", &token, "--as", "done", "--admin", &admin]).await;
-    assert_eq!(it.one.send(&StampedRequest::new("b", 41).post("/next")).await.status, 200);
-    assert_eq!(it.beside.origin.count("/early"), 0);
+    assert_eq!(pair.one.send(&StampedRequest::new("b", 41).post("/next")).await.status, 200);
+    assert_eq!(pair.beside.origin.count("/early"), 0);
 }
 
+/// A killed guard holds up only the keys that it had at work, and those for as long as a request may run.
 #[tokio::test]
-async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_may_run() {
-    let it = GuardPair::fresh().await;
-    assert_eq!(it.one.send(&StampedRequest::new("rests", 20).post("/pay")).await.status, 200);
-    let latch = it.beside.origin.hold("/held");
-    let lost = it.one.begin(StampedRequest::new("a", 20).post("/held"));
-    let last = it.beside.origin.request("/held", 1).await.whole.expect("read");
-    it.one.signal(Signal::KILL);
+async fn killed_guard_holds_active_keys_only() {
+    let pair = GuardPair::fresh().await;
+    assert_eq!(pair.one.send(&StampedRequest::new("rests", 20).post("/pay")).await.status, 200);
+    let latch = pair.beside.origin.hold("/held");
+    let lost = pair.one.begin(StampedRequest::new("a", 20).post("/held"));
+    let last = pair.beside.origin.request("/held", 1).await.whole.expect("read");
+    pair.one.signal(Signal::KILL);
     let killed = Instant::now();
-    assert_eq!(it.two.send(&StampedRequest::new("rests", 30).post("/pay")).await.status, 200);
+    assert_eq!(pair.two.send(&StampedRequest::new("rests", 30).post("/pay")).await.status, 200);
     assert!(killed.elapsed() < Duration::from_secs(1), "handed over after {:?}", killed.elapsed());
     let epochs = 30..;
     for epoch in epochs {
-        let next = it.two.send(&StampedRequest::new("a", epoch).post("/next")).await;
+        let next = pair.two.send(&StampedRequest::new("a", epoch).post("/next")).await;
         if next.status == 200 {
             break;
         }
         assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
         assert!(killed.elapsed() < 10 * MAX_EXECUTION, "closed for ever");
     }
-    let next = it.beside.origin.request("/next", 1).await.arrived;
+    let next = pair.beside.origin.request("/next", 1).await.arrived;
     assert!(next >= last + MAX_EXECUTION, "{:?} too early", last + MAX_EXECUTION - next);
     drop(lost);
     latch.release();
-    // It comes back as another one, and knows what happened meanwhile.
-    let one = it.one.kill().await.start().await;
+    // The guard comes back as a new instance, and decides with what happened meanwhile.
+    let one = pair.one.kill().await.start().await;
     assert_refused(&one.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/late")).await, "stale");
     assert_eq!(one.send(&StampedRequest::new("rests", 40).post("/pay")).await.status, 200);
-    assert_eq!(it.beside.origin.count("/late"), 0);
+    assert_eq!(pair.beside.origin.count("/late"), 0);
 }
 
-/// Longer than the time after which the other guard takes a silent guard for dead.
+/// Longer than the time after which the other guard counts a silent guard as dead.
 const FROZEN: Duration = Duration::from_secs(8);
 
+/// A guard that is frozen until the other counts it as dead sends nothing, and ends.
 #[tokio::test]
-async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
-    let it = GuardPair::with(|one| {
+async fn frozen_guard_sends_nothing_and_ends() {
+    let pair = GuardPair::with(|one| {
         one.with("/send_within", "20s")
             .with("/max_execution", "30s")
             .failpoint("guard_admitted", "1*sleep(600)")
     })
     .await;
-    let asked = it.one.begin(StampedRequest::new("a", 20).post("/late"));
-    it.one.wait_at_failpoint("guard_admitted").await;
-    it.one.signal(Signal::STOP);
+    let pending = pair.one.begin(StampedRequest::new("a", 20).post("/late"));
+    pair.one.wait_at_failpoint("guard_admitted").await;
+    pair.one.signal(Signal::STOP);
     // The test needs real time to pass: a stopped process gives no event.
     tokio::time::sleep(FROZEN).await;
-    assert_eq!(it.two.send(&StampedRequest::new("b", 20).post("/other")).await.status, 200);
-    it.one.signal(Signal::CONT);
-    let answer = asked.result().await;
+    assert_eq!(pair.two.send(&StampedRequest::new("b", 20).post("/other")).await.status, 200);
+    pair.one.signal(Signal::CONT);
+    let answer = pending.result().await;
     if let Ok(answer) = answer {
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
     }
-    assert!(!it.one.exit().await.success(), "a guard that was taken for dead ends itself");
-    assert!(it.one.log().contains("taken this one for dead"), "{}", it.one.log());
-    assert_eq!(it.beside.origin.count("/late"), 0, "sent by a guard that others held for dead");
+    assert!(!pair.one.exit().await.success(), "a guard that was taken for dead ends itself");
+    assert!(pair.one.log().contains("taken this one for dead"), "{}", pair.one.log());
+    assert_eq!(pair.beside.origin.count("/late"), 0, "sent by a guard that others held for dead");
 }
 
+/// An operation runs once over all guards of a store, and each of them replays it.
 #[tokio::test]
-async fn an_operation_happens_once_over_all_of_them() {
-    let it = GuardPair::fresh().await;
-    // Both guards are asked at the same moment. The later request is told the outcome of the earlier one.
-    let both = [&it.one, &it.two].into_iter().zip([20, 21]);
-    let asked: Vec<_> = both
+async fn operation_runs_once_over_guards() {
+    let pair = GuardPair::fresh().await;
+    // Both guards get the operation at the same moment. The later request gets the outcome of the earlier one.
+    let both = [&pair.one, &pair.two].into_iter().zip([20, 21]);
+    let requests: Vec<_> = both
         .map(|(guard, epoch)| guard.begin(StampedRequest::new("a", epoch).once(1).post("/pay")))
         .collect();
     let mut outcomes = Vec::new();
-    for pending in asked {
+    for pending in requests {
         let answer = pending.answer().await;
         outcomes.push((answer.status, answer.outcome()));
     }
     assert!(outcomes.contains(&(200, Some(FencingOutcome::Done))), "{outcomes:?}");
-    assert_eq!(it.beside.origin.count("/pay"), 1, "{outcomes:?}");
-    for (guard, epoch) in [(&it.one, 30), (&it.two, 31)] {
+    assert_eq!(pair.beside.origin.count("/pay"), 1, "{outcomes:?}");
+    for (guard, epoch) in [(&pair.one, 30), (&pair.two, 31)] {
         let again = guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await;
         assert_eq!((again.status, again.outcome()), (200, Some(FencingOutcome::Replayed)), "{again:?}");
     }
-    assert_eq!(it.beside.origin.count("/pay"), 1);
+    assert_eq!(pair.beside.origin.count("/pay"), 1);
 }
 
+/// An operation that a dead guard left without an outcome can be resolved by an operator at the other guard.
 #[tokio::test]
-async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_other() {
-    let it = GuardPair::fresh().await;
-    let latch = it.beside.origin.hold("/pay");
-    let lost = it.one.begin(StampedRequest::new("a", 20).once(7).post("/pay"));
-    it.beside.origin.request("/pay", 1).await;
-    let one = it.one.kill().await;
+async fn dead_guards_operation_needs_operator() {
+    let pair = GuardPair::fresh().await;
+    let latch = pair.beside.origin.hold("/pay");
+    let lost = pair.one.begin(StampedRequest::new("a", 20).once(7).post("/pay"));
+    pair.beside.origin.request("/pay", 1).await;
+    let one = pair.one.kill().await;
     drop(lost);
     latch.release();
     let reference = operation_reference(7);
     let unknown = async {
         loop {
-            let shown = it.two.admin_json("/api/v1/operations").await;
+            let shown = pair.two.admin_json("/api/v1/operations").await;
             if shown.to_string().contains(&reference) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    fencegate_tests::wait::wait_until("the operation of a dead guard", unknown, || it.two.log()).await;
+    fencegate_tests::wait::wait_until("the operation of a dead guard", unknown, || pair.two.log()).await;
     assert_refused(
-        &it.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
+        &pair.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
         "idempotency-mismatch",
     );
-    let admin = it.two.admin.to_string();
+    let admin = pair.two.admin.to_string();
     run_operator(&["guard", "resolve", &reference, "--as", "done", "--admin", &admin]).await;
     let one = one.start().await;
     let repeat = one.send(&StampedRequest::new("a", 40).once(7).post("/pay")).await;
     assert_eq!(repeat.reason(), "already-done", "{repeat:?}");
-    assert_eq!(it.beside.origin.count("/pay"), 1);
+    assert_eq!(pair.beside.origin.count("/pay"), 1);
 }
 
+/// Gateways send to either guard of a store, and one that is killed stops none of them.
 #[tokio::test]
-async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
+async fn killed_guard_stops_no_gateway() {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 60;
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
-    let doors = [one.public, two.public];
-    let there = [doors[1], doors[0]];
-    let (first, second) =
-        tokio::join!(guarded.gateway_through("first", &doors), guarded.gateway_through("second", &there));
+    let addresses = [one.public, two.public];
+    let reversed = [addresses[1], addresses[0]];
+    let (first, second) = tokio::join!(
+        guarded.gateway_through("first", &addresses),
+        guarded.gateway_through("second", &reversed)
+    );
     let plan = LoadPlan {
         gateways: [&first, &second].map(|gateway: &Gateway| gateway.public).into(),
         paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
@@ -272,13 +283,13 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     }
     one.signal(Signal::KILL);
     let killed = guarded.site.origin.log().records.len();
-    let told = load.end().await;
+    let results = load.end().await;
     let mut history = History::from_log(&guarded.site.origin.log());
-    let done = told.iter().filter(|told| {
-        told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(FencingOutcome::Done))
+    let done = results.iter().filter(|result| {
+        result.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(FencingOutcome::Done))
     });
     let done = done.count();
-    told.iter().for_each(|told| history.record_answer(told.id.clone(), told.answer.as_ref().ok()));
+    results.iter().for_each(|result| history.record_answer(result.id.clone(), result.answer.as_ref().ok()));
     history.assert_holds();
     assert!(done > CLIENTS * REQUESTS / 2, "{done} of {}", CLIENTS * REQUESTS);
     let tenures = history.tenures();
@@ -308,10 +319,11 @@ async fn admitted(guard: &Guard) -> f64 {
 /// How long it takes until ten requests in a row, each of another key, are served at once; or until that takes too long.
 async fn serves_others_after(gateway: &Gateway) -> Duration {
     let began = Instant::now();
-    let (mut in_a_row, mut hung) = (0, 0);
+    let mut in_a_row = 0;
+    let mut hung = 0;
     for n in 0.. {
-        let ask = TestRequest::post(&format!("/pay/other-{n}"));
-        match tokio::time::timeout(HANGS, gateway.send(&ask)).await {
+        let request = TestRequest::post(&format!("/pay/other-{n}"));
+        match tokio::time::timeout(HANGS, gateway.send(&request)).await {
             Ok(answer) if answer.status == 200 => in_a_row += 1,
             _ => (in_a_row, hung) = (0, hung + 1),
         }
@@ -326,8 +338,9 @@ async fn serves_others_after(gateway: &Gateway) -> Duration {
 /// Longer than the second within which a silent guard is left, because the machine may be busy.
 const LEFT: Duration = Duration::from_secs(3);
 
+/// A guard that stands still keeps what was sent to it, and new requests go to the other.
 #[tokio::test]
-async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go_to_the_other() {
+async fn silent_guard_keeps_sent_requests_only() {
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
@@ -351,48 +364,51 @@ async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go
     assert!(admitted(&two).await > before, "it is used again");
 }
 
+/// A gateway leaves a guard that does not reach its database for one that does.
 #[tokio::test]
-async fn a_guard_that_does_not_hear_its_database_is_left_for_one_that_does() {
+async fn guard_without_database_is_avoided() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let cut = TcpProxy::start(database.address).await;
+    let proxy = TcpProxy::start(database.address).await;
     let sharing = SharedDatabase::new(&database.url());
     let [one, two] = guarded.sharing(&sharing).await;
-    let away = SharedDatabase::new(&database.url_at(&[cut.address]));
+    let away = SharedDatabase::new(&database.url_at(&[proxy.address]));
     let two = two.with("/store/postgres/url_file", away.url_file().display().to_string());
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = gateway_at_both(&guarded, [&one, &two]).await;
-    cut.set_silent(true);
+    proxy.set_silent(true);
     let took = serves_others_after(&gateway).await;
     assert!(took < LEFT, "{took:?}");
 }
 
+/// A shared store is made once, and a guard without a usable database reports that and no password.
 #[tokio::test]
-async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_it_is_not() {
-    let beside = GuardFixture::new().await;
+async fn store_is_initialized_once() {
+    let fixture = GuardFixture::new().await;
     let database = database().await;
     let sharing = SharedDatabase::new(&database.url());
-    let launch = sharing.guard(beside.uninitialized_launch());
-    let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let launch = sharing.guard(fixture.uninitialized_launch());
+    let stderr = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let missing = launch.expect_start_failure().await;
     assert!(!missing.status.success());
-    let missing = said(missing);
+    let missing = stderr(missing);
     assert!(missing.contains("FG0540") && missing.contains("--init"), "{missing}");
-    let launch = sharing.first(beside.uninitialized_launch(), FLOOR).await;
-    let again = said(launch.clone().init(FLOOR).expect_start_failure().await);
+    let launch = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
+    let again = stderr(launch.clone().init(FLOOR).expect_start_failure().await);
     assert!(again.contains("FG0540") && again.contains("already"), "{again}");
     sharing.set_url("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
-    let bad = said(launch.with_debug_log().expect_start_failure().await);
+    let bad = stderr(launch.with_debug_log().expect_start_failure().await);
     assert!(bad.contains("FG0540") && !bad.contains("a-secret-word"), "{bad}");
 }
 
+/// The password of the database is on no page of the admin listener and not in the debug log.
 #[tokio::test]
-async fn the_password_of_the_database_is_seen_nowhere() {
+async fn database_password_is_never_shown() {
     const PASSWORD: &str = "canary-of-a-database-9c41d7";
-    let beside = GuardFixture::new().await;
+    let fixture = GuardFixture::new().await;
     let url = database().await.url().replacen('@', &format!(":{PASSWORD}@"), 1);
     let sharing = SharedDatabase::new(&url);
-    let guard = sharing.first(beside.uninitialized_launch(), FLOOR).await.with_debug_log().start().await;
+    let guard = sharing.first(fixture.uninitialized_launch(), FLOOR).await.with_debug_log().start().await;
     guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     for page in ["/", "/metrics", "/api/v1/operations", "/api/v1/keys/a", "/api/v1/refusals"] {
@@ -411,8 +427,9 @@ async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// `check --online` distinguishes guards that share a store from guards with a store each.
 #[tokio::test]
-async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_each() {
+async fn check_online_detects_separate_stores() {
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
@@ -433,14 +450,15 @@ async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_e
     assert!(apart.contains("have different stores") && !apart.contains("share one store"), "{apart}");
 }
 
+/// A guard on a copy of the store has the name of the first guard, and a gateway sends to neither.
 #[tokio::test]
-async fn a_copy_of_the_store_is_another_guard_of_the_same_name_and_nothing_is_sent_to_either() {
+async fn copied_database_gets_no_request() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
     let [sharing, copied] = [&database, &database].map(|database| SharedDatabase::new(&database.url()));
     let [one, _] = guarded.sharing(&sharing).await;
     let copy = format!("{}_copy", database.name);
-    // Nobody else may have the database open meanwhile: the guard that made the store has ended.
+    // No other connection may have the database open meanwhile: the guard that made the store has ended.
     database.run(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name));
     copied.set_url(&database.url().replace(&database.name, &copy));
     let other = copied

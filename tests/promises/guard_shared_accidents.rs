@@ -1,5 +1,5 @@
-//! Whatever happens to the database, to the way there, or to one of the guards: what was let in closes its keys until it
-//! is over, and nothing is let in twice.
+//! Whatever happens to the database, to the connections, or to one of the guards, a dispatch that was admitted closes its
+//! keys until it is over, and no dispatch is admitted twice.
 
 mod answers;
 mod at_once;
@@ -32,11 +32,12 @@ use fencegate_tests::{
 };
 use tokio::task::spawn_blocking;
 
+/// A database that cannot be a store is refused, with what to do.
 #[tokio::test]
-async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
+async fn unusable_store_is_refused_with_remedy() {
     let clock: SharedClock = Arc::new(MachineClock);
     let store = SharedStore::new().await;
-    let said =
+    let refusal =
         |refused: Result<PostgresStore, UnusableDatabaseError>| refused.err().expect("refused").to_string();
     let exists = PostgresStore::init(
         &store.place,
@@ -48,7 +49,8 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     .to_string();
     assert!(exists.contains("has a store of a guard already"), "{exists}");
     let elsewhere = PostgresConfig::parse(&store.database.url(), None, "elsewhere").expect("a URL");
-    let missing = said(SharedStore { place: elsewhere, ..store.clone() }.try_guard(clock.clone(), "m").await);
+    let missing =
+        refusal(SharedStore { place: elsewhere, ..store.clone() }.try_guard(clock.clone(), "m").await);
     assert!(missing.contains("guard --init --floor"), "{missing}");
     let guard = store.guard(clock.clone(), "one").await;
     store.run("UPDATE store SET format = 99");
@@ -57,21 +59,22 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
         Err(PostgresError::Lost(Gone::Newer(99))),
         "another build has migrated it"
     );
-    let newer = said(store.try_guard(clock.clone(), "two").await);
+    let newer = refusal(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
     store.run(&format!("UPDATE store SET format = {FORMAT}"));
     let name = &store.database.name;
     store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
-    let off = said(store.try_guard(clock.clone(), "three").await);
+    let off = refusal(store.try_guard(clock.clone(), "three").await);
     assert!(off.contains("`synchronous_commit` is `off`"), "{off}");
     let server = spawn_blocking(|| PostgresServer::start(&["fsync=off"])).await.expect("no panic");
     let place = PostgresConfig::parse(&server.database("postgres").url(), None, SCHEMA).expect("a URL");
-    let off = said(SharedStore { place, ..store }.try_guard(clock, "four").await);
+    let off = refusal(SharedStore { place, ..store }.try_guard(clock, "four").await);
     assert!(off.contains("`fsync` is `off`"), "{off}");
 }
 
+/// A store of the first format is migrated, and keeps its watermarks.
 #[tokio::test]
-async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
+async fn first_format_store_is_migrated() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1));
@@ -111,10 +114,12 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
     steps::runs(&guard, &steps::claim("a", 50, 6)).await;
 }
 
-/// Encrypted, or not at all: where TLS is asked for, a server with another certificate is none.
+/// Where TLS is configured, every connection is encrypted, and a server with a certificate of another authority is
+/// refused.
 #[tokio::test]
-async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
-    let (authority, stranger) = (TestCa::new(), TestCa::new());
+async fn tls_connection_verifies_server() {
+    let authority = TestCa::new();
+    let stranger = TestCa::new();
     let folder = tempfile::TempDir::with_prefix("fencegate-tests-").expect("a folder");
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "server");
     // PostgreSQL accepts a key file only if the user of the server owns the file.

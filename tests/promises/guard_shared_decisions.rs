@@ -1,5 +1,5 @@
-//! Guards that share a store decide as one that is alone would: the same random requests, asked of the register in
-//! memory and of two guards on one PostgreSQL, get the same answers.
+//! Guards that share a store decide as a single guard would: the same random requests get the same answers from the
+//! register in memory and from two guards on one PostgreSQL.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub(crate) struct RegisterPair {
     random: SmallRng,
 }
 
-/// In flight on both sides.
+/// A dispatch in flight on both sides.
 struct RunningDispatch {
     claim: Claim,
     id: DispatchId,
@@ -38,7 +38,7 @@ struct WaitingClaim {
     name: DispatchName,
 }
 
-/// The same numbers for the same seed.
+/// A generator that gives the same numbers for the same seed.
 pub(crate) struct SmallRng(u64);
 
 impl SmallRng {
@@ -107,7 +107,7 @@ impl RegisterPair {
         clock.advance(Duration::from_secs(1));
         let register = AdmissionTable::new(&remembered(), clock.now(), TERMS.max_execution);
         let mut two = Self::of(register, &store, clock, seed).await;
-        // A new store lets nothing in at first.
+        // A new store admits nothing at first.
         two.pass(TERMS.send_within + TERMS.max_execution + Duration::from_secs(1)).await;
         two
     }
@@ -128,7 +128,7 @@ impl RegisterPair {
         self.clock.now()
     }
 
-    /// Passes time for both sides, in steps so short that no guard is taken for dead. After two beats of both guards,
+    /// Passes time for both sides, in steps so short that no guard counts as dead. After two heartbeats of both guards,
     /// the time is written.
     pub(crate) async fn pass(&mut self, time: Duration) {
         let mut left = time;
@@ -190,13 +190,13 @@ impl RegisterPair {
             {
                 self.waiting.push(waiting);
             }
-            // The register knows only that these keys were at work at the end. Neither side lets anything in.
+            // The register has only the record that these keys were at work at the end. Neither side admits anything.
             (Err(AdmitError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
             _ => self.differ(),
         }
     }
 
-    /// When this question is answered, the guard has done everything that it was asked before.
+    /// Returns when the guard has done everything that was requested of it before.
     async fn barrier(&self, guard: usize) {
         let nobody = Token::new(1, 0, 1).expect("small");
         self.guards[guard].resolve(&[], nobody).await.expect("the database is there");
@@ -229,7 +229,7 @@ impl RegisterPair {
         }
     }
 
-    /// A guard that only looks on.
+    /// Passes a claim on both sides as a guard under `observe` does.
     async fn let_pass(&mut self) {
         let claim = self.claim();
         // A claim that raises nothing begins a record with the current floor in memory, but not in the database. Such
@@ -261,7 +261,8 @@ impl RegisterPair {
     pub(crate) async fn step(&mut self) {
         match self.random.next(100) {
             0..50 => {
-                let (claim, guard) = (self.claim(), self.random.next(2) as usize);
+                let claim = self.claim();
+                let guard = self.random.next(2) as usize;
                 let name = self.guards[guard].new_name();
                 self.look(WaitingClaim { claim, guard, name }, true).await;
             }
@@ -298,7 +299,8 @@ impl RegisterPair {
                     doubts.sort_by_key(|(token, _, until)| (*token, *until));
                     (seen.write, seen.read, running, doubts)
                 };
-                let (alone, shared) = (alone.as_ref().map(marks), shared.as_ref().map(marks));
+                let alone = alone.as_ref().map(marks);
+                let shared = shared.as_ref().map(marks);
                 if alone != shared {
                     println!("{name}: {alone:?}\n{name}: {shared:?}");
                     self.differ();
@@ -313,8 +315,9 @@ impl RegisterPair {
     }
 }
 
+/// Two guards on one database decide random requests as the register of a single guard does.
 #[tokio::test]
-async fn two_guards_on_one_database_decide_as_one_alone() {
+async fn two_guards_decide_as_one() {
     let seeds = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],
         None => vec![1, 2, 3, 4],

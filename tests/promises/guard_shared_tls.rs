@@ -1,5 +1,5 @@
-//! A guard speaks TLS with the database of its store where it is told to, checks whom it speaks to, and says what is wrong
-//! otherwise.
+//! Where `tls` is configured, a guard encrypts every connection to the database of its store and verifies the server. It
+//! reports why it cannot connect otherwise.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ impl TlsServer {
         .expect("no panic")
     }
 
-    /// `tls` of a guard that believes this authority, and shows a certificate of the server's.
+    /// `tls` of a guard that trusts this authority, and shows a certificate of the server's authority.
     fn tls(&self, believed: &TestCa) -> Value {
         let file = |path: &Path| path.display().to_string();
         let ca = self.home.path().join("believed.pem");
@@ -59,12 +59,14 @@ async fn checked(launch: &GuardLaunch) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// Every connection of a guard to its database is encrypted and shows the guard's certificate.
 #[tokio::test]
-async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
+async fn database_connections_are_mutually_authenticated() {
     let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (GuardFixture::new().await, SharedDatabase::new(&database.url()));
-    let launch = with_tls(sharing.guard(beside.uninitialized_launch()), secured.tls(&secured.authority));
+    let fixture = GuardFixture::new().await;
+    let sharing = SharedDatabase::new(&database.url());
+    let launch = with_tls(sharing.guard(fixture.uninitialized_launch()), secured.tls(&secured.authority));
     let guard = launch.init_with_floor(FLOOR).await.start().await;
     guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
@@ -77,37 +79,40 @@ async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
     assert!(found.contains("has store"), "{found}");
 }
 
+/// A database that requires TLS, and one with the certificate of another authority, are reported as such.
 #[tokio::test]
-async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_are_told() {
+async fn tls_mismatch_is_reported() {
     let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (GuardFixture::new().await, SharedDatabase::new(&database.url()));
-    let plain = sharing.guard(beside.uninitialized_launch());
-    let said = plain.clone().init(FLOOR).expect_start_failure().await;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("FG0540") && said.contains("no encryption"), "{said}");
+    let fixture = GuardFixture::new().await;
+    let sharing = SharedDatabase::new(&database.url());
+    let plain = sharing.guard(fixture.uninitialized_launch());
+    let output = plain.clone().init(FLOOR).expect_start_failure().await;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("FG0540") && stderr.contains("no encryption"), "{stderr}");
 
     let mistaken = with_tls(plain, secured.tls(&TestCa::new()));
-    let said = mistaken.clone().init(FLOOR).expect_start_failure().await;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("FG0540") && said.contains("invalid peer certificate"), "{said}");
+    let output = mistaken.clone().init(FLOOR).expect_start_failure().await;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("FG0540") && stderr.contains("invalid peer certificate"), "{stderr}");
     let found = checked(&mistaken).await;
     assert!(found.contains("FG0540") && found.contains("invalid peer certificate"), "{found}");
     assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencegate'"), "0");
 }
 
-/// After a power cut, when both start together, the database is mostly ready later than the guard.
+/// A guard that starts before its database reports that, and begins when the database is there. After a power cut, when
+/// both start together, the database is mostly ready later than the guard.
 #[tokio::test]
-async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_comes() {
-    let beside = GuardFixture::new().await;
+async fn guard_waits_for_absent_database() {
+    let fixture = GuardFixture::new().await;
     let mut server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
     let database = server.fresh_database();
     let sharing = SharedDatabase::new(&database.url());
-    let launch = sharing.first(beside.uninitialized_launch(), FLOOR).await;
+    let launch = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
     server.stop();
     let starting = tokio::spawn(async move { launch.with_debug_log().start().await });
     let relay = tokio::net::TcpListener::bind(server.address()).await.expect("the port is free");
-    // The test listens on the port in place of the server, and sees that the guard asks.
+    // The test listens on the port in place of the server, and sees that the guard connects.
     for _ in 0..2 {
         wait_until("a guard that asks for its database", relay.accept(), String::new)
             .await

@@ -1,5 +1,5 @@
-//! A service that stands still executes nothing, and begins what it was sent when it runs again. For a key in doubt only
-//! time counts in which the endpoint that has the request was seen to run.
+//! For a key in doubt, only time counts in which the endpoint that has the request was seen to run: a service that stands
+//! still executes nothing, and begins what it was sent when it runs again.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const WORK: &str = "400ms";
 
 async fn service() -> Ledger {
-    // It compares nothing: the guard is all there is.
+    // The service compares no tokens: only the guard keeps its executions apart.
     Ledger::start_with(&["--compare", "off", "--work-time", WORK]).await
 }
 
@@ -50,9 +50,9 @@ fn asked(launch: GuardLaunch) -> GuardLaunch {
 
 fn debit(key: &str, epoch: u64) -> TestRequest {
     let operation = format!("{{\"operation\": \"{key}-{epoch}\", \"amount\": 1}}");
-    let ask =
+    let request =
         TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    StampedRequest::new(key, epoch).apply_to(ask.body(operation))
+    StampedRequest::new(key, epoch).apply_to(request.body(operation))
 }
 
 /// Asserts that the executions have these epochs in this order, and that no two overlap.
@@ -81,8 +81,9 @@ async fn lets_in(guard: &Guard, key: &str, from: u64) -> u64 {
     wait_until("the key to open", opened, || guard.log()).await
 }
 
+/// A key in doubt stays closed for as long as the service that has the request stands still.
 #[tokio::test]
-async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still() {
+async fn key_stays_closed_while_service_frozen() {
     let service = service().await;
     let guard = asked(launch(&[&service]).await).start().await;
     service.signal(Signal::STOP);
@@ -104,9 +105,10 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
     guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
-/// As with a store of its own: the guard that has the request keeps its key closed, at all guards.
+/// With a shared store, as with a store of its own, the guard that has sent the request keeps the key closed, at all
+/// guards, while the service stands still.
 #[tokio::test]
-async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stands_still() {
+async fn shared_guards_keep_key_closed() {
     let service = service().await;
     let database = tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic");
     let sharing = SharedDatabase::new(&database.url());
@@ -120,7 +122,7 @@ async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stand
     let lost = one.send(&debit("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
     one.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
-    // Longer than what the database was told first: `max_execution`, and the time after which a guard counts as dead.
+    // Longer than the database recorded first: `max_execution`, and the time after which a guard counts as dead.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_refused(&two.send(&debit("a", 21)).await, "in-doubt");
     one.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
@@ -132,9 +134,11 @@ async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stand
     one.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
+/// A good health check of another endpoint opens no key in doubt.
 #[tokio::test]
-async fn a_good_answer_of_another_endpoint_opens_nothing() {
-    let (one, two) = (service().await, service().await);
+async fn healthy_other_endpoint_opens_nothing() {
+    let one = service().await;
+    let two = service().await;
     let guard = asked(launch(&[&one, &two]).await).start().await;
     one.signal(Signal::STOP);
     // Requests go round: one of the first two goes to the endpoint that stands still.
@@ -156,7 +160,7 @@ async fn a_good_answer_of_another_endpoint_opens_nothing() {
 }
 
 /// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that
-/// answers every question and every request with 404.
+/// answers every probe and every request with 404.
 struct SplitService {
     frozen: Ledger,
     other: Origin,
@@ -168,9 +172,11 @@ struct SplitService {
 }
 
 impl SplitService {
-    /// `closes`: whether a no is said to be final. `health`: whether the endpoint of a request in doubt is asked.
+    /// `closes`: whether `not done` is configured as final. `health`: whether the endpoint of a request in doubt is
+    /// checked.
     async fn with(closes: bool, health: bool) -> Self {
-        let (frozen, other) = (service().await, Origin::start());
+        let frozen = service().await;
+        let other = Origin::start();
         other.set_default_action(Act::now(OriginReply::ok().status(404)));
         let endpoints = [frozen.address, other.door("other")].map(|address| format!("http://{address}"));
         let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "300ms"});
@@ -208,7 +214,7 @@ impl SplitService {
             let repeat = self.guard.send(&operation(self.key, self.number, epoch)).await;
             assert_eq!(self.other.count(&self.path), 0, "it ran again: {repeat:?}");
             assert_eq!((repeat.status, repeat.outcome()), (409, Some(FencingOutcome::Unknown)), "{repeat:?}");
-            // The guard may be asking by itself at the same moment.
+            // The guard may be probing by itself at the same moment.
             if repeat.reason() != "in-progress" {
                 assert_refused(&repeat, "outcome-unknown");
                 if began.elapsed() > Duration::from_secs(4) {
@@ -223,7 +229,7 @@ impl SplitService {
         self.other.count(&format!("/ops/op-{}", self.number))
     }
 
-    /// What the process had is done when it goes on, and once.
+    /// Asserts that the frozen process, when it goes on, executes the request that it had, and once.
     async fn goes_on(self) {
         self.frozen.signal(Signal::CONT);
         let done = async { while self.frozen.executions().await.is_empty() {} };
@@ -235,33 +241,35 @@ impl SplitService {
 
 fn operation(key: &str, number: u64, epoch: u64) -> TestRequest {
     let body = format!("{{\"operation\": \"op-{number}\", \"amount\": 1}}");
-    let ask =
+    let request =
         TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    StampedRequest::new(key, epoch).once(number).apply_to(ask.body(body))
+    StampedRequest::new(key, epoch).once(number).apply_to(request.body(body))
 }
 
-/// It knows nothing of what the other one is about to do, and closes no name.
+/// A `not done` of another instance runs nothing again while the one that has the request stands still: the other
+/// instance has no trace of what the first is about to do, and closes no name.
 #[tokio::test]
-async fn a_no_of_another_instance_runs_nothing_again_while_the_one_that_has_the_request_stands_still() {
+async fn other_instances_not_done_repeats_nothing() {
     let halves = SplitService::with(false, false).await;
     halves.stays_unknown().await;
     assert!(halves.asked_elsewhere() > 0, "not exercised: {}", halves.guard.log());
     halves.goes_on().await;
 }
 
-/// Even a no that is said to be final is taken only from the instance that has the request.
+/// Even a `not done` that is configured as final is accepted only from the instance that has the request, and this
+/// instance answers nothing while it stands still.
 #[tokio::test]
-async fn a_final_no_is_asked_for_at_the_instance_that_has_the_request_which_says_nothing_while_it_stands_still()
- {
+async fn final_not_done_needs_dispatched_instance() {
     let halves = SplitService::with(true, true).await;
     halves.stays_unknown().await;
     assert_eq!(halves.asked_elsewhere(), 0);
     halves.goes_on().await;
 }
 
-/// A machine that sleeps stops both, and the clock goes on. Here no health check says that.
+/// Time that the guard itself slept through does not count. A machine that sleeps stops guard and service, and the clock
+/// goes on. Here no health check reports that.
 #[tokio::test]
-async fn time_that_the_guard_itself_slept_through_does_not_count() {
+async fn guards_own_sleep_does_not_count() {
     let service = service().await;
     let guard = launch(&[&service]).await.with("/settle", "5s").start().await;
     service.signal(Signal::STOP);

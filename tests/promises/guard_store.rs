@@ -1,4 +1,5 @@
-//! What a guard has remembered it either still knows or refuses to start without: it never forgets silently.
+//! A guard either still has every watermark that it has recorded, or refuses to start: it never loses one silently. It
+//! forwards nothing that it cannot record.
 
 use std::{
     fs::{self, OpenOptions},
@@ -14,33 +15,35 @@ use serde_json::Value;
 /// Bytes of a page of the store.
 const PAGE: usize = 4096;
 
-async fn refuses(launch: &GuardLaunch, why: &str) {
+async fn refuses(launch: &GuardLaunch, reason: &str) {
     let output = launch.expect_start_failure().await;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(why), "not a word of `{why}`:\n{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains(reason), "not a word of `{reason}`:\n{stderr}");
 }
 
+/// A store is made by `--init` only, and never a second time.
 #[tokio::test]
-async fn a_store_is_made_once_and_never_again() {
-    let beside = GuardFixture::new().await;
-    let unmade = beside.uninitialized_launch();
+async fn store_is_made_once() {
+    let fixture = GuardFixture::new().await;
+    let unmade = fixture.uninitialized_launch();
     refuses(&unmade, "guard --init --floor E --ensemble UUID").await;
     assert!(!unmade.store().exists());
-    let launch = beside.launch().await;
+    let launch = fixture.launch().await;
     refuses(&launch.clone().init(3), "exists already").await;
     let guard = launch.start().await;
     let announced: Value = {
-        let ask = fencegate_tests::client::TestRequest::get("/.fencegate/v1/guard");
-        serde_json::from_slice(&guard.send(&ask).await.body).expect("JSON")
+        let request = fencegate_tests::client::TestRequest::get("/.fencegate/v1/guard");
+        serde_json::from_slice(&guard.send(&request).await.body).expect("JSON")
     };
     assert_eq!((&announced["ensemble"], &announced["floor"]), (&ENSEMBLE.into(), &10.into()));
 }
 
+/// A second guard on the same store does not start, and the first one goes on.
 #[tokio::test]
-async fn a_second_guard_on_the_same_store_does_not_start() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+async fn second_guard_on_store_fails_start() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     refuses(guard.launch(), "FG0546: another process has").await;
     assert_eq!(
         guard.send(&StampedRequest::new("a", 20).post("/x")).await.status,
@@ -70,7 +73,7 @@ impl StoreDamage {
     }
 }
 
-/// Damages of three kinds: the bytes of the newest marks, some bytes of every page behind the header, and a truncated
+/// Damages of three kinds: the bytes of the newest watermarks, some bytes of every page behind the header, and a truncated
 /// file.
 fn damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
     let marks = newest.iter().flat_map(|epoch| {
@@ -87,11 +90,12 @@ fn damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
     marks.chain(in_pages).map(StoreDamage::FlippedAt).chain(cuts.map(StoreDamage::CutOffAt)).collect()
 }
 
+/// A damaged store is refused, or still has every watermark.
 #[tokio::test]
-async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
+async fn damaged_store_is_refused_or_complete() {
     const KEYS: u64 = 6;
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     for round in 1..=3 {
         for key in 0..KEYS {
             let dispatch = StampedRequest::new(&format!("k{key}"), round * 100 + key);
@@ -102,7 +106,8 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
     let newest: Vec<u64> = (0..KEYS).map(|key| 300 + key).collect();
     let damages = damages(&fs::read(crashed.store()).expect("there"), &newest);
     assert!(damages.len() > 12, "{damages:?}");
-    let (mut opened, mut refused) = (0, 0);
+    let mut opened = 0;
+    let mut refused = 0;
     for damage in damages {
         let launch = crashed.copy();
         damage.befall(&launch);
@@ -112,19 +117,19 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
         };
         opened += 1;
         for key in 0..KEYS {
-            let told = guard.admin_json(&format!("/api/v1/keys/k{key}")).await;
+            let view = guard.admin_json(&format!("/api/v1/keys/k{key}")).await;
             let least = StampedRequest::new("k", 300 + key).token().to_string();
-            assert!(told["write"].as_str() >= Some(least.as_str()), "{damage:?} has lost {least}: {told}");
+            assert!(view["write"].as_str() >= Some(least.as_str()), "{damage:?} has lost {least}: {view}");
         }
     }
     assert!(opened > 0 && refused > 0, "not exercised: {opened} opened, {refused} refused");
 }
 
-/// A disk that is full, at whatever moment.
+/// A guard that cannot record a request, because its disk is full at whatever moment, does not forward it, and ends.
 #[tokio::test]
-async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
-    let beside = GuardFixture::new().await;
-    let launch = beside.launch().await;
+async fn failed_commit_forwards_nothing() {
+    let fixture = GuardFixture::new().await;
+    let launch = fixture.launch().await;
     let disk = SmallDisk::mount_below(&launch, 256 << 10);
     let guard = launch.start().await;
     let mut acknowledged = 0;
@@ -142,20 +147,21 @@ async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
     let status = guard.exit().await;
     assert_eq!(status.code(), Some(1), "{}", guard.log());
     assert!(guard.log().contains("the store failed"), "{}", guard.log());
-    assert_eq!(beside.origin.count("/x"), acknowledged, "forwarded what is not remembered");
+    assert_eq!(fixture.origin.count("/x"), acknowledged, "forwarded what is not remembered");
     assert!(acknowledged > 0, "not exercised");
     drop(disk);
 }
 
+/// A guard whose store thread is gone forwards nothing, and ends.
 #[tokio::test]
-async fn a_store_whose_thread_is_gone_ends_the_guard() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.launch().await.failpoint("before_guard_commit", "panic").start().await;
-    let asked = guard.begin(StampedRequest::new("a", 20).post("/x"));
+async fn store_panic_ends_guard() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.launch().await.failpoint("before_guard_commit", "panic").start().await;
+    let pending = guard.begin(StampedRequest::new("a", 20).post("/x"));
     let status = guard.exit().await;
     assert_eq!(status.code(), Some(1), "{}", guard.log());
-    if let Ok(answer) = asked.result().await {
+    if let Ok(answer) = pending.result().await {
         assert_eq!(answer.field("fencing-refusal"), Some("store"), "{answer:?}");
     }
-    assert_eq!(beside.origin.count("/x"), 0);
+    assert_eq!(fixture.origin.count("/x"), 0);
 }

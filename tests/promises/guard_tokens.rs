@@ -1,4 +1,4 @@
-//! Nobody but a gateway of this installation moves a mark: one forged token would shut every honest one out.
+//! Only a gateway of this installation moves a watermark: after one forged token, every honest one would be refused.
 
 use fencegate_guard::ticket::{Signer, TicketClaims, jwks, keys::SigningKeyPair, now};
 use fencegate_process::randomness::SystemRandomness;
@@ -17,19 +17,20 @@ fn signer() -> (Signer, String) {
     (Signer::with_key(&pair), set)
 }
 
-/// Requires tickets of this signer.
-async fn ticketed(beside: &GuardFixture) -> (GuardLaunch, Signer) {
+/// A guard that requires tickets, and the signer that it accepts.
+async fn ticketed(fixture: &GuardFixture) -> (GuardLaunch, Signer) {
     let (signer, set) = signer();
-    let launch = beside.launch().await;
+    let launch = fixture.launch().await;
     let file = launch.home().join("keys.json");
     std::fs::write(&file, set).expect("the folder can be written");
     (launch.with("/tickets", json!({"public_keys_file": file})), signer)
 }
 
+/// A token that no gateway would write is refused, and moves no watermark.
 #[tokio::test]
-async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
-    let beside = GuardFixture::new().await;
-    let guard = beside.guard().await;
+async fn malformed_token_moves_no_watermark() {
+    let fixture = GuardFixture::new().await;
+    let guard = fixture.guard().await;
     let good = StampedRequest::new("a", 20).token().to_string();
     let far = StampedRequest::new("a", LARGEST).token().to_string();
     let upper = StampedRequest::new("a", 0xab).token().to_string().to_uppercase();
@@ -47,9 +48,9 @@ async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
         (vec![good.as_str(), good.as_str()], "token-malformed"),
         (vec![good.as_str(), far.as_str()], "token-malformed"),
     ] {
-        let ask = TestRequest::post("/pay").field("Fencing-Key", "a").field("Fencing-Mode", "exclusive");
-        let ask = tokens.iter().fold(ask, |ask, token| ask.field("Fencing-Token", token));
-        let answer = guard.send(&ask).await;
+        let request = TestRequest::post("/pay").field("Fencing-Key", "a").field("Fencing-Mode", "exclusive");
+        let request = tokens.iter().fold(request, |request, token| request.field("Fencing-Token", token));
+        let answer = guard.send(&request).await;
         assert_refused(&answer, reason);
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{tokens:?}");
     }
@@ -63,14 +64,15 @@ async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
         let answer = guard.send(&StampedRequest::new("a", 20).post("/pay").field(name, value)).await;
         assert_refused(&answer, "token-malformed");
     }
-    assert_eq!(beside.origin.count("/pay"), 0);
+    assert_eq!(fixture.origin.count("/pay"), 0);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/honest")).await.status, 200);
 }
 
+/// A token without a valid ticket is refused, and moves no watermark.
 #[tokio::test]
-async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
-    let beside = GuardFixture::new().await;
-    let (launch, gateway) = ticketed(&beside).await;
+async fn bad_ticket_moves_no_watermark() {
+    let fixture = GuardFixture::new().await;
+    let (launch, gateway) = ticketed(&fixture).await;
     let guard = launch.start().await;
     let forged = StampedRequest::new("a", 900);
     let (stranger, _) = signer();
@@ -101,19 +103,20 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
     }
     let twice = forged.clone().sign(&gateway).post("/pay").field("Fencing-Ticket", "x");
     assert_refused(&guard.send(&twice).await, "ticket-invalid");
-    assert_eq!(beside.origin.count("/pay"), 0);
+    assert_eq!(fixture.origin.count("/pay"), 0);
     let honest = StampedRequest::new("a", 20).sign(&gateway);
     assert_eq!(guard.send(&honest.post("/honest")).await.status, 200);
-    let record = beside.origin.request("/honest", 1).await;
+    let record = fixture.origin.request("/honest", 1).await;
     assert_eq!(record.request.field("fencing-ticket"), None, "who has it passes for a gateway");
     // One ticket is good for all dispatches of its tenure.
     assert_eq!(guard.send(&honest.with_dispatch(2).post("/honest")).await.status, 200);
 }
 
+/// A signed token far above all others passes only under a later era.
 #[tokio::test]
-async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
-    let beside = GuardFixture::new().await;
-    let (launch, gateway) = ticketed(&beside).await;
+async fn far_token_needs_later_era() {
+    let fixture = GuardFixture::new().await;
+    let (launch, gateway) = ticketed(&fixture).await;
     let guard = launch.start().await;
     let of_era = |dispatch: &StampedRequest, era| {
         let mut claims = dispatch.claims();
@@ -143,5 +146,5 @@ async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
         "token-future",
     );
     assert_eq!(guard.send(&of_era(&far.with_dispatch(2), 1).post("/far")).await.status, 200);
-    assert_eq!(beside.origin.count("/far"), 2);
+    assert_eq!(fixture.origin.count("/far"), 2);
 }

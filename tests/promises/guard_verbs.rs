@@ -1,4 +1,4 @@
-//! An operator who has only a terminal is shown the unknown operations, and can record their outcome.
+//! An operator who has only a terminal can list the unknown operations of a guard, and record their outcome.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -75,13 +75,13 @@ impl RunningGuard {
     async fn dispatch(&self, epoch: u64, name: u8) -> ClientResponse {
         let operation =
             format!("{};fp={};keep=60;by=idempotency-key", format!("{name:02x}").repeat(32), "cd".repeat(32));
-        let ask = TestRequest::post("/pay/7")
+        let request = TestRequest::post("/pay/7")
             .field("Fencing-Token", &format!("v1-{epoch:016x}-00000000-00000001"))
             .field("Fencing-Key", "account/7")
             .field("Fencing-Mode", "exclusive")
             .field("Fencing-Operation", &operation)
             .field("Idempotency-Key", &format!("op-{name}"));
-        ask.send_to(self.public).await.expect("an answer")
+        request.send_to(self.public).await.expect("an answer")
     }
 
     async fn operator(&self, arguments: &[&str]) -> CommandOutput {
@@ -91,9 +91,9 @@ impl RunningGuard {
     }
 
     async fn unknown(&self) -> Vec<Value> {
-        let (code, said, log) = self.operator(&["show", "--format", "json"]).await;
+        let (code, stdout, log) = self.operator(&["show", "--format", "json"]).await;
         assert_eq!(code, Some(0), "{log}");
-        let shown: Value = serde_json::from_str(&said).expect("JSON");
+        let shown: Value = serde_json::from_str(&stdout).expect("JSON");
         shown["operations"].as_array().expect("a list").clone()
     }
 }
@@ -110,8 +110,9 @@ async fn said(arguments: &[&str]) -> CommandOutput {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// An unknown operation is shown by `guard show`, recorded by `guard resolve`, and removed by `guard forget`.
 #[tokio::test]
-async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
+async fn operator_shows_resolves_and_forgets() {
     let origin = Origin::start();
     let guard = RunningGuard::before(&origin).await;
     let (code, text, log) = guard.operator(&["show"]).await;
@@ -135,11 +136,11 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
         }
     }
 
-    // The service knows nothing of it now, and may still be sent it.
+    // The service has no trace of the operation now, and may still receive it.
     let (code, _, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
     assert!(code == Some(1) && log.contains("may still be begun") && log.contains("--force"), "{log}");
     assert_eq!(guard.unknown().await.len(), 1);
-    // The operator says that the operation was not done, so it may run.
+    // The operator records that the operation was not done, so it may run.
     let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done", "--force"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.contains("a repeat runs it") && text.contains("POST /pay/7"), "{text}");
@@ -154,8 +155,9 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
     assert_eq!(origin.count("/pay/7"), 3);
 }
 
+/// The admin listener and `guard show` show a key as the log may show it.
 #[tokio::test]
-async fn keys_are_called_as_the_log_may_call_them() {
+async fn keys_are_redacted_like_log() {
     for (keys, shown) in [("plain", "account/7"), ("hash", "#"), ("off", "(hidden)")] {
         let origin = Origin::start();
         let guard = RunningGuard::calling_keys(&origin, keys).await;
@@ -180,24 +182,26 @@ async fn keys_are_called_as_the_log_may_call_them() {
     }
 }
 
+/// An operation that an operator records as done is not executed again.
 #[tokio::test]
-async fn what_an_operator_calls_done_is_not_done_again() {
+async fn resolved_operation_is_not_repeated() {
     let origin = Origin::start();
     let guard = RunningGuard::before(&origin).await;
     origin.script("/pay/7", [Act::Reset]);
     guard.dispatch(0x10, 0xab).await;
-    let (code, said, log) =
+    let (code, stdout, log) =
         guard.operator(&["resolve", &"ab".repeat(8), "--as", "done", "--format", "json"]).await;
     assert_eq!(code, Some(0), "{log}");
-    let said: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!((said["resolved"].as_str(), said["as"].as_str()), (Some(&*"ab".repeat(8)), Some("done")));
+    let report: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((report["resolved"].as_str(), report["as"].as_str()), (Some(&*"ab".repeat(8)), Some("done")));
     assert_eq!(guard.unknown().await, [Value::Null; 0]);
     let repeated = guard.dispatch(0x11, 0xab).await;
     assert_eq!((repeated.status, origin.count("/pay/7")), (409, 1), "{repeated:?}");
 }
 
+/// A reference, a key or an address that is not known is reported, with how to find the known ones.
 #[tokio::test]
-async fn what_nobody_knows_of_is_said_so() {
+async fn unknown_reference_is_reported() {
     let origin = Origin::start();
     let guard = RunningGuard::before(&origin).await;
     for wrong in [
@@ -207,8 +211,8 @@ async fn what_nobody_knows_of_is_said_so() {
         &["forget", "abababababababab"],
         &["show", "account/8"],
     ] {
-        let (code, said, log) = guard.operator(wrong).await;
-        assert_eq!((code, said.as_str()), (Some(1), ""), "{wrong:?}");
+        let (code, stdout, log) = guard.operator(wrong).await;
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{wrong:?}");
         assert!(log.starts_with("error: ") && log.contains("guard show"), "{wrong:?}: {log}");
     }
     // The address is open, and no guard listens there.
@@ -218,17 +222,18 @@ async fn what_nobody_knows_of_is_said_so() {
     assert!(log.contains("not the admin address of a guard"), "{log}");
 }
 
+/// `guard show -c FILE` takes the admin address from the guard's own file.
 #[tokio::test]
-async fn the_address_is_taken_from_the_guards_own_file() {
+async fn admin_address_comes_from_file() {
     let origin = Origin::start();
     let guard = RunningGuard::before(&origin).await;
     // The file with the real admin address in place of port 0.
     let text = std::fs::read_to_string(&guard.file).expect("our own file");
     let admin = format!(r#""admin":{{"address":"{}"}}"#, guard.admin);
-    let told = guard.file.with_file_name("told.yaml");
-    std::fs::write(&told, text.replace(r#""admin":{"address":"127.0.0.1:0"}"#, &admin)).expect("written");
-    let told = told.display().to_string();
-    let (code, text, log) = said(&["guard", "show", "-c", &told]).await;
+    let policy = guard.file.with_file_name("told.yaml");
+    std::fs::write(&policy, text.replace(r#""admin":{"address":"127.0.0.1:0"}"#, &admin)).expect("written");
+    let policy = policy.display().to_string();
+    let (code, text, log) = said(&["guard", "show", "-c", &policy]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("Nothing is unknown"), "{text}");
     for usage in [&["guard"][..], &["guard", "resolve", "x", "--admin", "a:1"]] {

@@ -1,5 +1,5 @@
-//! Beside an upstream that compares nothing: what an old holder still does, or has left on the way, never meets what
-//! the next one does.
+//! With a guard before an upstream that compares no tokens, a request of an old holder, whether it is executed or still
+//! on the way, never overlaps with a request of the next holder.
 
 use std::time::Duration;
 
@@ -71,16 +71,17 @@ impl DelayedRequest {
     }
 }
 
+/// The delayed request of a paused holder is refused as stale, and sent once more when the holder wakes.
 #[tokio::test]
-async fn what_a_sleeper_left_on_the_way_is_refused_and_sent_once_more_when_it_wakes() {
-    let mut it = DelayedRequest::with(|launch| launch, |policy| policy).await;
-    it.overtaken().await;
-    it.guard.wait_decisions("stale", 1.0).await;
-    assert_eq!(it.executed(), [NEXT], "the upstream has seen nothing of it");
-    it.victim.signal(Signal::CONT);
-    let answer = it.answer().await;
+async fn delayed_request_is_refused_and_redispatched() {
+    let mut delayed = DelayedRequest::with(|launch| launch, |policy| policy).await;
+    delayed.overtaken().await;
+    delayed.guard.wait_decisions("stale", 1.0).await;
+    assert_eq!(delayed.executed(), [NEXT], "the upstream has seen nothing of it");
+    delayed.victim.signal(Signal::CONT);
+    let answer = delayed.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
-    let log = it.guarded.site.origin.log();
+    let log = delayed.guarded.site.origin.log();
     let tokens: Vec<_> = log.records.iter().map(|record| record.expect_token()).collect();
     assert_eq!((tokens.len(), answer.token()), (2, Some(tokens[1])));
     let mut history = History::from_log(&log);
@@ -88,49 +89,56 @@ async fn what_a_sleeper_left_on_the_way_is_refused_and_sent_once_more_when_it_wa
     history.assert_holds();
 }
 
+/// A stale request whose client has gone is not sent once more.
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_sent_once_more() {
-    let mut it = DelayedRequest::with(|launch| launch, |policy| policy).await;
-    it.asked.take().expect("asked").hang_up();
+async fn abandoned_request_is_not_redispatched() {
+    let mut delayed = DelayedRequest::with(|launch| launch, |policy| policy).await;
+    delayed.asked.take().expect("asked").hang_up();
     let gone = async {
-        while it.victim.metrics().await.sum("fencegate_requests_total", &["\"pay\"", "\"499\""]) < 1.0 {
+        while delayed.victim.metrics().await.sum("fencegate_requests_total", &["\"pay\"", "\"499\""]) < 1.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    wait_until("the gateway to notice", gone, || it.victim.log()).await;
-    it.overtaken().await;
-    it.guard.wait_decisions("stale", 1.0).await;
-    it.victim.signal(Signal::CONT);
-    it.victim.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
-    it.victim.wait_ready().await;
+    wait_until("the gateway to notice", gone, || delayed.victim.log()).await;
+    delayed.overtaken().await;
+    delayed.guard.wait_decisions("stale", 1.0).await;
+    delayed.victim.signal(Signal::CONT);
+    delayed.victim.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
+    delayed.victim.wait_ready().await;
     tokio::time::sleep(QUIET).await;
-    assert_eq!((it.executed(), it.guard.decision_count("stale").await), (vec![NEXT.to_owned()], 1.0));
+    assert_eq!(
+        (delayed.executed(), delayed.guard.decision_count("stale").await),
+        (vec![NEXT.to_owned()], 1.0)
+    );
 }
 
-/// A refusal may be for a copy of the request. It says nothing about the first copy.
+/// Without `direct`, a request that is refused as stale has an unknown outcome and is not repeated. The refusal may be for
+/// a copy of the request, and proves nothing about the first copy.
 #[tokio::test]
-async fn where_something_may_stand_between_a_stale_request_is_unknown_and_not_repeated() {
-    let mut it =
+async fn stale_behind_hop_is_unknown() {
+    let mut delayed =
         DelayedRequest::with(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
-    it.overtaken().await;
-    it.guard.wait_decisions("stale", 1.0).await;
-    it.victim.signal(Signal::CONT);
-    let executed = it.executed();
-    let answer = it.answer().await;
+    delayed.overtaken().await;
+    delayed.guard.wait_decisions("stale", 1.0).await;
+    delayed.victim.signal(Signal::CONT);
+    let executed = delayed.executed();
+    let answer = delayed.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
-    assert_eq!((executed.len(), it.guarded.site.origin.log().records.len()), (1, 1));
+    assert_eq!((executed.len(), delayed.guarded.site.origin.log().records.len()), (1, 1));
 }
 
+/// A guard in `observe` passes the late request, and its client gets `observe=stale`.
 #[tokio::test]
-async fn a_guard_that_looks_on_lets_the_late_request_through_and_its_client_is_told() {
-    let mut it = DelayedRequest::with(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
-    it.overtaken().await;
-    it.victim.signal(Signal::CONT);
-    let answer = it.answer().await;
-    let told = answer.field("fencing-outcome").unwrap_or_default();
-    assert!(answer.status == 200 && told.starts_with("done; observe=stale"), "{answer:?}");
-    assert_eq!(it.guarded.site.origin.log().records.len(), 2);
+async fn observing_guard_passes_late_request() {
+    let mut delayed =
+        DelayedRequest::with(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
+    delayed.overtaken().await;
+    delayed.victim.signal(Signal::CONT);
+    let answer = delayed.answer().await;
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    assert!(answer.status == 200 && outcome.starts_with("done; observe=stale"), "{answer:?}");
+    assert_eq!(delayed.guarded.site.origin.log().records.len(), 2);
 }
 
 /// The holder dies with its request at the upstream. Its session ends, and its lock; its request does not.
@@ -162,57 +170,61 @@ struct KilledGateway {
     epoch: u64,
 }
 
+/// The next holder waits at the guard until the execution of a killed holder has ended.
 #[tokio::test]
-async fn the_next_holder_waits_at_the_guard_until_the_execution_of_a_killed_one_has_ended() {
-    let it = killed_at_work(|launch| launch, |policy| policy).await;
-    let next = it.two.begin(ask(NEXT));
-    it.guard.wait_watermark("account/7", it.epoch + 1).await;
+async fn next_holder_waits_for_killed_execution() {
+    let killed = killed_at_work(|launch| launch, |policy| policy).await;
+    let next = killed.two.begin(ask(NEXT));
+    killed.guard.wait_watermark("account/7", killed.epoch + 1).await;
     tokio::time::sleep(QUIET).await;
-    assert_eq!(it.guarded.site.origin.count("/pay/7"), 1, "two at once");
-    it.latch.release();
+    assert_eq!(killed.guarded.site.origin.count("/pay/7"), 1, "two at once");
+    killed.latch.release();
     assert_eq!(next.answer().await.status, 200);
-    let history = History::from_log(&it.guarded.site.origin.log());
+    let history = History::from_log(&killed.guarded.site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2);
-    assert!(it.guarded.site.origin.log().records[0].abandoned.is_none(), "hung up on");
+    assert!(killed.guarded.site.origin.log().records[0].abandoned.is_none(), "hung up on");
 }
 
+/// A request that waits in vain is refused as `busy`, and may be repeated under the same tenure.
 #[tokio::test]
-async fn who_waits_in_vain_is_told_busy_and_may_repeat_it_under_the_same_tenure() {
-    let it = killed_at_work(
+async fn busy_waiter_may_repeat_in_grant() {
+    let killed = killed_at_work(
         |launch| {
             with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
         },
         |policy| policy.with_linger("20s"),
     )
     .await;
-    let busy = it.two.send(&ask(NEXT)).await;
+    let busy = killed.two.send(&ask(NEXT)).await;
     assert_eq!((busy.status, busy.reason().as_str()), (503, "busy"));
     assert_eq!(busy.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(busy.field("retry-after").is_some());
-    it.latch.release();
-    it.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
-    let done = it.two.send(&ask("again")).await;
+    killed.latch.release();
+    killed.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
+    let done = killed.two.send(&ask("again")).await;
     assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)));
-    let (busy, done) = (busy.token().expect("stamped"), done.token().expect("stamped"));
+    let busy = busy.token().expect("stamped");
+    let done = done.token().expect("stamped");
     assert!(done.same_grant(busy) && done.dispatch() == busy.dispatch() + 1, "{busy} {done}");
-    let mut history = History::from_log(&it.guarded.site.origin.log());
+    let mut history = History::from_log(&killed.guarded.site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.remove(1).attempt.as_deref(), Some("again"));
 }
 
+/// Without `direct`, a request that is refused as `busy` has an unknown outcome.
 #[tokio::test]
-async fn where_something_may_stand_between_a_busy_guard_means_an_unknown_outcome() {
-    let it = killed_at_work(
+async fn busy_behind_hop_is_unknown() {
+    let killed = killed_at_work(
         |launch| {
             with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
         },
         |policy| policy.with("/upstreams/ledger/direct", false),
     )
     .await;
-    let answer = it.two.send(&ask(NEXT)).await;
+    let answer = killed.two.send(&ask(NEXT)).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
-    assert_eq!(it.guarded.site.origin.count("/pay/7"), 1);
-    it.latch.release();
+    assert_eq!(killed.guarded.site.origin.count("/pay/7"), 1);
+    killed.latch.release();
 }

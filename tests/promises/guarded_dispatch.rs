@@ -1,5 +1,5 @@
-//! A guard that cannot let a request in, or is not there, costs a 503 or 502 and nothing else: nothing is dispatched,
-//! the tenure goes on, and so does the service.
+//! A guard that cannot admit a request, or is away, costs a 503 or 502 and nothing else: nothing is dispatched, the
+//! tenure goes on, and so does the service.
 
 use std::time::Duration;
 
@@ -34,12 +34,14 @@ fn assert_later(answer: &ClientResponse, reason: &str) {
 #[track_caller]
 fn assert_goes_on(refused: &ClientResponse, done: &ClientResponse) {
     assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)), "{done:?}");
-    let (refused, done) = (refused.token().expect("stamped"), done.token().expect("stamped"));
+    let refused = refused.token().expect("stamped");
+    let done = done.token().expect("stamped");
     assert!(done.same_grant(refused) && done.dispatch() == refused.dispatch() + 1, "{refused}, then {done}");
 }
 
+/// A kept tenure is refused while its key is in doubt, and goes on with its next dispatch number afterwards.
 #[tokio::test]
-async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
+async fn kept_grant_waits_out_doubt() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let gateway = keeping(&guarded, &guard).await;
@@ -50,7 +52,8 @@ async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
 
     let early = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_later(&early, "in-doubt");
-    let (broken, second) = (broken.token().expect("stamped"), early.token().expect("stamped"));
+    let broken = broken.token().expect("stamped");
+    let second = early.token().expect("stamped");
     assert!(second.number() > broken.number(), "the tenure of an unknown outcome is over");
     assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200, "another key is free");
     guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
@@ -60,9 +63,10 @@ async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
     assert!(times.len() == 2 && times[1] - times[0] >= Duration::from_secs(2), "{times:?}");
 }
 
-/// The guard counts the clients that the gateway names: who has too many there is told so, and who has not is served.
+/// The guard counts the clients that the gateway names: the request of a client above its limit is refused and not
+/// dispatched, and other clients are served.
 #[tokio::test]
-async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispatched() {
+async fn guards_client_limit_dispatches_nothing() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
     let gateway = keeping(&guarded, &guard).await;
@@ -80,7 +84,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     assert_eq!(holder.finish().await.status, 200);
     let done = async {
         loop {
-            // The guard learns the end of the first request when the answer ends.
+            // The guard counts the first request as ended when its answer ends.
             let answer = gateway.send(&TestRequest::post("/pay/8")).await;
             if answer.status != 429 {
                 return answer;
@@ -90,8 +94,9 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     assert_goes_on(&refused, &wait_until("a share", done, || gateway.log()).await);
 }
 
+/// A guard that was killed admits nothing during its quarantine, and then goes on.
 #[tokio::test]
-async fn a_guard_that_was_killed_lets_nothing_in_for_a_while_and_then_goes_on() {
+async fn killed_guard_recovers_after_quarantine() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).with_permanent_quarantine().start().await;
     let gateway = keeping(&guarded, &guard).await;
@@ -107,8 +112,9 @@ async fn a_guard_that_was_killed_lets_nothing_in_for_a_while_and_then_goes_on() 
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
 
+/// Nothing is sent while the guard is away, and its return is noticed without an operator.
 #[tokio::test]
-async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_itself() {
+async fn absent_guards_return_is_noticed() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = keeping(&guarded, &guard).await;
@@ -126,9 +132,10 @@ async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_it
     History::from_log(&guarded.site.origin.log()).assert_holds();
 }
 
-/// The guard is killed with the request at the upstream: nobody will ever know.
+/// A guard that is killed with the request at the upstream leaves an unknown outcome, and no other execution overlaps
+/// with it.
 #[tokio::test]
-async fn a_guard_that_is_killed_at_work_leaves_an_unknown_outcome_and_no_overlap() {
+async fn killed_guard_leaves_unknown_outcome() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).with("/max_execution", "3s").start().await;
     let gateway = keeping(&guarded, &guard).await;
@@ -147,9 +154,9 @@ async fn a_guard_that_is_killed_at_work_leaves_an_unknown_outcome_and_no_overlap
     History::from_log(&guarded.site.origin.log()).assert_holds();
 }
 
-/// The guard's own upstream is away: that is told in the same words as without a guard.
+/// An upstream that is away behind its guard is reported as without a guard, and nothing is in doubt.
 #[tokio::test]
-async fn an_upstream_that_is_away_behind_its_guard_is_told_and_nothing_is_in_doubt() {
+async fn absent_upstream_leaves_no_doubt() {
     let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

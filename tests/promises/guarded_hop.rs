@@ -1,4 +1,5 @@
-//! Something between gateway and guard may repeat what it passes on: then no refusal means that nothing was executed.
+//! A hop between gateway and guard may repeat what it passes on. Then no refusal means that nothing was executed, and the
+//! outcome is reported as unknown.
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -26,13 +27,14 @@ impl HopFixture {
         Self { guarded, guard, hop, gateway }
     }
 
-    /// A request that the hop has sent once and that works at the origin.
+    /// A request that the hop has sent once and that the origin is executing.
     async fn working(&self, trick: impl FnOnce(Latch) -> ProxyFault) -> (PendingRequest, Latch, Latch) {
-        let (given_up, held) = (Latch::default(), self.guarded.site.origin.hold("/pay/7"));
+        let given_up = Latch::default();
+        let held = self.guarded.site.origin.hold("/pay/7");
         self.hop.set_fault(trick(given_up.clone()));
-        let asked = self.gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "one"));
+        let pending = self.gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "one"));
         self.guarded.site.origin.request("/pay/7", 1).await;
-        (asked, given_up, held)
+        (pending, given_up, held)
     }
 
     fn history(&self, answer: &ClientResponse) -> History {
@@ -49,33 +51,34 @@ fn assert_unknown(answer: &ClientResponse) {
     assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
 }
 
+/// A dispatch that a hop sends twice is executed once, and its outcome is reported as unknown.
 #[tokio::test]
-async fn a_dispatch_that_a_hop_sends_twice_is_executed_once_and_told_as_unknown() {
+async fn repeated_dispatch_executes_once() {
     for shows in [ViaMode::Itself, ViaMode::Nothing] {
-        let it = HopFixture::with(shows).await;
-        let (asked, given_up, held) = it.working(ProxyFault::Repeat).await;
+        let fixture = HopFixture::with(shows).await;
+        let (pending, given_up, held) = fixture.working(ProxyFault::Repeat).await;
         given_up.release();
-        let answer = asked.answer().await;
+        let answer = pending.answer().await;
         assert_unknown(&answer);
         held.release();
-        let history = it.history(&answer);
+        let history = fixture.history(&answer);
         assert_eq!(history.executions.len(), 1, "{shows:?}");
         history.assert_holds();
-        assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{shows:?}");
-        History::from_log(&it.guarded.site.origin.log()).assert_holds();
+        assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{shows:?}");
+        History::from_log(&fixture.guarded.site.origin.log()).assert_holds();
     }
 }
 
-/// After its restart the guard has forgotten the dispatch number of the admitted copy, and refuses the second copy.
-/// The policy says `direct`, but a hop that shows itself counts more.
+/// A copy that arrives after a restart of the guard has an unknown outcome. The guard has lost the dispatch number of the
+/// admitted copy, and refuses the second copy. The policy has `direct`, but a hop that shows itself counts more.
 #[tokio::test]
-async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
-    let it = HopFixture::with(ViaMode::Itself).await;
-    let (asked, given_up, held) = it.working(ProxyFault::Repeat).await;
-    let HopFixture { guarded, guard, gateway, .. } = it;
+async fn copy_after_restart_is_unknown() {
+    let fixture = HopFixture::with(ViaMode::Itself).await;
+    let (pending, given_up, held) = fixture.working(ProxyFault::Repeat).await;
+    let HopFixture { guarded, guard, gateway, .. } = fixture;
     let guard = guard.kill().await.start().await;
     given_up.release();
-    let answer = asked.answer().await;
+    let answer = pending.answer().await;
     assert_unknown(&answer);
     gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
     held.release();
@@ -87,56 +90,59 @@ async fn a_copy_that_comes_after_a_restart_of_the_guard_is_told_as_unknown() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
+/// A hop that shows itself is logged once, and from then on a refusal means an unknown outcome.
 #[tokio::test]
-async fn a_hop_that_shows_itself_is_noted_once_and_from_then_on_no_refusal_is_believed() {
-    let it = HopFixture::with(ViaMode::Itself).await;
-    assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    it.gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
-    assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    assert_eq!(it.gateway.log().matches("guard.not_direct").count(), 1);
+async fn visible_hop_makes_refusals_unknown() {
+    let fixture = HopFixture::with(ViaMode::Itself).await;
+    assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    fixture.gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
+    assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    assert_eq!(fixture.gateway.log().matches("guard.not_direct").count(), 1);
 
-    let HopFixture { guarded, guard, gateway, .. } = it;
+    let HopFixture { guarded, guard, gateway, .. } = fixture;
     let _guard = guard.kill().await.start().await;
-    // The guard refuses in its quarantine. Behind a hop, the word "not dispatched" cannot be believed.
+    // The guard refuses in its quarantine. Behind a hop, the outcome "not dispatched" cannot be relied on.
     assert_unknown(&gateway.send(&TestRequest::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
 
-/// Clients come through proxies of their own; those stand before the gateway.
+/// Proxies of the clients stand before the gateway, and do not count as hops between gateway and guard.
 #[tokio::test]
-async fn proxies_before_the_gateway_do_not_make_the_way_to_the_guard_longer() {
+async fn client_proxies_are_no_hops() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).with_permanent_quarantine().start().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    let ask = TestRequest::post("/pay/7").field("Via", "1.1 edge, 1.1 mesh").field("Fencing-Hops", "0");
-    assert_eq!(gateway.send(&ask).await.status, 200);
+    let request = TestRequest::post("/pay/7").field("Via", "1.1 edge, 1.1 mesh").field("Fencing-Hops", "0");
+    assert_eq!(gateway.send(&request).await.status, 200);
     let _guard = guard.kill().await.start().await;
-    let answer = gateway.send(&ask).await;
+    let answer = gateway.send(&request).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "quarantine"), "believed");
     assert!(!gateway.log().contains("guard.not_direct"));
 }
 
-/// The hop answers for the guard, and the execution goes on behind it.
+/// An error of the hop itself is not returned as the answer of the service: the hop answers for the guard, and the
+/// execution goes on behind it.
 #[tokio::test]
-async fn an_error_of_the_hop_itself_is_not_told_as_the_answer_of_the_service() {
+async fn hop_error_is_not_service_answer() {
     for status in [502, 503, 504, 429, 404] {
-        let it = HopFixture::with(ViaMode::Nothing).await;
-        let (asked, given_up, held) = it.working(|latch| ProxyFault::GiveUp(latch, status)).await;
+        let fixture = HopFixture::with(ViaMode::Nothing).await;
+        let (pending, given_up, held) = fixture.working(|latch| ProxyFault::GiveUp(latch, status)).await;
         given_up.release();
-        let answer = asked.answer().await;
+        let answer = pending.answer().await;
         assert_unknown(&answer);
         held.release();
-        it.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
-        assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "after {status}");
-        it.history(&answer).assert_holds();
+        fixture.guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;
+        assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "after {status}");
+        fixture.history(&answer).assert_holds();
     }
 }
 
+/// A hop without a guard behind it costs an error, and requests pass again when the guard is back.
 #[tokio::test]
-async fn a_hop_without_a_guard_behind_it_costs_an_error_and_recovers() {
-    let it = HopFixture::with(ViaMode::Nothing).await;
-    assert_eq!(it.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let HopFixture { guarded, guard, gateway, .. } = it;
+async fn hop_without_guard_recovers() {
+    let fixture = HopFixture::with(ViaMode::Nothing).await;
+    assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    let HopFixture { guarded, guard, gateway, .. } = fixture;
     let launch = guard.stop().await;
     let away = gateway.send(&TestRequest::post("/pay/7")).await;
     match away.outcome() {

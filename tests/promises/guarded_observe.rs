@@ -1,4 +1,5 @@
-//! A route that only looks on stops nobody: what it would have refused goes out without a token, and says so.
+//! A route under `enforce: observe` stops no request: one that it would have refused goes out without a token, and its
+//! answer reports the reason.
 
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
@@ -14,19 +15,20 @@ fn observing(policy: TestPolicy) -> TestPolicy {
 
 #[track_caller]
 fn assert_observed(answer: &ClientResponse, reason: &str) {
-    let told = answer.field("fencing-outcome").unwrap_or_default();
-    let noted = told.split(';').any(|part| part.trim() == format!("observe={reason}"));
-    assert!(answer.status == 200 && told.starts_with("done") && noted, "{answer:?}");
+    let outcome = answer.field("fencing-outcome").unwrap_or_default();
+    let noted = outcome.split(';').any(|part| part.trim() == format!("observe={reason}"));
+    assert!(answer.status == 200 && outcome.starts_with("done") && noted, "{answer:?}");
 }
 
+/// A request whose key is locked elsewhere passes without a token, and is reported.
 #[tokio::test]
-async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
+async fn locked_request_passes_and_is_reported() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
         Gateway::start(&observing(site.policy("gw-2"))).await
     },);
     let alone = two.send(&TestRequest::post("/pay/7")).await;
-    assert!(alone.field("fencing-outcome").is_some_and(|told| !told.contains("observe")), "{alone:?}");
+    assert!(alone.field("fencing-outcome").is_some_and(|outcome| !outcome.contains("observe")), "{alone:?}");
     let first = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let second = two.send(&TestRequest::post("/pay/7").field("Fencing-Token", "forged")).await;
     assert_observed(&second, "locked");
@@ -37,9 +39,10 @@ async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
     assert_eq!(tokens, [true, true, false]);
 }
 
-/// The client may have asked another gateway since.
+/// A request that its client no longer waits for is not sent without a lock either: the client may have sent it to
+/// another gateway since.
 #[tokio::test]
-async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
+async fn abandoned_request_is_not_sent() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
         let patient = observing(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
@@ -56,21 +59,23 @@ async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
+/// A request without a key passes without a token, and is reported.
 #[tokio::test]
-async fn what_has_no_key_passes_without_a_token_and_is_reported() {
+async fn request_without_key_passes() {
     let site = TestSite::fresh().await;
     let policy = observing(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
     let gateway = Gateway::start(&policy).await;
     assert_observed(&gateway.send(&TestRequest::post("/pay/7")).await, "key-missing");
     let keyed = gateway.send(&TestRequest::post("/pay/7?account=7")).await;
-    assert_eq!(keyed.field("fencing-outcome").map(|told| told.contains("observe")), Some(false));
+    assert_eq!(keyed.field("fencing-outcome").map(|outcome| outcome.contains("observe")), Some(false));
     assert!(site.origin.log().records[0].token().is_none());
     assert!(site.origin.log().records[1].token().is_some());
 }
 
-/// The gateway and the guard both only observe. An installation begins like that.
+/// A request without a lock passes behind a guard with `missing: observe`, and is reported. An installation begins like
+/// that: the gateway and the guard both only observe.
 #[tokio::test]
-async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_reported() {
+async fn observing_guard_passes_missing_token() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/missing", "observe").start().await;
     let (one, two) =
@@ -82,5 +87,9 @@ async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_repo
     assert_eq!(guard.decision_count("bypass").await, 1.0);
     assert_eq!(first.finish().await.status, 200);
     let own = two.send(&TestRequest::post("/pay/7")).await;
-    assert_eq!(own.field("fencing-outcome").map(|told| told.contains("observe")), Some(false), "{own:?}");
+    assert_eq!(
+        own.field("fencing-outcome").map(|outcome| outcome.contains("observe")),
+        Some(false),
+        "{own:?}"
+    );
 }

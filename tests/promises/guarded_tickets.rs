@@ -1,4 +1,5 @@
-//! A guard lets in only what one of its gateways has signed; keys change without a request that fails.
+//! A guard with `tickets` admits only requests that one of its gateways has signed, and keys are rotated without a request
+//! that fails.
 
 use std::{
     fs,
@@ -60,10 +61,13 @@ async fn signing(guarded: &GuardedSite, name: &str, guard: &Guard, key: &Path) -
     Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(key)}))).await
 }
 
+/// A guard admits requests signed with a published key, and refuses those of other gateways.
 #[tokio::test]
-async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_others_not() {
-    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
-    let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
+async fn unknown_signer_is_refused() {
+    let guarded = GuardedSite::fresh().await;
+    let keys = KeyFiles::new();
+    let ours = keys.make("ours").await;
+    let strange = keys.make("strange").await;
     keys.publish(&[&ours]).await;
     let guard = guard(&guarded, &keys).await;
     let (gateway, stranger, silent) = tokio::join!(
@@ -84,15 +88,18 @@ async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_o
         (guard.decision_count("ticket-invalid").await, guard.decision_count("ticket-missing").await),
         (1.0, 1.0)
     );
-    // The refused requests have moved no mark, so our own request is let in.
+    // The refused requests have moved no watermark, so our own request is admitted.
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
 }
 
+/// A signing key is accepted from the moment on that it is published.
 #[tokio::test]
-async fn a_strangers_key_is_believed_from_the_moment_on_that_it_is_published() {
-    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
-    let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
+async fn published_key_is_accepted_at_once() {
+    let guarded = GuardedSite::fresh().await;
+    let keys = KeyFiles::new();
+    let ours = keys.make("ours").await;
+    let strange = keys.make("strange").await;
     keys.publish(&[&strange]).await;
     let guard = guard(&guarded, &keys).await;
     let gateway = signing(&guarded, "gw-1", &guard, &ours).await;
@@ -103,12 +110,14 @@ async fn a_strangers_key_is_believed_from_the_moment_on_that_it_is_published() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
+/// A guard can fetch the public keys from the gateway's admin listener, which shows no private key.
 #[tokio::test]
-async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
-    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
+async fn guard_fetches_keys_from_gateway() {
+    let guarded = GuardedSite::fresh().await;
+    let keys = KeyFiles::new();
     let key = keys.make("ours").await;
     let launch = guarded.launch().await;
-    // The gateway is ready before the guard takes the gateway's tickets.
+    // The gateway is ready before the guard requires tickets.
     let unguarded = launch.start().await;
     let gateway = signing(&guarded, "gw-1", &unguarded, &key).await;
     let launch = unguarded.stop().await;
@@ -138,10 +147,13 @@ async fn more(guarded: &GuardedSite, count: usize) {
     guarded.site.origin.wait_for("more requests", |log| log.records.get(before + count).map(drop)).await;
 }
 
+/// Keys are rotated under load without a request that fails, and the old key is refused afterwards.
 #[tokio::test]
-async fn keys_are_rotated_under_load_without_a_request_that_fails() {
-    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
-    let (old, new) = (keys.make("old").await, keys.make("new").await);
+async fn key_rotation_fails_no_request() {
+    let guarded = GuardedSite::fresh().await;
+    let keys = KeyFiles::new();
+    let old = keys.make("old").await;
+    let new = keys.make("new").await;
     keys.publish(&[&old]).await;
     let guard = guard(&guarded, &keys).await;
     let first = signing(&guarded, "gw-1", &guard, &old).await;
@@ -152,7 +164,7 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
     let second = signing(&guarded, "gw-2", &guard, &new).await;
     let on_second = load("second", &second);
     more(&guarded, 60).await;
-    let mut told: Vec<AttemptResult> = on_first.stop().await;
+    let mut results: Vec<AttemptResult> = on_first.stop().await;
     first.signal(Signal::TERM);
     assert!(first.exit().await.success());
 
@@ -160,14 +172,14 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
     let third = signing(&guarded, "gw-3", &guard, &new).await;
     let on_third = load("third", &third);
     more(&guarded, 60).await;
-    told.extend(on_second.stop().await);
-    told.extend(on_third.stop().await);
+    results.extend(on_second.stop().await);
+    results.extend(on_third.stop().await);
 
     let failed: Vec<_> =
-        told.iter().filter(|told| !told.answer.as_ref().is_ok_and(|a| a.status == 200)).collect();
+        results.iter().filter(|result| !result.answer.as_ref().is_ok_and(|a| a.status == 200)).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    History::from_log(&guarded.site.origin.log()).with(&told).assert_holds();
-    // The guard looks at the file once a second: soon it has forgotten the old key.
+    History::from_log(&guarded.site.origin.log()).with(&results).assert_holds();
+    // The guard reads the file once a second, so it soon rejects the old key.
     let late = signing(&guarded, "gw-4", &guard, &old).await;
     let refused = async { while late.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     wait_until("the end of the old key", refused, || guard.log()).await;

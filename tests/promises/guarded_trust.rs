@@ -1,4 +1,5 @@
-//! A gateway sends nothing to a guard that it has a reason not to believe.
+//! A gateway sends nothing to a guard that it has a reason to distrust: one with another or an older store, of another
+//! installation, or with times that do not fit.
 
 use std::{fs, net::SocketAddr};
 
@@ -27,39 +28,42 @@ async fn at(guarded: &GuardedSite, guards: &[SocketAddr]) -> Gateway {
 }
 
 async fn says_why(gateway: &Gateway, part: &'static str) {
-    let why = move |line: &fencegate_tests::gateway::LogLine| {
+    let distrusted = move |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "guard.distrusted" && line.field("why").contains(part)
     };
-    gateway.wait_line(part, why).await;
+    gateway.wait_line(part, distrusted).await;
 }
 
-/// Neither guard knows what the other guard has let in.
+/// Two guards with a store each get nothing, not even the first request: neither guard has a record of what the other has
+/// admitted.
 #[tokio::test]
-async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_request() {
+async fn separate_stores_get_no_request() {
     let guarded = GuardedSite::fresh().await;
-    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let one = guarded.guard().await;
+    let two = guarded.guard().await;
     let gateway = at(&guarded, &[one.public, two.public]).await;
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard-split");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
     says_why(&gateway, "different stores").await;
-    // An operator ends the wrong one.
+    // An operator stops the wrong one.
     two.stop().await;
     let served = async { while gateway.send(&TestRequest::post("/pay/7")).await.status != 200 {} };
     wait_until("one to be believed", served, || gateway.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
-/// A name may lead to more guards or fewer guards tomorrow.
+/// Two guards behind one name that do not share a store get nothing: a name may lead to more guards or fewer guards
+/// tomorrow.
 #[tokio::test]
-async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
+async fn separate_stores_behind_name_get_nothing() {
     const NAME: &str = "guard.test";
     let guarded = GuardedSite::fresh().await;
     let one = guarded.guard().await;
     let port = one.public.port();
-    let beside = guarded.launch().await.with("/listener/address", format!("127.0.0.2:{port}"));
-    let _two = beside.start().await;
+    let launch = guarded.launch().await.with("/listener/address", format!("127.0.0.2:{port}"));
+    let _two = launch.start().await;
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1"]);
     let policy = guarded
@@ -73,22 +77,23 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
     let split = async { while gateway.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     wait_until("the second guard to be seen", split, || gateway.log()).await;
-    let told = |path: &str| guarded.site.origin.count(path);
+    let executions = |path: &str| guarded.site.origin.count(path);
     for path in ["/pay/8", "/pay/9"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
-        assert_eq!(told(path), 0, "{path}");
+        assert_eq!(executions(path), 0, "{path}");
     }
     says_why(&gateway, "different stores").await;
 
     hosts.set(NAME, &["127.0.0.1"]);
     let served = async { while gateway.send(&TestRequest::post("/pay/8")).await.status != 200 {} };
     wait_until("the one that is left to be believed", served, || gateway.log()).await;
-    assert_eq!(told("/pay/8"), 1);
+    assert_eq!(executions("/pay/8"), 1);
 }
 
-/// One guard with two addresses, like a host with two interfaces or the name `localhost`.
+/// One guard with two addresses, like a host with two interfaces or the name `localhost`, is used through each that
+/// answers. Another guard at one of them is distrusted.
 #[tokio::test]
-async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
+async fn guard_serves_at_each_address() {
     const NAME: &str = "guard.test";
     let guarded = GuardedSite::fresh().await;
     let port = free_ports(1)[0];
@@ -140,11 +145,13 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     drop(guard);
 }
 
-/// Two gateways may have the list in different orders. Each would otherwise use another guard.
+/// Two gateways never use one of two guards each. They may have the list in different orders, and each would otherwise
+/// use another guard.
 #[tokio::test]
-async fn two_gateways_with_two_guards_never_use_one_each() {
+async fn gateways_never_split_over_guards() {
     let guarded = GuardedSite::fresh().await;
-    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let one = guarded.guard().await;
+    let two = guarded.guard().await;
     let orders = [[one.public, two.public], [two.public, one.public]];
     let (first, second) = tokio::join!(at(&guarded, &orders[0]), at(&guarded, &orders[1]));
     for gateway in [&first, &second] {
@@ -153,11 +160,13 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
 }
 
-/// Two guards behind one address of a cluster, where an operator has asked for two replicas.
+/// Two guards behind one address, as in a cluster where an operator has set two replicas, are detected before anything is
+/// sent to the second one.
 #[tokio::test]
-async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
+async fn second_guard_behind_address_is_detected() {
     let guarded = GuardedSite::fresh().await;
-    let (one, two) = (guarded.guard().await, guarded.guard().await);
+    let one = guarded.guard().await;
+    let two = guarded.guard().await;
     let balancer = Balancer::start(&[one.public, two.public]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
@@ -166,7 +175,7 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     assert_distrusted(&gateway.send(&TestRequest::post("/pay/8")).await, "guard-split");
     says_why(&gateway, "two guards answer at this address").await;
     assert_eq!(first.finish().await.status, 200);
-    // The connection to the first guard is not used either: nobody knows which guard is the right one.
+    // The connection to the first guard is not used either: it is not known which guard is the right one.
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&TestRequest::post("/pay/9")).await, "guard-split");
     }
@@ -180,12 +189,14 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
     assert_eq!(origin.count("/pay/9"), 1);
 }
 
-/// The floor of the new store is below tokens that the old guard let in. The new store has never seen those tokens.
+/// A guard that was made anew gets nothing: the floor of its store is below tokens that the old guard admitted and that
+/// the new store has never seen.
 #[tokio::test]
-async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
+async fn reinitialized_guard_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let balancer = Balancer::start(&[]).await;
-    let (one, two) = (guarded.guard().await, guarded.launch().await);
+    let one = guarded.guard().await;
+    let two = guarded.launch().await;
     balancer.set_targets(&[one.public]);
     let gateway = at(&guarded, &[balancer.address]).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -197,16 +208,16 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
     }
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
-    // With its store the first one is believed as ever.
+    // With its store the first guard is trusted as before.
     two.stop().await;
     let one = one.start().await;
     balancer.set_targets(&[one.public]);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
-/// The guard was asked who it is. While its answer is on the way, the guard lets other requests in.
+/// A guard is not taken for one with an older store because of what it admits while its announcement is on the way.
 #[tokio::test]
-async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_who_it_is() {
+async fn admission_during_announcement_is_trusted() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let hop = HttpProxy::start(guard.public, ViaMode::Nothing).await;
@@ -219,8 +230,8 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
     let second = gateway.begin(TestRequest::post("/pay/8"));
     kept.wait_received().await;
     assert_eq!(first.finish().await.status, 200);
-    // This request goes over the first connection. Its token is newer than any that the guard had seen when it was
-    // asked.
+    // This request goes over the first connection. Its token is newer than any that the guard had seen when it made its
+    // announcement.
     assert_eq!(gateway.send(&TestRequest::post("/pay/9")).await.status, 200);
     kept.release();
     let answer = second.answer().await;
@@ -228,8 +239,9 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }
 
+/// A guard that is away is reported as unreachable, and is not distrusted.
 #[tokio::test]
-async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
+async fn absent_guard_is_not_distrusted() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The balancer accepts the connection and closes it before an answer.
@@ -243,14 +255,14 @@ async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }
 
-/// Nothing listens there.
+/// An address where nothing listens.
 fn nobody() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]))
 }
 
-/// What a guard says of itself is for gateways, and so is what it can be asked for.
+/// A client does not reach a guard's own endpoints through a gateway: they are for gateways only.
 #[tokio::test]
-async fn nobody_asks_a_guard_through_its_gateway() {
+async fn guard_endpoint_is_not_proxied() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]).with("/unmatched", json!({"pass": "ledger"}));
@@ -263,8 +275,8 @@ async fn nobody_asks_a_guard_through_its_gateway() {
         "/.fencegate/",
         "/.fencegate",
     ] {
-        for ask in [TestRequest::get(path), TestRequest::post(path)] {
-            let answer = gateway.send(&ask).await;
+        for request in [TestRequest::get(path), TestRequest::post(path)] {
+            let answer = gateway.send(&request).await;
             assert_eq!((answer.status, answer.reason().as_str()), (404, "no-route"), "{path}: {answer:?}");
         }
     }
@@ -275,8 +287,9 @@ async fn nobody_asks_a_guard_through_its_gateway() {
     assert_eq!(guarded.site.origin.log().records.len(), 1);
 }
 
+/// A guard whose store was restored from an older copy gets nothing.
 #[tokio::test]
-async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy() {
+async fn restored_older_store_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
     let older = launch.copy();
@@ -292,7 +305,7 @@ async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy(
     }
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
-    // The right one is put back.
+    // The right store is put back.
     let launch = guard.stop().await;
     fs::copy(newer.store(), launch.store()).expect("restored");
     let _guard = launch.start().await;
@@ -300,7 +313,7 @@ async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy(
 }
 
 #[tokio::test]
-async fn nothing_is_sent_to_a_guard_of_another_installation() {
+async fn guard_of_other_installation_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch_of(ENSEMBLE).await.start().await;
     let gateway = at(&guarded, &[guard.public]).await;
@@ -309,13 +322,14 @@ async fn nothing_is_sent_to_a_guard_of_another_installation() {
     assert_eq!(guarded.site.origin.log().records.len(), 0);
 }
 
+/// A service that is no guard gets no request but the one for a guard's announcement.
 #[tokio::test]
-async fn nothing_is_sent_to_a_service_that_is_no_guard() {
+async fn service_without_guard_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let door = guarded.site.origin.door("no guard");
     let gateway = at(&guarded, &[door]).await;
-    for ask in [TestRequest::post("/pay/7"), TestRequest::post("/pay/7"), TestRequest::get("/pay/7")] {
-        assert_distrusted_or_unfenced(&gateway.send(&ask).await);
+    for request in [TestRequest::post("/pay/7"), TestRequest::post("/pay/7"), TestRequest::get("/pay/7")] {
+        assert_distrusted_or_unfenced(&gateway.send(&request).await);
     }
     says_why(&gateway, "no guard").await;
     let log = guarded.site.origin.log();
@@ -330,8 +344,9 @@ fn assert_distrusted_or_unfenced(answer: &ClientResponse) {
     assert!(matches!(answer.outcome(), Some(FencingOutcome::NotDispatched) | None));
 }
 
+/// A guard that may settle and execute for as long as the gateway's `response_timeout` gets nothing.
 #[tokio::test]
-async fn nothing_is_sent_to_a_guard_that_may_take_longer_than_the_gateway_waits() {
+async fn guard_slower_than_gateway_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The guard settles for 6 s, and takes an execution for over after 9 s.

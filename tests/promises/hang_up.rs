@@ -1,4 +1,4 @@
-//! A client that goes away neither frees a resource that is being worked on nor leaves its place in the queue taken.
+//! A client that disconnects neither frees a key that the upstream is at work on, nor keeps its position in the queue.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use fencegate_tests::{
     wait::QUIET,
 };
 
-/// How a client goes.
+/// How a client disconnects.
 #[derive(Debug, Clone, Copy)]
 enum CloseKind {
     /// FIN, as a closed browser tab or a deadline in the caller does it.
@@ -25,25 +25,25 @@ async fn client(gateway: &Gateway) -> RawClient {
     client
 }
 
-fn leave(client: RawClient, way: CloseKind) {
-    match way {
+fn leave(client: RawClient, close: CloseKind) {
+    match close {
         CloseKind::Politely => drop(client),
         CloseKind::WithReset => client.reset().expect("still connected"),
     }
 }
 
-async fn a_client_goes_in_flight(way: CloseKind) {
+async fn a_client_goes_in_flight(close: CloseKind) {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.hold("/pay/7");
     let gone = client(&one).await;
     site.origin.request("/pay/7", 1).await;
 
-    leave(gone, way);
+    leave(gone, close);
     let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
-    assert_eq!(site.origin.count("/pay/7"), 1, "{way:?}: the next began while the upstream worked");
-    assert!(site.origin.log().records[0].abandoned.is_none(), "{way:?}: the upstream was hung up on");
+    assert_eq!(site.origin.count("/pay/7"), 1, "{close:?}: the next began while the upstream worked");
+    assert!(site.origin.log().records[0].abandoned.is_none(), "{close:?}: the upstream was hung up on");
     latch.release();
     assert_eq!(next.answer().await.status, 200);
     let history = History::from_log(&site.origin.log());
@@ -51,17 +51,19 @@ async fn a_client_goes_in_flight(way: CloseKind) {
     assert_eq!(history.executions.len(), 2);
 }
 
+/// A client that closes its connection in flight frees no key before the upstream has answered.
 #[tokio::test]
-async fn a_client_that_hangs_up_in_flight_frees_nothing_before_the_upstream_answered() {
+async fn client_close_in_flight_keeps_key() {
     a_client_goes_in_flight(CloseKind::Politely).await;
 }
 
+/// A client that resets its connection in flight frees no key before the upstream has answered.
 #[tokio::test]
-async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answered() {
+async fn client_reset_in_flight_keeps_key() {
     a_client_goes_in_flight(CloseKind::WithReset).await;
 }
 
-async fn a_client_goes_while_waiting(way: CloseKind) {
+async fn a_client_goes_while_waiting(close: CloseKind) {
     let site = TestSite::alone().await;
     let one = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let two = Gateway::start(&site.policy_without_janitor("gw-2")).await;
@@ -71,27 +73,30 @@ async fn a_client_goes_while_waiting(way: CloseKind) {
     tree.wait_waiters(1).await;
 
     let left = Instant::now();
-    leave(waiter, way);
+    leave(waiter, close);
     tree.wait_waiters(0).await;
-    assert!(left.elapsed() < Duration::from_secs(1), "{way:?}: took {:?}", left.elapsed());
+    assert!(left.elapsed() < Duration::from_secs(1), "{close:?}: took {:?}", left.elapsed());
     assert_eq!(holder.finish().await.status, 200);
     tree.assert_no_locks().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 }
 
+/// A waiting client that closes its connection leaves the queue within a second.
 #[tokio::test]
-async fn a_waiting_client_that_hangs_up_leaves_the_queue_within_a_second() {
+async fn waiting_client_close_leaves_queue() {
     a_client_goes_while_waiting(CloseKind::Politely).await;
 }
 
+/// A waiting client that resets its connection leaves the queue within a second.
 #[tokio::test]
-async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
+async fn waiting_client_reset_leaves_queue() {
     a_client_goes_while_waiting(CloseKind::WithReset).await;
 }
 
-/// The client goes before the reply with the name of the node arrives. Only the GUID shows whose node it is.
+/// A client that disconnects before the reply with the name of its lock node arrives leaves no node. Only the GUID shows
+/// whose node it is.
 #[tokio::test]
-async fn a_client_that_goes_during_the_create_leaves_no_node() {
+async fn disconnect_during_create_leaves_no_node() {
     const PAUSE: Duration = Duration::from_millis(600);
     let site = TestSite::alone().await;
     let one = site.gateway_paused_at(&site.policy_without_janitor("gw-1"), "after_create_sent", PAUSE).await;
@@ -112,14 +117,16 @@ async fn a_client_that_goes_during_the_create_leaves_no_node() {
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
 }
 
+/// A storm of clients that hang up leaves no lock node, and no two executions of a key overlap.
 #[tokio::test]
-async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() {
+async fn disconnect_storm_leaves_no_node() {
     const CLIENTS: u64 = 16;
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(2));
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
-    let (mut asked, mut answered) = (0, 0);
+    let mut sent = 0;
+    let mut answered = 0;
     // From wave to wave the clients stay longer, until enough of them leave while the upstream works for them. The
     // waves thus cover every step of a request before that.
     for wave in 0..200 {
@@ -133,7 +140,7 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
             answered += usize::from(client.is_over());
             client.hang_up();
         }
-        asked += CLIENTS as usize;
+        sent += CLIENTS as usize;
         if site.origin.log().records.len() > answered + 50 {
             break;
         }
@@ -142,8 +149,8 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
     let history = History::from_log(&site.origin.log());
     history.assert_holds();
     let dispatched = history.executions.len();
-    let exercised = answered + 50 <= dispatched && dispatched < asked;
-    assert!(exercised, "not exercised: {asked} asked, {dispatched} dispatched, {answered} answered");
+    let exercised = answered + 50 <= dispatched && dispatched < sent;
+    assert!(exercised, "not exercised: {sent} asked, {dispatched} dispatched, {answered} answered");
     for gateway in [&one, &two] {
         assert_eq!(gateway.send(&TestRequest::post("/pay/0")).await.status, 200);
     }

@@ -1,7 +1,7 @@
-//! Every command that the program tells somebody to type runs as it is printed: with the options of the command that printed it,
-//! or where the file or the process was found by a variable of the environment.
+//! Every command that the program prints for an operator runs as it is printed: with the options of the command that
+//! printed it, or where the file or the process was found by an environment variable.
 //!
-//! Which commands it prints is read from its sources, so one that nobody runs here is found.
+//! The printed commands are read from the sources, so one that is not run here is found.
 
 mod sources;
 mod terminal;
@@ -34,25 +34,26 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("verify http://127.0.0.1:8000 ", "verify"),
 ];
 
+/// Every command that the program prints runs as it is printed.
 #[tokio::test]
-async fn every_command_that_is_printed_runs_as_it_is_printed() {
-    let everywhere = async |way| {
+async fn every_printed_command_runs() {
+    let everywhere = async |argument| {
         let here = tokio::join!(
-            of_an_installation(way),
-            of_a_gateway_at_work(way),
-            of_leases(way),
-            of_operations(way),
-            of_a_guard(way),
-            of_a_store(way),
-            of_a_zookeeper_that_went_back(way),
-            of_nodes_that_are_open(way),
-            of_files(way),
+            of_an_installation(argument),
+            of_a_gateway_at_work(argument),
+            of_leases(argument),
+            of_operations(argument),
+            of_a_guard(argument),
+            of_a_store(argument),
+            of_a_zookeeper_that_went_back(argument),
+            of_nodes_that_are_open(argument),
+            of_files(argument),
         );
         [here.0, here.1, here.2, here.3, here.4, here.5, here.6, here.7, here.8].concat()
     };
     let mut typed = that_need_nothing().await;
-    for way in [TargetArgument::Option, TargetArgument::Variable] {
-        typed.extend(everywhere(way).await);
+    for argument in [TargetArgument::Option, TargetArgument::Variable] {
+        typed.extend(everywhere(argument).await);
     }
     let printed = printed_in_sources();
     let others = |one: &&PrintedCommand| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
@@ -80,9 +81,9 @@ async fn that_need_nothing() -> Vec<String> {
     terminal.typed
 }
 
-async fn of_an_installation(way: TargetArgument) -> Vec<String> {
+async fn of_an_installation(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
-    let mut terminal = TestTerminal::of(way, &site.policy("operator"));
+    let mut terminal = TestTerminal::of(argument, &site.policy("operator"));
     let checked = terminal.asks("check --online").await;
     assert!(checked.contains("FG0506"), "{checked}");
     terminal.follows(&checked).await;
@@ -99,13 +100,14 @@ async fn of_an_installation(way: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_leases(way: TargetArgument) -> Vec<String> {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn of_leases(argument: TargetArgument) -> Vec<String> {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     ClientLease::acquire_exclusive(&gateway, "job/2").await;
-    let mut terminal = TestTerminal::of(way, &at(&policy, gateway.admin));
+    let mut terminal = TestTerminal::of(argument, &at(&policy, gateway.admin));
     let first = terminal.asks("lease list --limit 1").await;
     terminal.follows(&first).await;
     let unsure = terminal.asks(&format!("lease break {} --why moved", lease.reference)).await;
@@ -114,12 +116,12 @@ async fn of_leases(way: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-/// Its own file, with the address that its admin listener got.
+/// The policy, with the address that its admin listener got.
 fn at(policy: &TestPolicy, admin: SocketAddr) -> TestPolicy {
     policy.clone().with("/admin/address", admin.to_string())
 }
 
-async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
+async fn of_a_gateway_at_work(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await.with_comparison();
     let policy = site.policy("gw-1").with_cached_hold();
     let gateway = Gateway::start(&policy).await;
@@ -130,9 +132,10 @@ async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
         held.push(site.origin.hold_request(&gateway, TestRequest::post(path)).await);
     }
     let policy = at(&policy, gateway.admin);
-    for (key, mut terminal) in
-        [("account/7", TestTerminal::of(way, &policy)), ("account/8", TestTerminal::at(way, gateway.admin))]
-    {
+    for (key, mut terminal) in [
+        ("account/7", TestTerminal::of(argument, &policy)),
+        ("account/8", TestTerminal::at(argument, gateway.admin)),
+    ] {
         let first = terminal.asks("locks --limit 1").await;
         terminal.follows(&first).await;
         let unsaid = terminal.asks(&format!("lock break {key}")).await;
@@ -153,15 +156,15 @@ async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
     typed
 }
 
-/// Nobody knows what came of it.
+/// Sends an operation whose outcome is unknown.
 async fn lost(site: &TestSite, gateway: &Gateway, n: usize) {
     let path = format!("/pay/{n}");
     site.origin.script(&path, [Act::Reset]);
-    let ask = TestRequest::post(&path).field("idempotency-key", &format!("op-{n}"));
-    assert_eq!(gateway.send(&ask).await.status, 502);
+    let request = TestRequest::post(&path).field("idempotency-key", &format!("op-{n}"));
+    assert_eq!(gateway.send(&request).await.status, 502);
 }
 
-/// What is said of a word of an operator that comes too early.
+/// The text that refuses an operator's decision that comes too early.
 const NOT_YET: &str = "may still be";
 
 /// The commands that are printed for `count` operations, once all of them can be resolved. Each operation has two
@@ -177,7 +180,7 @@ async fn resolvable(terminal: &mut TestTerminal, list: &str, count: usize) -> Ve
     found
 }
 
-async fn of_operations(way: TargetArgument) -> Vec<String> {
+async fn of_operations(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     // What is not done is final after this time.
@@ -186,7 +189,7 @@ async fn of_operations(way: TargetArgument) -> Vec<String> {
     for n in [7, 8] {
         lost(&site, &gateway, n).await;
     }
-    let mut terminal = TestTerminal::of(way, &at(&policy, gateway.admin));
+    let mut terminal = TestTerminal::of(argument, &at(&policy, gateway.admin));
     let found = resolvable(&mut terminal, "once list", 2).await;
     terminal.types_well(&found[0]).await;
     terminal.types_well_in_time(&found[3], NOT_YET).await;
@@ -195,7 +198,7 @@ async fn of_operations(way: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_a_guard(way: TargetArgument) -> Vec<String> {
+async fn of_a_guard(argument: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let guard =
         guarded.launch().await.with("/upstream/response_timeout", "400ms").with("/send_within", "400ms");
@@ -208,7 +211,9 @@ async fn of_a_guard(way: TargetArgument) -> Vec<String> {
     }
     let mut typed = Vec::new();
     let file = at(guard.launch().file(), guard.admin);
-    for (left, mut terminal) in [(4, TestTerminal::of(way, &file)), (2, TestTerminal::at(way, guard.admin))] {
+    for (left, mut terminal) in
+        [(4, TestTerminal::of(argument, &file)), (2, TestTerminal::at(argument, guard.admin))]
+    {
         let found = resolvable(&mut terminal, "guard show", left).await;
         terminal.types_well(&found[0]).await;
         terminal.types_well_in_time(&found[3], NOT_YET).await;
@@ -220,11 +225,11 @@ async fn of_a_guard(way: TargetArgument) -> Vec<String> {
 }
 
 /// A guard's store that is not there, and one that is a backup.
-async fn of_a_store(way: TargetArgument) -> Vec<String> {
+async fn of_a_store(argument: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let store = |terminal: &TestTerminal| terminal.home().join("guard.redb");
     let file = TestPolicy::for_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
-    let mut terminal = TestTerminal::of(way, &file);
+    let mut terminal = TestTerminal::of(argument, &file);
     let file = file.with("/store/redb", store(&terminal).display().to_string());
     terminal.rewrites(&file);
     terminal.has("gateway.yaml", &guarded.site.policy("operator").to_string());
@@ -243,7 +248,7 @@ async fn of_a_store(way: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_a_zookeeper_that_went_back(way: TargetArgument) -> Vec<String> {
+async fn of_a_zookeeper_that_went_back(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
     let state = fencegate_tests::scratch::temp_dir();
     let policy = site.policy("gw-1").with("/state_dir", state.path().display().to_string());
@@ -251,7 +256,7 @@ async fn of_a_zookeeper_that_went_back(way: TargetArgument) -> Vec<String> {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.signal(fencegate::demo::child::Signal::TERM);
     assert!(gateway.exit().await.success());
-    let mut terminal = TestTerminal::of(way, &policy.clone().with("/zookeeper/root", fresh_root()));
+    let mut terminal = TestTerminal::of(argument, &policy.clone().with("/zookeeper/root", fresh_root()));
     let gone = terminal.asks("check --online").await;
     terminal.follows(&gone).await;
     let another = terminal.asks("check --online").await;
@@ -270,11 +275,12 @@ async fn of_a_zookeeper_that_went_back(way: TargetArgument) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_nodes_that_are_open(way: TargetArgument) -> Vec<String> {
-    let (site, servers) = (TestSite::secured().await, fencegate_tests::ensemble::over_tls::shared());
+async fn of_nodes_that_are_open(argument: TargetArgument) -> Vec<String> {
+    let site = TestSite::secured().await;
+    let servers = fencegate_tests::ensemble::over_tls::shared();
     let open = site.policy("gw-1").with("/zookeeper/tls", servers.known_as("hints"));
     drop(Gateway::start(&open).await);
-    let mut terminal = TestTerminal::of(way, &open.with("/zookeeper/acl", "closed"));
+    let mut terminal = TestTerminal::of(argument, &open.with("/zookeeper/acl", "closed"));
     let shown = terminal.asks("acl show").await;
     assert!(shown.contains("acl set"), "{shown}");
     terminal.follows(&shown).await;
@@ -282,17 +288,17 @@ async fn of_nodes_that_are_open(way: TargetArgument) -> Vec<String> {
 }
 
 /// The commands from two messages about files: a file belongs to the other process, and a file should be left out.
-async fn of_files(way: TargetArgument) -> Vec<String> {
+async fn of_files(argument: TargetArgument) -> Vec<String> {
     let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
-    let mut terminal = TestTerminal::of(way, launch.file());
+    let mut terminal = TestTerminal::of(argument, launch.file());
     let a_guards = terminal.asks("run").await;
     assert!(a_guards.contains("FG0120"), "{a_guards}");
     terminal.follows(&a_guards).await;
     let mut typed = terminal.typed;
 
     let policy = guarded.site.policy("gw-1").with("/allow_mixed", true);
-    let mut terminal = TestTerminal::of(way, &policy);
+    let mut terminal = TestTerminal::of(argument, &policy);
     let a_gateways = terminal.asks("guard").await;
     assert!(a_gateways.contains("FG0120"), "{a_gateways}");
     terminal.follows(&a_gateways).await;

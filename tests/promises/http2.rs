@@ -1,4 +1,4 @@
-//! HTTP/2 from clients: on the same port, and with the same promises, as HTTP/1.1.
+//! Clients may use HTTP/2 on the same port, and with the same promises, as HTTP/1.1.
 
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,15 @@ async fn connect(gateway: &Gateway) -> Http2Client {
     Http2Client::connect(gateway.public).await.expect("listens")
 }
 
+/// One port speaks HTTP/1.1 and HTTP/2, and a fenced POST is stamped alike.
 #[tokio::test]
-async fn one_port_speaks_both_and_a_fenced_post_is_stamped_alike() {
+async fn http1_and_http2_share_port() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let streams = connect(&gateway).await;
-    let ask =
+    let request =
         TestRequest::post("/pay/7").field("cookie", "a=1").field("cookie", "b=2").field("te", "trailers");
-    let answer = streams.send(&ask.body("hi")).await.expect("answered");
+    let answer = streams.send(&request.body("hi")).await.expect("answered");
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let record = site.origin.request("/pay/7", 1).await;
     assert_eq!(record.request.start, "POST /pay/7 HTTP/1.1");
@@ -45,8 +46,9 @@ async fn one_port_speaks_both_and_a_fenced_post_is_stamped_alike() {
     assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
 }
 
+/// An offer to upgrade to HTTP/2 is not taken, and not forwarded.
 #[tokio::test]
-async fn an_offer_to_upgrade_to_http2_is_not_taken() {
+async fn upgrade_to_h2c_is_ignored() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
@@ -60,8 +62,9 @@ async fn an_offer_to_upgrade_to_http2_is_not_taken() {
     }
 }
 
+/// A request that is refused over HTTP/2 gets the status, reason and outcome of HTTP/1.1.
 #[tokio::test]
-async fn what_is_refused_is_refused_with_the_same_words() {
+async fn refusals_match_http1() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -74,7 +77,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
     for n in 0..120 {
         many = many.field(&format!("x-{n}"), "y");
     }
-    for (case, ask, status, reason) in [
+    for (case, request, status, reason) in [
         ("another host", pay.clone().field("host", "b"), 400, "malformed"),
         ("user", TestRequest::post(&format!("http://user@{}/pay/7", gateway.public)), 400, "malformed"),
         ("scheme", TestRequest::post(&format!("ftp://{}/pay/7", gateway.public)), 400, "malformed"),
@@ -92,7 +95,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
             slow_body(&gateway).await;
             continue;
         } else {
-            wait_until(case, streams.send(&ask), || gateway.log()).await.expect(case)
+            wait_until(case, streams.send(&request), || gateway.log()).await.expect(case)
         };
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{case}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
@@ -109,8 +112,9 @@ async fn slow_body(gateway: &Gateway) {
     assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
 }
 
+/// A stream that is reset in flight frees no key before the upstream has answered.
 #[tokio::test]
-async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
+async fn reset_stream_in_flight_keeps_key() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.hold("/pay/7");
@@ -131,8 +135,9 @@ async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
     assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("the connection goes on").status, 200);
 }
 
+/// A stream that is reset while it waits leaves the queue, and an unfenced one closes its upstream connection.
 #[tokio::test]
-async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up_on_the_upstream() {
+async fn reset_waiting_stream_leaves_queue() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let tree = site.tree().await;
@@ -154,7 +159,7 @@ async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up
 }
 
 #[tokio::test]
-async fn two_hundred_streams_at_once_keep_exclusion() {
+async fn two_hundred_streams_keep_exclusion() {
     const STREAMS: usize = 200;
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(3));
@@ -167,9 +172,10 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let (first, second) = tokio::join!(connect(&one), connect(&two));
-    let ask = |n: usize| TestRequest::post(&format!("/pay/{}", n % 5));
-    let asked = (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&ask(n)) } else { second.send(&ask(n)) });
-    let answers = wait_until("all answers", join_all(asked), || one.log()).await;
+    let request = |n: usize| TestRequest::post(&format!("/pay/{}", n % 5));
+    let requests =
+        (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&request(n)) } else { second.send(&request(n)) });
+    let answers = wait_until("all answers", join_all(requests), || one.log()).await;
     for answer in answers {
         assert_eq!(answer.expect("answered").status, 200);
     }
@@ -178,8 +184,9 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
     assert_eq!(history.executions.len(), 2 * STREAMS);
 }
 
+/// A drain sends GOAWAY, closes idle connections, and finishes what is in flight.
 #[tokio::test]
-async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
+async fn drain_sends_goaway_and_finishes_streams() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let latch = site.origin.hold("/pay/7");
@@ -198,8 +205,9 @@ async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
+/// A client that sends too little to detect the protocol is disconnected after the `detect` timeout.
 #[tokio::test]
-async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
+async fn undetected_protocol_closes_connection() {
     let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/detect", "300ms");
     let gateway = Gateway::start(&policy).await;
@@ -215,8 +223,9 @@ async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
     }
 }
 
+/// A listener does not speak a protocol that is not in its `protocols`.
 #[tokio::test]
-async fn a_protocol_that_is_not_listed_is_not_spoken() {
+async fn unlisted_protocol_is_refused() {
     let site = TestSite::fresh().await;
     let only = |protocol: &str| site.policy("gw-1").with("/listeners/public/protocols", json!([protocol]));
     let http1 = Gateway::start(&only("http1")).await;
@@ -229,9 +238,10 @@ async fn a_protocol_that_is_not_listed_is_not_spoken() {
     assert_eq!((refused.status, refused.reason().as_str()), (400, "malformed"));
 }
 
-/// The client sends little and asks much of the server. The gateway ends that connection and serves the others.
+/// A flood, with which a client sends little and costs the server much, ends its own connection. The gateway serves the
+/// others.
 #[tokio::test]
-async fn floods_end_their_own_connection_and_no_other() {
+async fn flood_ends_only_own_connection() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let streams = connect(&gateway).await;
@@ -258,13 +268,15 @@ async fn floods_end_their_own_connection_and_no_other() {
     gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
-/// A browser gives each cookie a field of its own (RFC 9113, 8.2.3), and may have more of them than a request fields.
+/// A cookie in many pieces becomes one field. A browser gives each cookie a field of its own (RFC 9113, 8.2.3), and may
+/// have more of them than a request may have fields.
 #[tokio::test]
-async fn a_cookie_in_many_pieces_is_one_field() {
+async fn split_cookie_becomes_one_field() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let ask = (0..150).fold(TestRequest::post("/pay/7"), |ask, n| ask.field("cookie", &format!("c{n}={n}")));
-    let answer = connect(&gateway).await.send(&ask).await.expect("answered");
+    let request = (0..150)
+        .fold(TestRequest::post("/pay/7"), |request, n| request.field("cookie", &format!("c{n}={n}")));
+    let answer = connect(&gateway).await.send(&request).await.expect("answered");
     assert_eq!(answer.status, 200, "{answer:?}");
     let record = site.origin.request("/pay/7", 1).await;
     let all: Vec<String> = (0..150).map(|n| format!("c{n}={n}")).collect();

@@ -47,7 +47,8 @@ async fn begun(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest
 
 /// Reads the whole body, window by window.
 async fn taken(mut body: RecvStream) -> Result<usize, String> {
-    let (mut all, mut window) = (0, 0);
+    let mut all = 0;
+    let mut window = 0;
     while let Some(piece) = body.data().await {
         let piece = piece.map_err(|error| format!("after {all} bytes: {error}"))?;
         all += piece.len();
@@ -61,16 +62,18 @@ async fn taken(mut body: RecvStream) -> Result<usize, String> {
     Ok(all)
 }
 
+/// A client that reads its answer slowly is not disconnected as idle.
 #[tokio::test]
-async fn who_takes_an_answer_slowly_is_not_idle() {
+async fn slow_reader_is_not_idle() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
     assert_eq!(wait_until("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
 }
 
+/// A client that reads its answer slowly gets all of it when the process stops.
 #[tokio::test]
-async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
+async fn stop_waits_for_slow_reader() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, ANSWER).await;
@@ -79,8 +82,9 @@ async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
+/// A client that reads its answer slowly is not disconnected in favour of a new connection.
 #[tokio::test]
-async fn who_takes_an_answer_slowly_makes_room_for_nobody() {
+async fn slow_reader_is_not_evicted() {
     let site = TestSite::fresh().await;
     let policy = policy(&site).with("/listeners/public/timeouts/idle", "60s");
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;

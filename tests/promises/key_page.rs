@@ -1,5 +1,5 @@
-//! The page of one key answers whoever is asked why a request waits: in one sentence first, then who holds, who waits and
-//! what came of the last ones. It is read on a telephone too, and its links lead somewhere.
+//! The page of a key explains why a request waits: in one sentence first, then with the holder, the queue, and the
+//! outcomes of the last requests. It is readable on a telephone too, and its links lead somewhere.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn read(process: &TestProcess, path: &str) -> String {
     page.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
 }
 
-/// Polls the page: no event tells who waits.
+/// Polls the page: no event reports the queue.
 async fn reads(process: &TestProcess, path: &str, wanted: &str) -> String {
     let reached = async {
         loop {
@@ -50,13 +50,12 @@ fn pay(request: &str) -> TestRequest {
 
 const PAGE: &str = "/locks/account%2F7";
 
+/// One sentence names the holder, its request, and how many requests wait before.
 #[tokio::test]
-async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
+async fn first_sentence_names_holder_and_queue() {
     let site = TestSite::fresh().await.with_comparison();
-    let (policies, latch) = (
-        (site.policy("gw-1").with_cached_hold(), site.policy("gw-2").with_cached_hold()),
-        site.origin.hold("/pay/7"),
-    );
+    let policies = (site.policy("gw-1").with_cached_hold(), site.policy("gw-2").with_cached_hold());
+    let latch = site.origin.hold("/pay/7");
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let nobody = read(&one, PAGE).await;
     assert!(nobody.contains("Nobody holds the key account/7. No request waits."), "{nobody}");
@@ -95,7 +94,7 @@ async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
     waiting.push(two.begin(pay("elsewhere")));
     let behind = reads(&two, &format!("{PAGE}?request=elsewhere"), "is held by gw-1 since ").await;
     assert!(behind.contains("no request waits before yours."), "{behind}");
-    // Its own gateway tells more: the link leads there.
+    // The holder's own gateway shows more: the link leads there.
     let page = String::from_utf8(two.admin(PAGE).await.body.to_vec()).expect("text");
     assert!(page.contains(&format!("<a href=\"http://{}{PAGE}\">gw-1</a>", one.admin)), "{page}");
 
@@ -110,9 +109,11 @@ async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
     assert_eq!((found.status, found.field("location")), (303, Some("/locks/account%2F7?request=second")));
 }
 
+/// A lease and an operation of unknown outcome are on the page of their key.
 #[tokio::test]
-async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_key() {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+async fn page_shows_lease_and_unknown_operation() {
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let once = json!({"store": "zookeeper", "key": "{header.idempotency-key}"});
     let policy = tokens.policy(&site, "gw-1").with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
@@ -133,15 +134,17 @@ async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_
     assert!(text.contains(&lease.reference) && text.contains("unless its client renews it"), "{text}");
     let path = format!("/.fencegate/v1/leases/{}/revoke", lease.reference);
     let body = json!({"why": "somebody needs it"}).to_string();
-    let asked = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
-    assert_eq!(gateway.send(&asked).await.status, 200);
+    let revocation =
+        TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
+    assert_eq!(gateway.send(&revocation).await.status, 200);
     reads(&gateway, PAGE, "somebody needs it").await;
     let page = String::from_utf8(gateway.admin(PAGE).await.body.to_vec()).expect("text");
     assert!(!page.contains("<b>job") && page.contains("job"), "{page}");
 }
 
+/// A guard's pages report in words which requests it has refused, and what it has recorded of a key.
 #[tokio::test]
-async fn a_guard_says_in_words_whom_it_refused_and_what_it_knows_of_a_key() {
+async fn guard_page_explains_refusals_in_words() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
@@ -176,7 +179,7 @@ async fn links(browser: &Browser) -> Vec<String> {
     hrefs.map(|href| href.as_str().expect("a text").to_owned()).collect()
 }
 
-/// Each of them is answered, and what stands behind `#` is there.
+/// Asserts that each link is answered, and that its fragment is on the page.
 async fn lead_somewhere(browser: &Browser, links: &[String]) {
     for link in links {
         browser.open(link).await;
@@ -187,8 +190,9 @@ async fn lead_somewhere(browser: &Browser, links: &[String]) {
     }
 }
 
+/// Pages fit a telephone, in light and dark mode, and their links lead somewhere.
 #[tokio::test]
-async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewhere() {
+async fn pages_fit_phone_and_links_work() {
     let (live, browser) = tokio::join!(ZombieFixture::start(), Browser::start());
     let pages = ["/", "/locks/account%2Fheld", "/locks/account%2Fhot-1", "/runbook"];
     let mut all = Vec::new();
@@ -226,8 +230,9 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
     live.stop().await;
 }
 
+/// The page of a key works without scripts, and renews itself with them.
 #[tokio::test]
-async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
+async fn page_works_without_scripts() {
     let site = TestSite::fresh().await;
     let gateway = GatewayLaunch::new(&site.policy("gw-1").with_cached_hold()).start().await;
     gateway.wait_ready().await;
@@ -237,8 +242,8 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     let HeldRequest { request, latch, .. } = site.origin.hold_request(&gateway, pay("one")).await;
     let renewed = "return document.body.innerText.includes('Your request one has the key')";
     browser.wait_until("the request, without a reload", renewed).await;
-    let told: Value = browser.run("return document.querySelector('#request').value").await;
-    assert_eq!(told, json!("one"));
+    let value: Value = browser.run("return document.querySelector('#request').value").await;
+    assert_eq!(value, json!("one"));
     // The answer itself contains everything that a script would renew.
     assert!(read(&gateway, PAGE).await.contains("held by gw-1 for request one of route pay"));
     no_complaints(&browser).await;
@@ -247,16 +252,18 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
     browser.close().await;
 }
 
-/// The log shows the key's number where names must not appear. Somebody who looks into a slow request has only that
-/// number.
+/// A key that is not locked any more is found by its number. The log shows this number where names must not appear, so an
+/// operator who looks into a slow request has only the number.
 #[tokio::test]
-async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn unlocked_key_is_found_by_number() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let hashed = json!({"keys": "hash", "key_secret_file": tokens.file("client")});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log", hashed)).await;
     let secret = KeySecret::new(CLIENT.as_bytes());
     let page = |key: &str| format!("/locks/%23{}", secret.digits(key));
-    let (of_request, of_lease) = (page("account/7"), page("job/1"));
+    let of_request = page("account/7");
+    let of_lease = page("job/1");
     for unknown in [&of_request, &of_lease] {
         assert_eq!(gateway.admin(unknown).await.status, 409);
     }

@@ -8,15 +8,15 @@ use serde_json::Value;
 /// Exit code, standard output and standard error of `fencegate keys`.
 async fn keys(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(&[&["keys"], arguments].concat()).await.expect("started");
-    let [said, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
-    (output.status.code(), said, error)
+    let [stdout, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    (output.status.code(), stdout, error)
 }
 
 /// Makes a key and gives its `kid`.
 async fn new(file: &Path, more: &[&str]) -> String {
-    let (code, said, error) = keys(&[&["new", text(file)], more].concat()).await;
+    let (code, stdout, error) = keys(&[&["new", text(file)], more].concat()).await;
     assert_eq!(code, Some(0), "{error}");
-    said.trim_end().to_owned()
+    stdout.trim_end().to_owned()
 }
 
 fn text(file: &Path) -> &str {
@@ -27,8 +27,9 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// A new key file is readable by its owner only, and is never overwritten.
 #[tokio::test]
-async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
+async fn new_key_file_is_private() {
     let folder = scratch::temp_dir();
     for more in [&[][..], &["--hs256"]] {
         let file = folder.path().join(format!("key-{}", more.len()));
@@ -38,21 +39,22 @@ async fn a_new_key_is_for_its_owner_only_and_is_never_overwritten() {
         assert_eq!(mode & 0o7777, 0o600);
 
         let before = fs::read(&file).expect("ours");
-        let (code, said, error) = keys(&[&["new", text(&file)], more].concat()).await;
-        assert_eq!((code, &*said), (Some(1), ""));
+        let (code, stdout, error) = keys(&[&["new", text(&file)], more].concat()).await;
+        assert_eq!((code, &*stdout), (Some(1), ""));
         assert!(error.contains("exists already"), "{error}");
         assert_eq!(fs::read(&file).expect("ours"), before);
     }
 }
 
+/// The public halves of all key files are one key set, without a private half.
 #[tokio::test]
-async fn the_public_halves_of_all_files_are_one_key_set() {
+async fn public_keys_form_one_set() {
     let folder = scratch::temp_dir();
     let [old, next] = ["old.json", "new.json"].map(|name| folder.path().join(name));
     let kids = [new(&old, &[]).await, new(&next, &[]).await];
-    let (code, said, error) = keys(&["public", text(&old), text(&next), text(&old)]).await;
+    let (code, stdout, error) = keys(&["public", text(&old), text(&next), text(&old)]).await;
     assert_eq!(code, Some(0), "{error}");
-    let set = json(&said);
+    let set = json(&stdout);
     let set = set["keys"].as_array().expect("a key set");
     assert_eq!(set.len(), 2, "each key once");
     for (public, (file, kid)) in set.iter().zip([&old, &next].into_iter().zip(&kids)) {
@@ -63,29 +65,30 @@ async fn the_public_halves_of_all_files_are_one_key_set() {
             (&public["kty"], &public["crv"], &public["d"]),
             (&"OKP".into(), &"Ed25519".into(), &Value::Null)
         );
-        assert!(!said.contains(private["d"].as_str().expect("a private key")));
+        assert!(!stdout.contains(private["d"].as_str().expect("a private key")));
     }
 }
 
 #[tokio::test]
-async fn a_shared_secret_has_no_public_half() {
+async fn shared_secret_has_no_public_half() {
     let folder = scratch::temp_dir();
     let file = folder.path().join("secret");
     new(&file, &["--hs256"]).await;
-    let (code, said, error) = keys(&["public", text(&file)]).await;
-    assert_eq!((code, &*said), (Some(1), ""));
+    let (code, stdout, error) = keys(&["public", text(&file)]).await;
+    assert_eq!((code, &*stdout), (Some(1), ""));
     assert!(error.contains("no public half"), "{error}");
     let secret = fs::read_to_string(&file).expect("ours");
     assert!(!error.contains(secret.trim_end()), "{error}");
 }
 
+/// A key file that other users can read is refused, with a remedy.
 #[tokio::test]
-async fn a_key_that_others_can_read_is_refused_with_a_remedy() {
+async fn readable_key_file_is_refused() {
     let folder = scratch::temp_dir();
     let file = folder.path().join("key.json");
     new(&file, &[]).await;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
-    let (code, said, error) = keys(&["public", text(&file)]).await;
-    assert_eq!((code, &*said), (Some(1), ""));
+    let (code, stdout, error) = keys(&["public", text(&file)]).await;
+    assert_eq!((code, &*stdout), (Some(1), ""));
     assert!(error.contains("chmod 600"), "{error}");
 }

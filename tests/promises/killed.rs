@@ -1,4 +1,4 @@
-//! A gateway that dies with a request in flight blocks its resource for the session timeout, and no longer.
+//! A gateway that dies with a request in flight blocks its key for the session timeout, and no longer.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,9 @@ use fencegate_tests::{
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(200);
 
+/// The next holder follows a killed one within the session timeout and two ticks.
 #[tokio::test]
-async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two_ticks() {
+async fn next_holder_follows_within_session_timeout() {
     let site = TestSite::alone().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let HeldRequest { request: lost, record: first, latch } =
@@ -34,7 +35,7 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
     let second = site.origin.request("/pay/7", 2).await;
     let gap = second.arrived - killed;
     assert!(gap <= SESSION_TIMEOUT + 2 * TICK + Duration::from_millis(500), "took {gap:?}");
-    // The lock was really held by the session: a beat may have been up to a third of a second old.
+    // The lock was really held by the session: a heartbeat may have been up to a third of a second old.
     assert!(gap >= SESSION_TIMEOUT - Duration::from_millis(500), "took only {gap:?}");
     assert!(second.expect_token() > first.expect_token());
 }
@@ -44,7 +45,7 @@ async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(5));
     let survivor = Gateway::start(&hold(site.policy("survivor"))).await;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for round in 0..ROUNDS {
         let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
         let plan = LoadPlan::payments(&[&victim, &survivor], 2, 6, 2000);
@@ -58,20 +59,22 @@ async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
         victim.signal(Signal::KILL);
         let killed = site.origin.log().records.len();
         site.origin.wait_for("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
-        told.extend(load.stop().await);
+        results.extend(load.stop().await);
     }
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with(&results);
     history.assert_holds();
-    assert!(told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");
+    assert!(results.iter().any(|result| result.answer.is_err()), "not exercised: nobody lost an answer");
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }
 
+/// Gateways that are killed under load let no two executions of a key overlap.
 #[tokio::test]
-async fn killing_gateways_under_load_breaks_no_promise() {
+async fn killed_gateways_under_load_keep_exclusion() {
     killing_under_load(|policy| policy).await;
 }
 
+/// Gateways that keep tenures and are killed under load let no two executions of a key overlap.
 #[tokio::test]
-async fn killing_gateways_that_keep_tenures_under_load_breaks_no_promise() {
+async fn killed_caching_gateways_keep_exclusion() {
     killing_under_load(TestPolicy::with_cached_hold).await;
 }

@@ -1,4 +1,5 @@
-//! The chart is taken by Helm, renders what the schemas of its resources want, and its parts fit together; what it renders runs.
+//! Helm accepts the chart, which renders what the schemas of its resources require. Its parts fit together, and what it
+//! renders runs.
 
 mod chart;
 mod judged;
@@ -38,8 +39,9 @@ fn policy(resources: &[Value], map: &str, file: &str) -> Value {
     serde_saphyr::from_str(&text).expect("YAML")
 }
 
+/// Gateways keep their state on a volume through a roll-out, unless the values set them up without one.
 #[tokio::test]
-async fn gateways_keep_what_they_know_through_a_roll_out_unless_told_otherwise() {
+async fn gateways_keep_state_through_rollout() {
     let one = rendered(ONE).await;
     let set = the(&one, "StatefulSet", "fencegate");
     assert_eq!(set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"], "state", "{set}");
@@ -60,9 +62,10 @@ async fn gateways_keep_what_they_know_through_a_roll_out_unless_told_otherwise()
     assert!(policy(&without, "fencegate-policy", "policy.yaml")["state_dir"].is_null(), "it has no volume");
 }
 
-/// An installation is begun by a person, once: not by every roll-out.
+/// The ZooKeeper root is made when a release is installed, and only on request. An installation is begun by a person,
+/// once: not by every roll-out.
 #[tokio::test]
-async fn the_root_is_made_when_a_release_is_installed_and_by_whoever_asks_for_it() {
+async fn root_is_made_only_on_request() {
     for values in [ONE, TWO, COMPARING, ALONE] {
         assert!(
             rendered(values).await.iter().all(|one| one["kind"] != "Job"),
@@ -77,8 +80,9 @@ async fn the_root_is_made_when_a_release_is_installed_and_by_whoever_asks_for_it
     }
 }
 
+/// One guard has a store on its volume, and two guards share one in a database.
 #[tokio::test]
-async fn one_guard_has_one_store_and_two_have_one_in_a_database() {
+async fn guard_store_matches_replica_count() {
     let one = rendered(ONE).await;
     let set = the(&one, "StatefulSet", "fencegate-guard");
     assert_eq!(
@@ -124,14 +128,16 @@ async fn one_guard_has_one_store_and_two_have_one_in_a_database() {
     assert_eq!(file(&one), file(&two));
 }
 
+/// The network policies let requests reach a service through its guard only.
 #[tokio::test]
-async fn the_guard_is_the_only_way_to_its_service() {
+async fn service_is_reachable_through_guard_only() {
     let clients = ["--set", "networkPolicy.clients[0].podSelector.matchLabels.app=shop"];
     let reach = NetworkPolicies::of(&rendered(&[ONE, &clients].concat()).await);
     let [gateway, guard] = ["gateway", "guard"].map(|part| {
         format!("app.kubernetes.io/name=fencegate,app.kubernetes.io/instance=fencegate,app.kubernetes.io/component={part}")
     });
-    let (service, client) = ("app.kubernetes.io/name=payments", "app=shop");
+    let service = "app.kubernetes.io/name=payments";
+    let client = "app=shop";
     let other = gateway.replace("instance=fencegate", "instance=another");
     for (from, to, port, may) in [
         (guard.as_str(), service, "8000", true),
@@ -178,8 +184,9 @@ async fn the_guard_is_the_only_way_to_its_service() {
     );
 }
 
+/// A listener that requires a token is scraped with this token, and each pod once.
 #[tokio::test]
-async fn what_asks_for_a_token_is_scraped_with_it() {
+async fn scraping_uses_admin_token() {
     let two = rendered(TWO).await;
     for (kind, name) in [("StatefulSet", "fencegate"), ("Deployment", "fencegate-guard")] {
         let set = the(&two, kind, name);
@@ -214,9 +221,9 @@ async fn what_asks_for_a_token_is_scraped_with_it() {
     }
 }
 
-/// The chart reads no file beside itself: it has copies.
+/// The rules of the chart are those that are shipped. The chart reads no file outside itself, so it has copies.
 #[tokio::test]
-async fn the_rules_are_those_that_are_shipped() {
+async fn chart_rules_match_shipped_rules() {
     let mut groups = Vec::new();
     for name in ["recording", "alerts"] {
         let text = read(&format!("prometheus/{name}.rules.yml"));
@@ -238,8 +245,9 @@ async fn the_rules_are_those_that_are_shipped() {
     run("promtool", &["check", "rules", &path.display().to_string()]).await;
 }
 
+/// The chart makes the secrets that its values contain, and expects the others to exist.
 #[tokio::test]
-async fn secrets_are_made_of_what_is_given_and_else_expected() {
+async fn secrets_come_from_values_or_exist() {
     let one = rendered(ONE).await;
     assert!(one.iter().all(|one| one["kind"] != "Secret"), "made of nothing");
     let given = rendered(
@@ -260,7 +268,7 @@ async fn secrets_are_made_of_what_is_given_and_else_expected() {
 }
 
 #[test]
-fn the_chart_is_of_this_version() {
+fn chart_version_matches_package() {
     let chart: Value = serde_saphyr::from_str(&read("helm/Chart.yaml")).expect("YAML");
     assert_eq!(
         (&chart["version"], &chart["appVersion"]),

@@ -1,5 +1,5 @@
-//! Leases in the hands of the crate for clients in Rust: never do two of them say at once that they hold, and each is told
-//! that it is lost before another one can hold.
+//! Two lease clients of the Rust crate never report at the same time that they hold a key. Each is notified of the
+//! loss of its lease before another client can hold the key.
 
 use std::time::{Duration, Instant};
 
@@ -55,15 +55,19 @@ async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
 }
 
 async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
 }
 
+/// A lease is renewed beyond its TTL, serves requests under its grant, and frees its keys when it is released or
+/// dropped.
 #[tokio::test]
-async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn lease_renews_serves_requests_and_releases() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let client = client_of(&gateway);
@@ -92,9 +96,11 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
     site.tree().await.wait_locks("nothing is left", |locks| locks.is_empty()).await;
 }
 
+/// An acquisition that is dropped while it waits hangs up, and its lock node is removed.
 #[tokio::test]
-async fn one_that_waits_hangs_up_when_it_is_dropped() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn dropped_waiter_leaves_queue() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let holder = held_by(&gateway).await;
     let tree = site.tree().await;
@@ -112,7 +118,8 @@ async fn one_that_waits_hangs_up_when_it_is_dropped() {
 async fn accident(signal: Signal) {
     let (site, _tokens, one, other) = two().await;
     let first = held_by(&one).await;
-    let (number_of_first, lost) = (number(&first), tokio::spawn(first.lost()));
+    let number_of_first = number(&first);
+    let lost = tokio::spawn(first.lost());
     // The lease is renewed before the accident.
     let begun = Instant::now();
     claims(&first, |now| now > begun + Duration::from_millis(700)).await;
@@ -151,23 +158,26 @@ async fn accident(signal: Signal) {
 }
 
 #[tokio::test]
-async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_killed() {
+async fn holders_never_overlap_when_gateway_killed() {
     accident(Signal::KILL).await;
 }
 
 #[tokio::test]
-async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_frozen() {
+async fn holders_never_overlap_when_gateway_frozen() {
     accident(Signal::STOP).await;
 }
 
+/// Two clients never hold at once when the gateway of the first one is stopped with SIGTERM.
 #[tokio::test]
-async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_stopped_in_order() {
+async fn holders_never_overlap_when_gateway_drains() {
     accident(Signal::TERM).await;
 }
 
+/// A client that receives an operator's revocation still holds its lease; a break ends it.
 #[tokio::test]
-async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn client_sees_operator_revoke_and_break() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let lease = held_by(&gateway).await;
     let does = async |verb: &str, body: String| {
@@ -184,9 +194,12 @@ async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
     lease.release().await.expect("it is over");
 }
 
+/// Three clients hold a key with three permits; a fourth waits for the permit that becomes free, and its token is
+/// larger.
 #[tokio::test]
-async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn fourth_holder_waits_for_three_permits() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let wanted = || client_of(&gateway).lease("job/pool").permits(3);
     let mut held = Vec::new();
@@ -201,16 +214,20 @@ async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
     let other = client_of(&gateway).lease("job/pool").permits(4).await.expect_err("another number");
     assert!(other.to_string().contains("permits-differ"), "{other}");
     let given = held.remove(1);
-    let (place, before) = (given.permit(), number(&given));
+    let place = given.permit();
+    let before = number(&given);
     given.release().await.expect("given back");
     let next = wanted().wait(WAIT).await.expect("one is free");
     assert_eq!(next.permit(), place);
     assert!(number(&next) > before, "newer than who had this permit before");
 }
 
+/// Over TLS a certificate names the client, and no token is sent to a gateway whose certificate is not trusted.
 #[tokio::test]
-async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_told_the_token() {
-    let (site, tokens, authority) = (TestSite::fresh().await, LeaseTokens::default(), TestCa::new());
+async fn tls_authenticates_client_and_gateway() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
+    let authority = TestCa::new();
     let folder = scratch::temp_dir();
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "gateway");
     authority.write(&folder.path().join("clients.pem"));

@@ -1,5 +1,5 @@
-//! The clients of leases that are shipped, in five languages, do what their page says: two calls under a lease, another holder
-//! after it, nothing more under the first one.
+//! The shipped lease clients, in five languages, do what their page shows: two requests under a lease, then another
+//! holder, and no further request under the first lease.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -47,7 +47,8 @@ fn shown() -> Vec<String> {
 
 /// Runs a client beside a gateway, and looks at what it prints and what the service saw.
 async fn does_what_the_page_shows(command: &[&str]) {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let environment = [
@@ -69,24 +70,24 @@ async fn does_what_the_page_shows(command: &[&str]) {
 }
 
 #[tokio::test]
-async fn curl() {
+async fn curl_client_follows_its_page() {
     does_what_the_page_shows(&[&shipped("curl/lease")]).await;
 }
 
 #[tokio::test]
-async fn python() {
+async fn python_client_follows_its_page() {
     let python = httpx().await;
     does_what_the_page_shows(&["PYTHONDONTWRITEBYTECODE=1", python, &shipped("python/lease.py")]).await;
 }
 
 #[tokio::test]
-async fn java() {
+async fn java_client_follows_its_page() {
     does_what_the_page_shows(&["java", "-XX:TieredStopAtLevel=1", "-Xmx128m", &shipped("java/Lease.java")])
         .await;
 }
 
 #[tokio::test]
-async fn go() {
+async fn go_client_follows_its_page() {
     // The build shares the compiled standard library with the middleware for Go.
     let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
     let program = kept("lease-client-go").join("lease").display().to_string();
@@ -96,6 +97,6 @@ async fn go() {
 }
 
 #[tokio::test]
-async fn node() {
+async fn node_client_follows_its_page() {
     does_what_the_page_shows(&["node", &shipped("node/lease.mjs")]).await;
 }

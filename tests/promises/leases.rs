@@ -1,5 +1,5 @@
-//! Clients hold locks through a gateway, for work that is no request: one holder at a time, each with a larger token, also
-//! through other gateways, and nothing runs under a lease that is over.
+//! Clients hold locks through a gateway for work that is no request. A key has one holder at a time, through whichever
+//! gateway, each holder has a larger token, and nothing runs under a lease that is over.
 
 mod after_reload;
 mod at_a_guard;
@@ -23,13 +23,15 @@ use serde_json::json;
 use tokio::time::sleep;
 
 async fn one() -> (TestSite, LeaseTokens, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     (site, tokens, gateway)
 }
 
 async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
@@ -57,8 +59,10 @@ async fn over(lease: &ClientLease, gateway: &Gateway) -> String {
     wait_until("the end of the lease", why, || "it goes on").await
 }
 
+/// Requests that show a held lease pass under its grant and other requests are locked out; after the release it is
+/// stale.
 #[tokio::test]
-async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
+async fn requests_run_under_held_lease() {
     let (site, _tokens, gateway) = one().await;
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     assert_eq!(lease.document["state"], "held");
@@ -87,8 +91,9 @@ async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
 
+/// A client that sleeps past its TTL gets `stale-token` from every gateway, and nothing reaches the service.
 #[tokio::test]
-async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
+async fn expired_lease_dispatches_nothing() {
     let (site, _tokens, one, other) = two().await;
     let first = ClientLease::acquire(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
     // The client sleeps; nobody renews.
@@ -106,8 +111,9 @@ async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
     assert_eq!(over(&first, &one).await, "expired");
 }
 
+/// Any gateway serves, renews and releases a lease, and requests under it run one at a time, also across gateways.
 #[tokio::test]
-async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
+async fn any_gateway_serves_lease_in_turn() {
     let (site, _tokens, one, other) = two().await;
     let lease = ClientLease::acquire_exclusive(&one, "account/7").await;
     let latch = site.origin.hold("/pay/7");
@@ -130,8 +136,9 @@ async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
 }
 
+/// When the gateway of a lease is killed, the next holder has a larger token, and the earlier lease is stale.
 #[tokio::test]
-async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows() {
+async fn lease_ends_with_its_killed_gateway() {
     let (site, _tokens, one, other) = two().await;
     let first = ClientLease::acquire_exclusive(&one, "account/7").await;
     assert_eq!(one.send(&first.with_lease(pay())).await.status, 200);
@@ -146,8 +153,10 @@ async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows
     assert_eq!(site.origin.count("/pay/7"), before);
 }
 
+/// The next holder begins after the promised `held_for_ms`, and the thawed gateway sends nothing under the earlier
+/// lease.
 #[tokio::test]
-async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
+async fn frozen_gateway_refuses_expired_lease() {
     let (site, _tokens, one, other) = two().await;
     let asked = Instant::now();
     let first = ClientLease::acquire_exclusive(&one, "account/7").await;
@@ -172,8 +181,9 @@ async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
+/// Waiters get the key in the order of their arrival; a waiter that hangs up leaves no lock node.
 #[tokio::test]
-async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
+async fn waiters_acquire_in_order() {
     let (site, _tokens, gateway) = one().await;
     let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let tree = site.tree().await;
@@ -195,8 +205,10 @@ async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
     tree.wait_locks("nothing is left", |locks| locks.is_empty()).await;
 }
 
+/// Shared leases are held together and allow no writing request; an exclusive lease is granted only after their
+/// release.
 #[tokio::test]
-async fn readers_hold_together_and_a_writer_waits_for_them() {
+async fn readers_share_key_and_exclude_writer() {
     let (_site, _tokens, one, other) = two().await;
     let shared = |key: &str| json!({"keys": [key], "mode": "shared"});
     let readers = [
@@ -213,8 +225,9 @@ async fn readers_hold_together_and_a_writer_waits_for_them() {
     ClientLease::acquire_exclusive(&one, "account/7").await;
 }
 
+/// With `Prefer: respond-async` a waiting lease reports its queue position, and a watch reports its grant.
 #[tokio::test]
-async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits() {
+async fn async_lease_reports_queue_position() {
     let (_site, _tokens, gateway) = one().await;
     let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let answer =
@@ -239,8 +252,9 @@ async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits()
     assert!(told["token"].is_string());
 }
 
+/// An operator lists leases without their secrets, revokes one with a reason that its client receives, and breaks it.
 #[tokio::test]
-async fn an_operator_asks_for_a_lease_back_and_takes_it() {
+async fn operator_revokes_and_breaks_lease() {
     let (_site, _tokens, gateway) = one().await;
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let operator = |ask: TestRequest| ask.field("authorization", &format!("Bearer {OPERATOR}"));
@@ -267,9 +281,11 @@ async fn an_operator_asks_for_a_lease_back_and_takes_it() {
     );
 }
 
+/// A key that no request can derive is refused with FG0626 and the spelling that requests have.
+///
 /// The lock of such a key would be that of no request.
 #[tokio::test]
-async fn keys_are_spelled_as_requests_spell_them() {
+async fn noncanonical_key_refused_with_correct_spelling() {
     let (_site, _tokens, gateway) = one().await;
     let asked = |key: &str| {
         let ask =
@@ -302,9 +318,11 @@ async fn keys_are_spelled_as_requests_spell_them() {
     }
 }
 
+/// A note with a bidirectional override, a line separator or a zero-width space is refused.
+///
 /// An operator reads them in tables and on a page.
 #[tokio::test]
-async fn a_note_looks_like_what_it_is() {
+async fn note_with_deceptive_characters_refused() {
     let (_site, _tokens, gateway) = one().await;
     for (note, status) in [
         ("10.0.0.1:80 \u{645}\u{6cc}\u{200c}\u{6a9}", 201),
@@ -319,8 +337,9 @@ async fn a_note_looks_like_what_it_is() {
     }
 }
 
+/// Requests without credentials, rights or a valid form and forged lease ids are refused, and the lease stays held.
 #[tokio::test]
-async fn nobody_takes_what_is_not_his() {
+async fn unauthorized_lease_requests_are_refused() {
     let (site, _tokens, gateway) = one().await;
     let ask = || TestRequest::post("/.fencegate/v1/leases").body(json!({"keys": ["account/7"]}).to_string());
     let bearer = |token: &str| ask().field("authorization", &format!("Bearer {token}"));
@@ -369,9 +388,12 @@ async fn nobody_takes_what_is_not_his() {
     assert_eq!(json_body(&lease.get(&gateway).await)["state"], "held");
 }
 
+/// A route with `lease: required` refuses requests without a lease; a route without `lease` refuses requests with
+/// one.
 #[tokio::test]
-async fn a_route_says_whether_it_takes_or_wants_a_lease() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn route_requires_or_forbids_lease() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let route = |name: &str, lease: Option<&str>| {
         let mut route = json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": format!("/{name}/{{id}}")},
                "fence": {"key": "account/{path.id}"}});
@@ -393,8 +415,9 @@ async fn a_route_says_whether_it_takes_or_wants_a_lease() {
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"));
 }
 
+/// Candidates lead one after another with growing tokens, and every gateway reports the leader's note and token.
 #[tokio::test]
-async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_who() {
+async fn election_candidates_lead_in_turn() {
     let (_site, _tokens, one, other) = two().await;
     let stand = |address: &str| json!({"keys": ["election/primary"], "note": address, "wait_ms": 15_000});
     let leads = async |gateway: &Gateway| {
@@ -421,9 +444,11 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
     assert_eq!(json_body(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
 }
 
+/// Each permit has a key of its own at the service, so tokens of different permits are never stale beside each other.
 #[tokio::test]
-async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
-    let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+async fn permits_held_together_with_own_watermarks() {
+    let site = TestSite::fresh().await.with_comparison();
+    let tokens = LeaseTokens::default();
     let policy = tokens
         .policy(&site, "gw-1")
         .with("/routes/0/fence/permits", 2)

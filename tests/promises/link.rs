@@ -1,7 +1,8 @@
-//! Whatever is lost between a gateway and ZooKeeper, at whatever step, no lock node is left and no place lost in vain.
+//! Whatever is lost between a gateway and ZooKeeper, at whatever step, no lock node is left behind and no request
+//! loses its queue position for nothing.
 //!
-//! Each test here is an accident that leaves an orphan, or grants twice, with the lock that comes with the client
-//! library. Sessions are so long that no janitor and no timeout can come to help while a test looks.
+//! Each test here is a fault that leaves an orphan, or grants twice, with the lock that comes with the client library.
+//! Sessions are so long that no janitor and no timeout can come to help while a test looks.
 
 mod pair;
 
@@ -18,8 +19,9 @@ use serde_json::json;
 
 pub(crate) use self::pair::{HOLDS, LinkedPair, is_served};
 
+/// A caller that hangs up while its lock node is created leaves no node.
 #[tokio::test]
-async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
+async fn aborted_create_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
@@ -36,8 +38,9 @@ async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
     }
 }
 
+/// A caller that hangs up while the response to its create is lost leaves no node after the reconnect.
 #[tokio::test]
-async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_node() {
+async fn aborted_unanswered_create_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
@@ -52,8 +55,9 @@ async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_nod
     }
 }
 
+/// A create that never reached ZooKeeper is sent again after the reconnect.
 #[tokio::test]
-async fn a_create_that_never_arrived_is_made_again() {
+async fn lost_create_is_retried() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
@@ -68,9 +72,11 @@ async fn a_create_that_never_arrived_is_made_again() {
     }
 }
 
+/// A create that never reached ZooKeeper ends its request in time as `not-dispatched`.
+///
 /// The request does not wait until the client library notices the loss.
 #[tokio::test]
-async fn a_create_that_never_arrived_is_given_up_in_time() {
+async fn lost_create_times_out() {
     for hold in HOLDS {
         let pair = LinkedPair::with(|policy| {
             policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s")
@@ -87,8 +93,9 @@ async fn a_create_that_never_arrived_is_given_up_in_time() {
     }
 }
 
+/// A lock node whose create response was lost is adopted, and no second node is created.
 #[tokio::test]
-async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
+async fn unanswered_create_is_adopted() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
@@ -103,9 +110,11 @@ async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
     }
 }
 
+/// A first lock node whose create response was lost is adopted.
+///
 /// The first node of a key is made together with its parent.
 #[tokio::test]
-async fn a_first_node_whose_creation_was_answered_to_nobody_is_adopted() {
+async fn unanswered_first_create_is_adopted() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = pair.site.origin.hold("/pay/8");
@@ -122,8 +131,9 @@ async fn a_first_node_whose_creation_was_answered_to_nobody_is_adopted() {
     }
 }
 
+/// The lock nodes of a set whose create response was lost are adopted.
 #[tokio::test]
-async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() {
+async fn unanswered_set_create_is_adopted() {
     let route = json!({
         "name": "move",
         "upstream": "ledger",
@@ -148,9 +158,11 @@ async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() 
     pair.key_is_free().await;
 }
 
+/// A yield whose response was lost leaves one node, and the key keeps its queue position.
+///
 /// Removing the old node and standing in line again is one transaction, and its answer is lost.
 #[tokio::test]
-async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place() {
+async fn unanswered_yield_keeps_one_queued_node() {
     let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
     let pair = LinkedPair::new(hold).await;
     let (first, record, latch) = pair.held().await;
@@ -177,8 +189,9 @@ async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place
     assert_eq!(pair.other.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
+/// A lock node whose delete response was lost is gone, and the next token is larger.
 #[tokio::test]
-async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
+async fn unanswered_delete_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let token = pair.removed(OperationFault::AnswerLost).await;
@@ -187,8 +200,9 @@ async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
     }
 }
 
+/// A delete that never reached ZooKeeper is sent again after the reconnect.
 #[tokio::test]
-async fn a_removal_that_never_arrived_is_made_again() {
+async fn lost_delete_is_retried() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let token = pair.removed(OperationFault::Vanishes).await;
@@ -199,8 +213,9 @@ async fn a_removal_that_never_arrived_is_made_again() {
     }
 }
 
+/// A lock that is released while the gateway is disconnected is gone after the reconnect.
 #[tokio::test]
-async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnect() {
+async fn release_while_disconnected_completes_after_reconnect() {
     for hold in HOLDS {
         for breaks in [ZooKeeperProxy::cut, ZooKeeperProxy::reset] {
             let pair = LinkedPair::new(hold()).await;
@@ -217,8 +232,9 @@ async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnec
     }
 }
 
+/// A waiter that hangs up while its gateway is disconnected leaves no node after the reconnect.
 #[tokio::test]
-async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
+async fn abort_while_disconnected_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let (holder, waiter) = pair.waits().await;
@@ -234,9 +250,11 @@ async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
     }
 }
 
+/// A waiter is granted whether its turn comes during or after a reconnect.
+///
 /// The watch that was set before the cut and the event that came during it both have to survive.
 #[tokio::test]
-async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect() {
+async fn waiter_is_granted_across_reconnect() {
     for hold in HOLDS {
         for turn_comes_first in [true, false] {
             let pair = LinkedPair::new(hold()).await;
@@ -258,9 +276,11 @@ async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect()
     }
 }
 
+/// A cached key is yielded whether a peer queues for it during or after a reconnect.
+///
 /// The watch for contention was set before the connection broke, or its event came while the gateway was away.
 #[tokio::test]
-async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect() {
+async fn cached_key_is_yielded_across_reconnect() {
     for wanted_meanwhile in [true, false] {
         let pair = LinkedPair::new(json!({"mode": "cached", "linger": "60s"})).await;
         assert_eq!(pair.ours.send(&TestRequest::post("/pay/7")).await.status, 200);

@@ -1,4 +1,4 @@
-//! A session that ends, at whatever step of a lock, leaves no node, and nothing more is sent under its tokens.
+//! A session that ends, at whatever step of a lock, leaves no lock node, and nothing more is sent under its tokens.
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
@@ -10,8 +10,9 @@ use fencegate_tests::{
 
 use super::link::{HOLDS, LinkedPair, is_served};
 
+/// A session that ends while a lock node is created costs no request and leaves no node.
 #[tokio::test]
-async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no_node() {
+async fn request_survives_session_end_during_create() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
@@ -27,9 +28,11 @@ async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no
     }
 }
 
+/// A session that ends before its create arrives costs no request and leaves no node.
+///
 /// The create reached nobody, and when the connection is back the session is over.
 #[tokio::test]
-async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
+async fn request_survives_session_end_before_create() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
@@ -42,8 +45,9 @@ async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves
     }
 }
 
+/// A request whose session ends while it waits queues again, and no node is left.
 #[tokio::test]
-async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
+async fn waiter_requeues_after_session_end() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let (holder, waiter) = pair.waits().await;
@@ -59,9 +63,11 @@ async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
     }
 }
 
+/// After a session that ended while it held a key, tokens are larger and no node is left.
+///
 /// The upstream goes on with what it has in full; nothing more is sent under that token.
 #[tokio::test]
-async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leaves_no_node() {
+async fn session_end_while_holding_raises_tokens() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let (asked, record, latch) = pair.held().await;
@@ -78,8 +84,9 @@ async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leav
     }
 }
 
+/// A session that ends while its lock node is deleted leaves no node.
 #[tokio::test]
-async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
+async fn session_end_during_delete_leaves_nothing() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
@@ -91,8 +98,9 @@ async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
     }
 }
 
+/// A session that ends before its delete arrives leaves no node.
 #[tokio::test]
-async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
+async fn session_end_before_delete_leaves_nothing() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let token = pair.removed(OperationFault::Vanishes).await;

@@ -1,4 +1,4 @@
-//! A request about a list of things holds the lock of each of them, or is refused: there is no lock of a part of a list.
+//! A request about a list holds the lock of each of its items or is refused: a part of a list is never locked alone.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -49,8 +49,9 @@ fn lost(records: &[RequestRecord]) -> usize {
     records.iter().enumerate().map(later).sum()
 }
 
+/// Orders of three items are refused by a route with keys for two, and no update of the shared item is lost.
 #[tokio::test]
-async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() {
+async fn list_longer_than_keys_is_refused() {
     let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with_route(order());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
@@ -74,8 +75,10 @@ async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() 
     assert!(records.iter().all(|record| record.key().is_some_and(|key| key.ends_with(", sku/S7"))));
 }
 
+/// A list is locked only if each of its items has a key; a longer, shorter or malformed one is refused before any
+/// lock.
 #[tokio::test]
-async fn only_a_list_of_which_each_item_is_named_has_keys() {
+async fn list_with_unnamed_item_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with_route(order())).await;
     for (body, reason) in [
@@ -109,8 +112,9 @@ async fn only_a_list_of_which_each_item_is_named_has_keys() {
     }
 }
 
+/// A pointer to a part of a list (`*`, `-`, `0`) is refused by `check` and at the start with FG0236.
 #[tokio::test]
-async fn a_key_of_a_part_of_a_list_is_a_mistake_of_the_policy() {
+async fn partial_list_key_is_policy_error() {
     let site = TestSite::fresh().await;
     for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
         let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});

@@ -1,5 +1,5 @@
-//! A command runs under a lock and never beyond it, whatever becomes of those who watch over it, and whoever has it run is told
-//! how it ended.
+//! A command runs under its lock and never beyond it, whatever happens to the processes that supervise it, and the
+//! exit code reports how it ended.
 
 mod ends;
 mod leads;

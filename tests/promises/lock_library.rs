@@ -1,4 +1,4 @@
-//! The crate of locks serves programs that are no gateway: its examples run as they are written, against a real server.
+//! The lock crate serves programs that are no gateway: its examples run as they are written, against a real ZooKeeper.
 
 use std::{process::Command, time::Duration};
 
@@ -19,19 +19,21 @@ async fn printed(example: &str) -> Vec<String> {
         "{} is missing: run `cargo build -p fencegate-lock --examples` first",
         file.display()
     );
-    let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
+    let servers = zookeeper::shared().to_string();
+    let root = zookeeper::fresh_root();
     let ran = spawn_blocking(move || {
         // It ends by itself, and should it not, soon.
         Command::new("timeout").arg("60").arg(file).args([servers, root]).output().expect("coreutils")
     });
     let ran = ran.await.expect("no panic");
-    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let complained = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{example}: {}\n{said}\n{complained}", ran.status);
     said.lines().map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn the_example_of_a_mutex_does_what_it_says() {
+async fn mutex_example_prints_expected_lines() {
     let printed = printed("mutex").await;
     let (first, rest) = printed.split_first().expect("it prints something");
     let token = first.strip_prefix("held under ").and_then(|token| Token::parse(token).ok());
@@ -40,7 +42,7 @@ async fn the_example_of_a_mutex_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn the_example_of_readers_and_writers_does_what_it_says() {
+async fn read_write_example_prints_expected_lines() {
     let printed = printed("read_write").await;
     let expected = [
         "read together: true",
@@ -52,12 +54,12 @@ async fn the_example_of_readers_and_writers_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn the_example_of_several_keys_does_what_it_says() {
+async fn set_example_prints_expected_lines() {
     assert_eq!(printed("set").await, ["one of them: refused", "transfers: 20"]);
 }
 
 #[tokio::test]
-async fn the_example_of_strict_and_cached_locks_does_what_it_says() {
+async fn strict_and_cached_example_prints_lines() {
     let printed = printed("strict_and_cached").await;
     let expected = [
         "strict: larger true, same node false",
@@ -69,13 +71,16 @@ async fn the_example_of_strict_and_cached_locks_does_what_it_says() {
 }
 
 fn options(servers: &str, root: &str) -> ConnectOptions {
-    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    let session_timeout = Duration::from_secs(2);
+    let tick = Duration::from_millis(200);
     ConnectOptions { session_timeout, tick, ..ConnectOptions::new(servers, root, "program") }
 }
 
+/// A program is refused an installation that was never initialised, and initialises it only with `with_init`.
 #[tokio::test]
-async fn a_program_is_told_that_nobody_has_made_the_installation_and_makes_it_when_told_to() {
-    let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
+async fn connect_requires_initialised_installation() {
+    let servers = zookeeper::shared().to_string();
+    let root = zookeeper::fresh_root();
     let refused = Client::connect(options(&servers, &root)).await.err();
     assert!(matches!(refused, Some(Error::NotInitialised(_))), "{refused:?}");
     let client = Client::connect(options(&servers, &root).with_init()).await.expect("made");
@@ -85,8 +90,9 @@ async fn a_program_is_told_that_nobody_has_made_the_installation_and_makes_it_wh
     assert!(matches!(client.lock("one").await.err(), Some(Error::Unavailable(_))), "closed");
 }
 
+/// A program is notified that its lock is lost when no server answers any more.
 #[tokio::test]
-async fn a_program_is_told_that_its_lock_is_lost_when_no_server_answers_any_more() {
+async fn lock_is_lost_when_zookeeper_stalls() {
     let zookeeper = OwnZooKeeper::start();
     let servers = zookeeper.server.address().to_string();
     let client = Client::connect(options(&servers, "/program").with_init()).await.expect("made");
@@ -98,12 +104,14 @@ async fn a_program_is_told_that_its_lock_is_lost_when_no_server_answers_any_more
     assert_eq!(held.remaining_validity(), Duration::ZERO);
 }
 
+/// A lock on a node that other programs create as well is exclusive and lasts for one grant; other modes are refused.
 #[tokio::test]
-async fn a_program_takes_a_node_that_others_make_as_well_alone_and_for_one_turn() {
-    let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
+async fn exclusive_node_lock_rejects_other_modes() {
+    let servers = zookeeper::shared().to_string();
+    let root = zookeeper::fresh_root();
     let client = Client::connect(options(&servers, &root).with_init()).await.expect("connected");
-    let (tree, path) =
-        (ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await, format!("{root}-app/7"));
+    let tree = ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await;
+    let path = format!("{root}-app/7");
     let held = client.lock("7").exclusive_node(&path).await.expect("free");
     assert_eq!((held.token().number(), held.token().sequence()), (tree.created_zxid("/7").await, 0));
     let refused = client.lock("7").exclusive_node(&path).await.err();
@@ -112,7 +120,8 @@ async fn a_program_takes_a_node_that_others_make_as_well_alone_and_for_one_turn(
     let next = client.lock("7").exclusive_node(&path).wait(Duration::from_secs(5)).await.expect("given back");
     next.release();
 
-    let (cached, shared) = (client.lock("7").cached(), client.read("7"));
+    let cached = client.lock("7").cached();
+    let shared = client.read("7");
     let several = client.lock_all(["7", "8"]);
     for asked in [cached, shared, several].map(|asked| asked.exclusive_node(&path)) {
         assert!(matches!(asked.await.err(), Some(Error::Key(_))));

@@ -1,4 +1,5 @@
-//! Without ZooKeeper nothing is granted and all else goes on; when it is back, so is the gateway.
+//! Without ZooKeeper no lock is granted and unfenced requests pass. When ZooKeeper is back, the gateway grants locks
+//! again by itself.
 
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
     assert_eq!(gateway.admin("/live").await.status, 200);
 }
 
+/// While ZooKeeper is stopped, fenced requests are refused and others pass, and service resumes by itself.
 #[tokio::test]
-async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
+async fn stopped_zookeeper_refuses_fenced_requests_only() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let gateway = site.gateway("gw-1").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -40,9 +42,11 @@ async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resu
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
 }
 
+/// While ZooKeeper does not answer, fenced requests are refused in time, and service resumes by itself.
+///
 /// Connections stay open and nothing is answered: only time limits help.
 #[tokio::test]
-async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_service_resumes_by_itself() {
+async fn silent_zookeeper_refuses_fenced_requests_only() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let gateway = site.gateway("gw-1").await;
 

@@ -1,5 +1,5 @@
-//! What the log says can be read by people and by programs: one event per line, no value as a programmer sees it, what
-//! keeps all sessions away once, and no key where the policy says that keys are not told.
+//! People and programs can read the log: it has one event per line, no value in debug format, one line for a cause
+//! that keeps all sessions from starting, and no key where the policy hides keys.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -27,8 +27,9 @@ fn events(log: &str) -> Vec<Value> {
     log.lines().filter(|line| !line.is_empty()).map(event).collect()
 }
 
+/// Warnings and errors of a policy are log events with a code, one JSON object per line.
 #[tokio::test]
-async fn warnings_of_a_policy_are_events() {
+async fn policy_warnings_are_json_events() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/enforce", "observe");
     let gateway = Gateway::start(&policy).await;
@@ -45,8 +46,9 @@ async fn warnings_of_a_policy_are_events() {
     assert_eq!(events(&said)[0]["fields"]["code"], "FG0103", "{said}");
 }
 
+/// A missing installation is logged once with the command that creates it, and clients get `not-initialised`.
 #[tokio::test]
-async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
+async fn missing_installation_is_logged_once() {
     let site = TestSite::fresh().await;
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).without_init().start().await;
     let line = gateway.wait_line("why", |line| line.message() == "no ZooKeeper session").await;
@@ -85,8 +87,9 @@ async fn run(line: &str) {
 /// In the key of every resource here, and nowhere else.
 const CANARY: &str = "canary-1f6b";
 
+/// With `log.keys` set to `hash` or `off`, no line of the log of a gateway or guard contains a key.
 #[tokio::test]
-async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
+async fn log_hides_keys_by_policy() {
     for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
         let mut site = TestSite::fresh().await;
         // The log knows the lock paths from the policy, and not from a word that any path may contain.
@@ -101,7 +104,8 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
         let gateway = GatewayLaunch::new(&policy).with_log_filter("fencegate=debug").start().await;
         gateway.wait_ready().await;
         let path = format!("/pay/{CANARY}");
-        let (origin, tree) = (&guarded.site.origin, guarded.site.tree().await);
+        let origin = &guarded.site.origin;
+        let tree = guarded.site.tree().await;
 
         // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
         origin.script(&path, [Act::Reset]);
@@ -147,9 +151,11 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
     }
 }
 
+/// No field of the log is printed in debug format.
+///
 /// `Some(33.9µs)` is for programmers. What is logged as `?field` is printed so.
 #[test]
-fn no_field_of_the_log_is_printed_as_a_programmer_sees_it() {
+fn log_fields_avoid_debug_format() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway");
     let mut found = Vec::new();
     let mut looked = 0;
@@ -192,8 +198,9 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&Path, &str)) {
     }
 }
 
+/// The search for fields in debug format finds each of their forms and nothing else.
 #[test]
-fn the_search_finds_what_it_looks_for() {
+fn debug_format_search_finds_violations() {
     for bad in ["?late, \"x\")", "waited = ?x.get(), \"x\")", "%a, ?b)", "\"took {late:?}\")"] {
         assert!(is_debug(bad), "{bad}");
     }
@@ -218,15 +225,18 @@ async fn hash_of_a_key(secret: Option<&Path>) -> String {
     locks["locks"][0]["key"].as_str().expect("a name").to_owned()
 }
 
+/// Without its secret nobody can compute the hash of a key, and processes with one secret agree.
 #[tokio::test]
-async fn nobody_without_the_secret_finds_the_key_of_a_hash_and_processes_with_one_secret_agree() {
+async fn key_hash_depends_on_secret() {
     let tokens = LeaseTokens::default();
-    let (one, other) = (hash_of_a_key(None).await, hash_of_a_key(None).await);
+    let one = hash_of_a_key(None).await;
+    let other = hash_of_a_key(None).await;
     println!("two processes: {one} and {other}");
     assert_ne!(one, other, "a hash that anybody can compute");
     let plain = format!("#{:016x}", fencegate_policies::load_balance::hash_name("account/7"));
     assert!(![&one, &other].contains(&&plain), "the hash without a secret");
-    let (file, unlike) = (tokens.file("client"), tokens.file("other"));
+    let file = tokens.file("client");
+    let unlike = tokens.file("other");
     let shared = hash_of_a_key(Some(&file)).await;
     assert_eq!(shared, hash_of_a_key(Some(&file)).await);
     assert_eq!(shared, format!("#{}", KeySecret::new(CLIENT.as_bytes()).digits("account/7")));

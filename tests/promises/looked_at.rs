@@ -1,4 +1,5 @@
-//! A session may not watch as many nodes as it keeps keys. Keys beyond that are handed over all the same.
+//! A session may watch fewer nodes than it has cached keys. Cached keys without a watch are yielded to a peer all the
+//! same.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ const KEYS: usize = 5000;
 /// The time between two looks at one of so many keys, and some for the way.
 const SOON: Duration = Duration::from_secs(8);
 
+/// A cached key that is not watched is yielded when another gateway wants it.
 #[tokio::test]
-async fn a_kept_key_that_is_not_watched_is_handed_over_when_another_gateway_wants_it() {
+async fn unwatched_cached_key_yields_to_peer() {
     let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     let policy =
         |name| site.policy(name).with("/zookeeper/session_timeout", "20s").with("/zookeeper/sessions", 1);

@@ -1,4 +1,4 @@
-//! What Fencegate promises, one module per promise, each against real processes and a real ZooKeeper.
+//! The promises of Fencegate, one module per promise, each against real processes and a real ZooKeeper.
 
 mod abuse;
 mod access;

@@ -1,5 +1,5 @@
-//! How a gateway tells its client that the service ended early. A request that may have arrived always gets an
-//! answer. Only a read without a key is sent again.
+//! The response of a gateway to its client when the service ends early: a request that may have reached the service
+//! always gets a response, and only a read without a key is sent again.
 
 use std::{
     net::SocketAddr,
@@ -107,10 +107,12 @@ async fn told(gateway: &Gateway, request: &str) -> String {
     String::from_utf8_lossy(&told).into_owned()
 }
 
+/// A service that dies behind its response head never becomes a silent close: the client gets a status.
+///
 /// A client that gets not one byte on a connection that it has used before takes its request for one that never arrived,
 /// and sends it again: a POST is then executed twice.
 #[tokio::test]
-async fn a_service_that_dies_behind_its_head_is_told_and_never_a_silent_close() {
+async fn upstream_death_after_head_gets_response() {
     let site = TestSite::fresh().await;
     let service = ScriptedService::with(|head, _| {
         let words = match head {
@@ -147,8 +149,9 @@ fn closes_under_the_second(head: &str, before: usize) -> ServiceReply {
     }
 }
 
+/// Only a read without body and key that a dead pooled connection lost is sent once more; all else is `unknown`.
 #[tokio::test]
-async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing_else_is() {
+async fn only_reads_retry_on_dead_connection() {
     let site = TestSite::fresh().await;
     let service = ScriptedService::with(closes_under_the_second).await;
     let gateway = service.gateway(&site).await;
@@ -182,8 +185,9 @@ async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing
     }
 }
 
+/// A read is sent twice at most, and not again once a byte of a response has arrived.
 #[tokio::test]
-async fn a_read_is_sent_twice_at_most_and_not_again_once_a_byte_has_answered_it() {
+async fn read_retries_once_before_first_byte() {
     let site = TestSite::fresh().await;
     let service = ScriptedService::with(|head, before| match before {
         _ if head.contains("/first ") => OK,
@@ -201,8 +205,9 @@ async fn a_read_is_sent_twice_at_most_and_not_again_once_a_byte_has_answered_it(
     }
 }
 
+/// A response may have `response_fields` fields; one more is an unknown outcome.
 #[tokio::test]
-async fn an_answer_has_as_many_fields_as_its_upstream_may_send() {
+async fn response_fields_are_limited_per_upstream() {
     let site = TestSite::fresh().await;
     let service = ScriptedService::with(|head, _| {
         let number = head.split_once("/fields-").and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok());

@@ -1,8 +1,8 @@
 //! Services in Rails, echo, PHP, Flask and Express read one name out of several sources of a request, each in its own
 //! order. The value that they read is the one that is locked, or the request is refused.
 //!
-//! What Spring and ASP.NET Core read stands in `readings/sources.jsonl` as their documentation says it. `REWRITE=1` asks
-//! the real programs again.
+//! The readings of Spring and ASP.NET Core are those of their documentation, in `readings/sources.jsonl`. With
+//! `REWRITE=1` the real programs read each request again, and the file is written anew.
 
 use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 
@@ -27,13 +27,15 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 
 /// Debian has the library in a folder without the version that programs import it by.
 fn echo() -> String {
-    let (home, debian) = (kept("echo"), Path::new("/usr/share/gocode"));
+    let home = kept("echo");
+    let debian = Path::new("/usr/share/gocode");
     let library = home.join("src/github.com/labstack/echo");
     fs::create_dir_all(&library).expect("our own folder");
     if !library.join("v4").exists() {
         symlink(debian.join("src/github.com/labstack/echo"), library.join("v4")).expect("our own folder");
     }
-    let (program, home) = (home.join("echo").display().to_string(), home.display().to_string());
+    let program = home.join("echo").display().to_string();
+    let home = home.display().to_string();
     let paths = format!("GOPATH={home}:{}", debian.display());
     let go =
         ["GO111MODULE=off", &paths, &format!("GOCACHE={home}/cache"), "go", "build", "-o", &program, "."];
@@ -85,8 +87,9 @@ fn routes(name: &str) -> [Value; 3] {
     ]
 }
 
+/// The value that a service reads first out of several sources is the one that is locked, or the request is refused.
 #[tokio::test]
-async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it_reads_first() {
+async fn locked_value_is_value_services_read() {
     let programs = started().await;
     let mut rows = MergedReadings::load();
     for row in &mut rows {

@@ -1,4 +1,4 @@
-//! Metrics count what happened, and their number does not depend on what clients send.
+//! Metrics count what happened, and the number of their series does not depend on the requests of clients.
 
 use std::{
     collections::BTreeSet,
@@ -130,8 +130,9 @@ fn documented(who: &str) -> BTreeSet<String> {
     named.map(|cells| cells[0].trim_start_matches("| `").trim_end_matches('`').to_owned()).collect()
 }
 
+/// Every exposed metric is documented, and `promtool check metrics` finds nothing wrong.
 #[tokio::test]
-async fn what_is_exposed_is_documented_and_promtool_finds_nothing_wrong_with_it() {
+async fn exposed_metrics_are_documented_and_valid() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
@@ -156,8 +157,9 @@ async fn what_is_exposed_is_documented_and_promtool_finds_nothing_wrong_with_it(
     }
 }
 
+/// Requests are counted by route and status, refusals by route and reason.
 #[tokio::test]
-async fn requests_and_refusals_are_counted_by_route_and_reason() {
+async fn requests_counted_by_route_and_reason() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for _ in 0..3 {
@@ -171,9 +173,11 @@ async fn requests_and_refusals_are_counted_by_route_and_reason() {
     assert_eq!(count("fencegate_rejections_total", &["route=\"none\"", "reason=\"no-route\""]), 1);
 }
 
+/// An unfenced request is in flight until the last byte of its response.
+///
 /// Whoever looks at the gauge before a restart wants to know whether anybody would notice.
 #[tokio::test]
-async fn an_unfenced_request_is_in_flight_until_the_last_byte_of_its_answer() {
+async fn request_in_flight_until_last_byte() {
     const GAUGE: &str = "fencegate_requests_in_flight";
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;

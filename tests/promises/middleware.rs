@@ -1,4 +1,4 @@
-//! What the promises of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
+//! What the tests of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
 
 pub(crate) mod in_time;
 
@@ -178,7 +178,8 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     // The shell becomes the service, so the service ends with the test.
     let mut script = format!("set -e\ncd '{}'\n{}\nexec {last}", folder.display(), commands.join("\n"));
-    let (port, place) = (free_port().to_string(), home.path().join("accounts").display().to_string());
+    let port = free_port().to_string();
+    let place = home.path().join("accounts").display().to_string();
     for (what, by) in [("8000", port.as_str()), ("/tmp/accounts", &place)].iter().chain(replaced) {
         script = script.replace(what, by);
     }

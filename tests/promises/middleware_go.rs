@@ -1,4 +1,4 @@
-//! The middleware for Go keeps the contract, and a service that is made with it passes `fencegate verify`.
+//! The middleware for Go keeps the contract, and a service with it passes `fencegate verify`.
 
 use std::sync::LazyLock;
 
@@ -33,20 +33,22 @@ fn url(database: &TestDatabase) -> String {
     format!("{}?sslmode=disable", database.url())
 }
 
+/// The middleware's own tests of the contract pass.
 #[test]
-fn it_keeps_the_contract() {
+fn contract_tests_pass() {
     go(".", &["vet", "."], &[]);
     go(".", &["test", "-count=1", "."], &[]);
 }
 
+/// The middleware's claims and those of the recipe have the same watermarks.
 #[test]
-fn its_claims_meet_the_marks_of_the_recipe() {
+fn claims_match_recipe_watermarks() {
     let database = format!("DATABASE={}", url(&fresh_database()));
     go("sample", &["test", "-count=1", "."], &[&database]);
 }
 
 #[test]
-fn its_readme_starts_the_sample() {
+fn readme_starts_sample() {
     assert_shown("go", "go");
     let database = format!("DATABASE={}", url(&fresh_database()));
     let own = environment();
@@ -54,11 +56,12 @@ fn its_readme_starts_the_sample() {
 }
 
 #[test]
-fn a_service_that_is_made_with_it_is_verified() {
+fn sample_service_passes_verify() {
     for form in ["token", "number"] {
         let database = fresh_database();
         database.run(&tables("postgresql", form));
-        let (program, url) = (SAMPLE.clone(), url(&database));
+        let program = SAMPLE.clone();
+        let url = url(&database);
         let sample = SampleService::start(|port| {
             let words =
                 [&program, "-database", &url, "-compare", form, "-listen", &format!("127.0.0.1:{port}")];
@@ -68,12 +71,14 @@ fn a_service_that_is_made_with_it_is_verified() {
     }
 }
 
+/// A service with the middleware begins no request after its `Fencing-Not-After`.
 #[test]
-fn what_comes_late_is_refused() {
+fn late_request_is_refused() {
     let program = kept("middleware-go").join("in-time").display().to_string();
     go("sample", &["build", "-o", &program, "./deadline"], &[]);
     keeps_time(|mode, file, port| {
-        let (listen, on) = (format!("127.0.0.1:{port}"), format!("-on={}", mode == MiddlewareMode::On));
+        let listen = format!("127.0.0.1:{port}");
+        let on = format!("-on={}", mode == MiddlewareMode::On);
         [&program, "-listen", &listen, "-file", file, &on].map(str::to_owned).into()
     });
 }

@@ -1,4 +1,4 @@
-//! The middleware for Java keeps the contract, and a service that is made with it passes `fencegate verify`.
+//! The middleware for Java keeps the contract, and a service with it passes `fencegate verify`.
 
 use std::{
     fs,
@@ -82,8 +82,9 @@ fn url(database: &TestDatabase) -> String {
     format!("jdbc:postgresql://{}/{}?user=service", database.address, database.name)
 }
 
+/// The middleware keeps the contract, and its claims have the watermarks of the recipe.
 #[test]
-fn it_keeps_the_contract_and_its_claims_meet_the_marks_of_the_recipe() {
+fn contract_and_recipe_claims_hold() {
     let database = format!("-Ddatabase={}", url(&fresh_database()));
     for test in ["fencegate.fencing.VectorsTest", "fencegate.fencing.ClaimsTest"] {
         let mut words = java("test");
@@ -93,7 +94,7 @@ fn it_keeps_the_contract_and_its_claims_meet_the_marks_of_the_recipe() {
 }
 
 #[test]
-fn its_readme_starts_the_sample() {
+fn readme_starts_sample() {
     assert_shown("java", "java");
     // libpq and JDBC name the user in two places.
     let database = fresh_database();
@@ -102,7 +103,7 @@ fn its_readme_starts_the_sample() {
 }
 
 #[test]
-fn a_service_that_is_made_with_it_is_verified() {
+fn sample_service_passes_verify() {
     let database = fresh_database();
     database.run(&tables("postgresql", "token"));
     let sample = SampleService::start(|port| {
@@ -114,8 +115,9 @@ fn a_service_that_is_made_with_it_is_verified() {
     sample.passes("token", SampleRequests::Credits);
 }
 
+/// A service with the middleware begins no request after its `Fencing-Not-After`.
 #[test]
-fn what_comes_late_is_refused() {
+fn late_request_is_refused() {
     keeps_time(|mode, file, port| {
         let mut words = java("sample");
         let port = port.to_string();

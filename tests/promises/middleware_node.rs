@@ -1,5 +1,5 @@
-//! The middleware for Node keeps the contract, and a service that is made with it, by Express or by plain http, passes
-//! `fencegate verify`.
+//! The middleware for Node keeps the contract, and a service with it, on Express or on plain HTTP, passes `fencegate
+//! verify`.
 
 use fencegate_tests::postgres::fresh_database;
 use tokio::sync::OnceCell;
@@ -24,21 +24,22 @@ async fn modules() -> &'static str {
     made.await
 }
 
+/// The middleware keeps the contract, and its claims have the watermarks of the recipe.
 #[tokio::test]
-async fn it_keeps_the_contract_and_its_claims_meet_the_marks_of_the_recipe() {
+async fn contract_and_recipe_claims_hold() {
     let database = format!("DATABASE={}", fresh_database().url());
     run(&upstream().join("node"), &["env", modules().await, &database, "node", "--test", "tests/"]);
 }
 
 #[tokio::test]
-async fn its_readme_starts_the_sample() {
+async fn readme_starts_sample() {
     assert_shown("node", "js");
     let database = format!("DATABASE={}", fresh_database().url());
     assert_starts("node", &[modules().await, &database], &[]);
 }
 
 #[tokio::test]
-async fn a_service_that_is_made_with_it_is_verified() {
+async fn sample_service_passes_verify() {
     let modules = modules().await;
     let service = upstream().join("node/sample/service.js").display().to_string();
     for (face, form) in [("express", "token"), ("http", "number")] {
@@ -58,8 +59,9 @@ async fn a_service_that_is_made_with_it_is_verified() {
     }
 }
 
+/// A service with the middleware begins no request after its `Fencing-Not-After`.
 #[test]
-fn what_comes_late_is_refused() {
+fn late_request_is_refused() {
     let service = upstream().join("node/sample/deadline.js").display().to_string();
     keeps_time(|mode, file, port| {
         let port = port.to_string();

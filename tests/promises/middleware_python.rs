@@ -1,5 +1,5 @@
-//! The middleware for services in Python keeps the contract, is a package that can be installed, and a service that is made
-//! with it passes `fencegate verify`, on three databases.
+//! The middleware for Python keeps the contract and can be installed as a package, and a service with it passes
+//! `fencegate verify` on three databases.
 
 use std::{fs, path::Path, process::Command};
 
@@ -22,23 +22,26 @@ fn said(program: &str, arguments: &[&str], folder: &Path) -> String {
     // Nothing is left in the folders of the repository.
     command.args(["120", program]).args(arguments).current_dir(folder).env("PYTHONDONTWRITEBYTECODE", "1");
     let ran = command.output().expect("coreutils");
-    let (told, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let told = String::from_utf8_lossy(&ran.stdout);
+    let complained = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{program} {arguments:?}: {}\n{told}\n{complained}", ran.status);
     format!("{told}{complained}")
 }
 
 #[test]
-fn its_own_tests_pass() {
+fn own_tests_pass() {
     let folder = deploy().join("upstream/python");
     let told = said("python3", &["-W", "error", "-m", "unittest", "discover", "-s", "tests"], &folder);
     assert!(told.ends_with("\nOK\n"), "{told}");
 }
 
+/// The middleware installs as a package with all of its modules, without the network.
 #[tokio::test]
-async fn it_is_a_package() {
+async fn installs_as_package() {
     let python = venv("setuptools", "setuptools==80.9.0").await;
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    let (source, target) = (home.path().join("source"), home.path().join("target").display().to_string());
+    let source = home.path().join("source");
+    let target = home.path().join("target").display().to_string();
     said("cp", &["-r", &deploy().join("upstream/python").display().to_string(), "source"], home.path());
     let install =
         ["-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--target", &target, "."];
@@ -76,14 +79,14 @@ async fn sample(words: [&str; 4]) -> SampleService {
 }
 
 #[tokio::test]
-async fn a_service_by_wsgi_on_sqlite_is_verified() {
+async fn wsgi_sqlite_service_passes_verify() {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let bank = home.path().join("bank.sqlite").display().to_string();
     sample(["wsgi", "token", "sqlite", &bank]).await.passes("token", SampleRequests::Debits);
 }
 
 #[tokio::test]
-async fn a_service_by_asgi_on_postgresql_is_verified() {
+async fn asgi_postgresql_service_passes_verify() {
     let database = fresh_database();
     database.run(&(tables("postgresql", "number") + ACCOUNTS));
     let sample = sample(["asgi", "number", "postgresql", &database.url()]).await;
@@ -91,7 +94,7 @@ async fn a_service_by_asgi_on_postgresql_is_verified() {
 }
 
 #[tokio::test]
-async fn a_service_by_wsgi_on_mariadb_is_verified() {
+async fn wsgi_mariadb_service_passes_verify() {
     let mariadb = MariaDbSession::start();
     runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
     sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", SampleRequests::Debits);
@@ -109,24 +112,27 @@ fn in_time(
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let service = folder.join("sample/deadline.py").display().to_string();
-    let (port, workers) = (port.to_string(), workers.to_string());
+    let port = port.to_string();
+    let workers = workers.to_string();
     let words = ["env", "PYTHONDONTWRITEBYTECODE=1", &path, python, &service, kind, mode.word(), file];
     words.into_iter().chain([port.as_str(), &workers]).map(str::to_owned).collect()
 }
 
 #[test]
-fn what_comes_late_by_wsgi_is_refused() {
+fn wsgi_refuses_late_request() {
     keeps_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 1));
 }
 
 #[tokio::test]
-async fn what_comes_late_by_asgi_is_refused() {
+async fn asgi_refuses_late_request() {
     let python = venv("upstream", "uvicorn==0.35.0").await;
     keeps_time(|mode, file, port| in_time(&python, "asgi", mode, file, port, 1));
 }
 
+/// A request that waited too long in the queue of busy workers is refused.
+///
 /// Nothing stands still, and nothing stands between: two workers with one listening socket are busy.
 #[test]
-fn what_waited_too_long_in_the_line_of_busy_workers_is_refused() {
+fn request_queued_too_long_is_refused() {
     leaves_the_line_in_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 2));
 }

@@ -1,5 +1,5 @@
-//! The layer for services in Rust reads what gateways write, its page shows what runs, and a service that is made with it
-//! passes `fencegate verify`.
+//! The layer for services in Rust reads the fields that gateways write, its README shows the code that runs, and a
+//! service with it passes `fencegate verify`.
 
 use std::fs;
 
@@ -29,8 +29,9 @@ fn sent(vector: &Value, name: &str) -> Vec<Vec<u8>> {
     named.map(|field| bytes(text(&field[1]))).collect()
 }
 
+/// The good vectors are those that the parsers of gateways and guards accept.
 #[test]
-fn the_vectors_are_what_gateways_and_guards_take_for_good() {
+fn vectors_match_gateway_parsers() {
     let vectors: Value = serde_json::from_str(&upstream("vectors.json")).expect("JSON");
     let mut good = 0;
     for vector in vectors["requests"].as_array().expect("a list") {
@@ -58,12 +59,15 @@ fn the_vectors_are_what_gateways_and_guards_take_for_good() {
 }
 
 proptest! {
+    /// The token parsers of the layer and of the gateway accept the same.
+    ///
     /// Bytes that are nearly a token, and others.
     #[test]
-    fn the_two_readers_of_tokens_take_the_same(
+    fn token_parsers_agree(
         text in "v1-[0-9a-gA-F]{15,17}[-_][0-9a-f]{8}-[0-9a-f]{7,9}|v[12]-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}|[ -~]{0,40}",
     ) {
-        let (here, there) = (token::Token::parse(&text), Token::parse(text.as_bytes()));
+        let here = token::Token::parse(&text);
+        let there = Token::parse(text.as_bytes());
         prop_assert_eq!(here.is_ok(), there.is_some());
         if let (Ok(here), Some(there)) = (here, there) {
             prop_assert_eq!(here.to_string(), there.to_string());
@@ -71,8 +75,9 @@ proptest! {
         }
     }
 
+    /// The key parsers of the layer and of the gateway accept the same.
     #[test]
-    fn the_two_readers_of_keys_take_the_same(text in "([a-d!/]{1,3}(, ?| ,|,)){0,3}[a-d ~]{0,3}") {
+    fn key_parsers_agree(text in "([a-d!/]{1,3}(, ?| ,|,)){0,3}[a-d ~]{0,3}") {
         let mut fields = HeaderMap::new();
         for (name, value) in [
             ("fencing-token", "v1-00000000000000ab-00000007-00000001"),
@@ -89,8 +94,9 @@ proptest! {
     }
 }
 
+/// The README shows the examples as they run.
 #[test]
-fn its_page_shows_what_runs() {
+fn readme_shows_running_examples() {
     let page = upstream("rust/README.md");
     let mut blocks = page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().expect("it ends"));
     for file in ["account", "deadline"] {
@@ -113,7 +119,7 @@ fn built(name: &str) -> String {
 }
 
 #[test]
-fn a_service_that_is_made_with_it_is_verified() {
+fn sample_service_passes_verify() {
     let program = built("account");
     for form in ["token", "number"] {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
@@ -123,8 +129,9 @@ fn a_service_that_is_made_with_it_is_verified() {
     }
 }
 
+/// A service with the layer begins no request after its `Fencing-Not-After`.
 #[test]
-fn what_comes_late_is_refused() {
+fn late_request_is_refused() {
     let program = built("deadline");
     keeps_time(|mode, file, port| [&program, mode.word(), file, &port.to_string()].map(str::to_owned).into());
 }

@@ -1,5 +1,5 @@
-//! A key template is changed in a fleet that serves: under load nothing is refused, nothing overlaps, and nothing that was done is
-//! done again.
+//! A key template changes in an installation that serves: under load no request is refused, no two requests of one
+//! resource overlap, and no operation that was done is done again.
 
 use fencegate_tests::{
     client::TestRequest,
@@ -35,8 +35,9 @@ pub(super) fn by_account(mut history: History) -> History {
     history
 }
 
+/// While a key template moves under load, nothing is refused and no two requests of one resource overlap.
 #[tokio::test]
-async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_meet() {
+async fn key_migrates_under_load_without_overlap() {
     let site = TestSite::fresh().await;
     let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).with_cached_hold()));
     let (first, second) = Gateway::start_both(&one[0], &two[0]).await;
@@ -63,9 +64,11 @@ async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_mee
     by_account(History::from_log(&log)).with(&told).assert_holds();
 }
 
+/// A plan with the old key and a plan with the new key do not serve beside each other.
+///
 /// The old and the new plan share no key. The plan with both keys shares one with each of them.
 #[tokio::test]
-async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
+async fn old_and_new_plans_are_incompatible() {
     let site = TestSite::fresh().await;
     let [old, both, new] = stages(&site.policy("gw-1"));
     let first = Gateway::start(&old).await;
@@ -86,9 +89,11 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
     assert_eq!(waiting.answer().await.status, 200);
 }
 
+/// An operation that was done under the old key is not done again during the migration.
+///
 /// The operation is the same, although its repeat has another key.
 #[tokio::test]
-async fn what_was_done_under_the_old_key_is_not_done_again_while_it_is_migrated() {
+async fn operation_done_once_across_key_migration() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let [old, both, new] = stages(&policy);

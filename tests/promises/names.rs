@@ -1,5 +1,5 @@
-//! An endpoint may be a name: all its addresses are used, changes are followed, and a name server that is away does no
-//! harm.
+//! The endpoint of an upstream may be a host name: all of its addresses are used, changes are followed, and a name
+//! server that is away delays and refuses nothing that was resolved before.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -47,7 +47,7 @@ fn came_to(site: &TestSite, path: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn all_addresses_behind_a_name_are_used() {
+async fn all_addresses_of_name_are_used() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.2"]);
     let hosts = HostsFile::none();
@@ -62,7 +62,7 @@ async fn all_addresses_behind_a_name_are_used() {
 }
 
 #[tokio::test]
-async fn an_address_that_cannot_be_reached_costs_no_request() {
+async fn unreachable_address_costs_no_request() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
@@ -74,8 +74,9 @@ async fn an_address_that_cannot_be_reached_costs_no_request() {
     }
 }
 
+/// Requests follow a name to its new address, idle connections to the old one are not used, and running requests end.
 #[tokio::test]
-async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_used() {
+async fn requests_follow_changed_address() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.3"]);
     let hosts = HostsFile::none();
@@ -95,8 +96,9 @@ async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_use
     assert_eq!(held.finish().await.status, 200, "what was under way ends as it would have");
 }
 
+/// A name that is no longer found keeps its addresses, and is logged once.
 #[tokio::test]
-async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
+async fn lost_name_keeps_its_addresses() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
@@ -113,8 +115,9 @@ async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
     assert_eq!(warnings, 1, "told once");
 }
 
+/// Requests to a name that was never found end as `not-dispatched`; they are served once it is found.
 #[tokio::test]
-async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
+async fn unresolved_name_is_not_dispatched() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
@@ -132,7 +135,7 @@ async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
 
 /// The plan after a reload keeps the addresses that the earlier plan knew.
 #[tokio::test]
-async fn a_reload_forgets_no_address() {
+async fn reload_keeps_resolved_addresses() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
@@ -149,9 +152,11 @@ async fn a_reload_forgets_no_address() {
     good(&gateway, "/a").await;
 }
 
+/// A name server that falls silent delays no request and no shutdown.
+///
 /// A system lookup cannot be cancelled. Only the lookup itself waits for the silent name server.
 #[tokio::test]
-async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
+async fn silent_name_server_delays_no_request() {
     let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
@@ -179,8 +184,9 @@ async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
+/// A first lookup without an answer ends its requests in time as `not-dispatched`, and delays no shutdown.
 #[tokio::test]
-async fn a_first_lookup_without_an_answer_is_not_waited_for_and_nothing_is_dispatched() {
+async fn unanswered_first_lookup_times_out() {
     let site = TestSite::fresh().await;
     let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &HostsFile::unresponsive()).await;
     for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {

@@ -1,5 +1,5 @@
-//! A service that calls back for the key that it holds gets an answer and not a wait, through whichever gateway it asks; and
-//! nothing but a ticket of a request in flight gives it that.
+//! A service that calls back for the key that it holds gets a response instead of a wait, through either gateway. Only
+//! a ticket of a request in flight allows that.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -50,7 +50,8 @@ fn calling(policy: TestPolicy, key: &SigningKey) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     let also = |name: &str, mode: &str| {
         let fence = json!({"key": "account/{path.account}", "wait": "5s", "queue": 50, "mode": mode});
-        let (path, methods) = (format!("/{name}/{{account}}"), json!(["POST"]));
+        let path = format!("/{name}/{{account}}");
+        let methods = json!(["POST"]);
         json!({"name": name, "upstream": "ledger", "match": {"methods": methods, "path": path}, "fence": fence})
     };
     policy
@@ -91,12 +92,14 @@ fn refused(status: u16, reason: &str) -> (u16, String) {
 }
 
 fn later(record: &RequestRecord, answer: &ClientResponse) {
-    let (caller, called) = (record.expect_token(), answer.token().expect("a token"));
+    let caller = record.expect_token();
+    let called = answer.token().expect("a token");
     assert!(called.same_grant(caller) && called > caller, "{called} is called from {caller}");
 }
 
+/// A call back for the held key is served through either gateway, one at a time, and is stale after its caller's end.
 #[tokio::test]
-async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
+async fn callback_is_served_through_either_gateway() {
     let key = SigningKey::new().await;
     for shape in [strict, cached] {
         let site = TestSite::fresh().await;
@@ -132,9 +135,11 @@ async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
     }
 }
 
+/// A call back that outlives its caller keeps the key; one with an unknown outcome retires the grant.
 #[tokio::test]
-async fn a_call_that_outlives_its_caller_keeps_the_key_and_one_without_an_end_retires_the_tenure() {
-    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
+async fn callback_outliving_caller_keeps_key() {
+    let key = SigningKey::new().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site, &key, cached).await;
     let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let inner = site.origin.hold_request(&one, from(TestRequest::post("/call/7"), &outer.record)).await;
@@ -162,9 +167,11 @@ async fn a_call_that_outlives_its_caller_keeps_the_key_and_one_without_an_end_re
     assert!(next.token().expect("a token").number() > before.number(), "another tenure");
 }
 
+/// A write under a reader is refused at once; a read under a writer belongs to the writer's grant.
 #[tokio::test]
-async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_one_of_it() {
-    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
+async fn reader_callback_never_waits_to_write() {
+    let key = SigningKey::new().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site, &key, cached).await;
     let readers = [
         site.origin.hold_request(&one, TestRequest::post("/look/7")).await,
@@ -198,7 +205,8 @@ async fn crosses(
 ) -> usize {
     let mut granted = 0;
     for round in 0..rounds {
-        let (outer, called) = (format!("/pay/{first}"), format!("/call/{second}"));
+        let outer = format!("/pay/{first}");
+        let called = format!("/call/{second}");
         let outer = site.origin.hold_request(gateways[round % 2], TestRequest::post(&outer)).await;
         let answer = gateways[round / 2 % 2].send(&from(TestRequest::post(&called), &outer.record)).await;
         match (answer.status, answer.outcome()) {
@@ -212,10 +220,12 @@ async fn crosses(
     granted
 }
 
+/// Two requests whose services call for two keys in opposite orders never wait for each other in a circle.
 #[tokio::test]
-async fn opposite_orders_of_two_keys_never_wait_in_a_circle() {
+async fn opposite_key_orders_never_deadlock() {
     const ROUNDS: usize = 500;
-    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
+    let key = SigningKey::new().await;
+    let site = TestSite::fresh().await;
     // No session ends because the machine is busy.
     let shape = |policy: TestPolicy| policy.with_cached_hold().with("/zookeeper/session_timeout", "20s");
     let (one, two) = two(&site, &key, shape).await;
@@ -239,9 +249,12 @@ fn ensemble(held: &HeldRequest) -> String {
     claims["ensemble"].as_str().expect("a name").to_owned()
 }
 
+/// A ticket that no gateway signed is ignored; an expired one or one of no live dispatch gets `stale-token`.
 #[tokio::test]
-async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() {
-    let (key, stranger, site) = (SigningKey::new().await, SigningKey::new().await, TestSite::fresh().await);
+async fn forged_and_expired_tickets_are_rejected() {
+    let key = SigningKey::new().await;
+    let stranger = SigningKey::new().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site, &key, cached).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let seven = site.origin.hold_request(&one, TestRequest::post("/pay/7").field("traceparent", trace)).await;
@@ -303,9 +316,11 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
     }
 }
 
+/// A route with `nested: ignore` accepts no ticket and sends none.
 #[tokio::test]
-async fn a_route_that_does_not_say_so_listens_to_no_ticket_and_sends_none() {
-    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
+async fn route_without_nesting_ignores_tickets() {
+    let key = SigningKey::new().await;
+    let site = TestSite::fresh().await;
     let policy = calling(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
     let gateway = Gateway::start(&policy.with_linger("60s")).await;
     let outer = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;

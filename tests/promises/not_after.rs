@@ -1,5 +1,5 @@
-//! A request that cannot be called back refuses itself: each dispatch says after which moment it must not be begun, and
-//! a guard or a filter begins nothing later.
+//! Each dispatch carries the moment after which it must not be begun, because a request that has left cannot be called
+//! back. A guard or a filter begins nothing later than that.
 
 use std::{
     fs,
@@ -65,8 +65,9 @@ fn assert_expired(answer: &ClientResponse) {
     assert_eq!(answer.field("fencing-refusal"), Some("expired"), "{answer:?}");
 }
 
+/// Each dispatch carries one `Fencing-Not-After` of the gateway, within the limit of its level, and none of a client.
 #[tokio::test]
-async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_client_does() {
+async fn dispatch_carries_own_not_after() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let of_guard = guarded.policy("guarded", &[guard.public]);
@@ -99,8 +100,9 @@ async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_clie
     }
 }
 
+/// A guard refuses a late or malformed `Fencing-Not-After` before it announces anything or raises a watermark.
 #[tokio::test]
-async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
+async fn guard_refuses_late_request_before_announcement() {
     let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     for bad in ["", "soon", "-1", "1, 2", "5;boot=\"x\"", "1000000000000000"] {
@@ -129,12 +131,14 @@ async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
     assert!((1..=3_000).contains(&ahead), "{ahead}");
 }
 
+/// The signed bound of a ticket limits `Fencing-Not-After`, also where the field is forged or taken away.
 #[tokio::test]
-async fn a_ticket_bounds_the_moment_of_its_dispatches() {
+async fn ticket_bounds_not_after() {
     let beside = GuardFixture::new().await;
     let launch = beside.launch().await;
     let pair = SigningKeyPair::generate(&SystemRandomness);
-    let (signer, file) = (Signer::with_key(&pair), launch.home().join("keys.json"));
+    let signer = Signer::with_key(&pair);
+    let file = launch.home().join("keys.json");
     fs::write(&file, jwks::render(&[pair.public()]).expect("a key set")).expect("our own folder");
     let guard = launch.with("/tickets", json!({"public_keys_file": file})).start().await;
     let dispatch = StampedRequest::new("a", 20);
@@ -162,8 +166,9 @@ async fn a_ticket_bounds_the_moment_of_its_dispatches() {
     assert_eq!(guard.send(&older).await.status, 200);
 }
 
+/// A filter passes a request in time as it came, and refuses a late, malformed or missing `Fencing-Not-After`.
 #[tokio::test]
-async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
+async fn filter_passes_only_timely_requests() {
     let beside = GuardFixture::new().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.clone().start().await;
@@ -207,9 +212,11 @@ async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
     observing.wait_line("what it lets pass", |line| line.message() == "filter.observed").await;
 }
 
+/// A filter that stood still sends nothing late.
+///
 /// It stands still after it has looked at the moment and before it writes.
 #[tokio::test]
-async fn a_filter_that_stood_still_sends_nothing_late() {
+async fn paused_filter_sends_nothing_late() {
     let beside = GuardFixture::new().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.failpoint("before_upstream_write", "1*sleep(400)").start().await;
@@ -233,10 +240,12 @@ pub(super) fn short(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) 
         .with("/upstream/not_after", not_after)
 }
 
+/// What a relay delivers late is not begun behind a filter.
+///
 /// A relay before the service has acknowledged the request, and delivers it when its way is back. Without a filter the
 /// old request runs after the new one: that is the condition of the promise.
 #[tokio::test]
-async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
+async fn filter_stops_late_relayed_request() {
     for filtered in [true, false] {
         let beside = GuardFixture::new().await;
         let service = beside.origin.door("service");
@@ -260,12 +269,15 @@ async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
     }
 }
 
+/// An instance that stood still begins nothing late behind a filter.
+///
 /// An instance stands still, with the request in its socket; the next one runs elsewhere.
 #[tokio::test]
-async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
+async fn thawed_instance_begins_nothing_late() {
     let beside = GuardFixture::new().await;
     let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
-    let (frozen, other) = (filter(one).start().await, filter(two).start().await);
+    let frozen = filter(one).start().await;
+    let other = filter(two).start().await;
     let guard = short(beside.launch().await, frozen.public, "enforced").start().await;
     frozen.signal(Signal::STOP);
     let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
@@ -280,10 +292,12 @@ async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
     assert_eq!((beside.origin.count("/old"), beside.origin.count("/new")), (0, 1));
 }
 
+/// At levels without a guard a request that a relay delivers late is begun unless a filter stops it.
+///
 /// The same without a guard: the key is kept until nothing can be begun any more, and then for as long as an execution
 /// may take.
 #[tokio::test]
-async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
+async fn filter_stops_late_relay_without_guard() {
     for (level, filtered) in [("none", true), ("none", false), ("delay", true), ("delay", false)] {
         let site = TestSite::fresh().await;
         let service = site.origin.door("service");
@@ -314,9 +328,11 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
     }
 }
 
+/// An `expired` refusal means that nothing was sent only where nothing stands between guard and filter.
+///
 /// The filter stands still until the moment has passed, and answers while the guard still waits.
 #[tokio::test]
-async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_stands_between() {
+async fn only_direct_filter_refusal_is_conclusive() {
     for direct in [true, false] {
         let beside = GuardFixture::new().await;
         let filter = filter(beside.origin.door("filtered")).start().await;
@@ -341,8 +357,9 @@ async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_st
     }
 }
 
+/// A gateway measures how far the clock of a filter is from its own.
 #[tokio::test]
-async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
+async fn gateway_measures_filter_clock_offset() {
     let site = TestSite::fresh().await;
     let clock = SteppedClock::start();
     let filter = filter(site.origin.door("filtered")).with_clock(&clock).start().await;

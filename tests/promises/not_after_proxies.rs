@@ -1,4 +1,5 @@
-//! nginx and HAProxy right before a service, with the shipped files: what came too late to be begun does not reach it.
+//! nginx and HAProxy right before a service, with the shipped files: a request that comes too late to be begun does
+//! not reach the service.
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
@@ -25,7 +26,8 @@ pub(super) fn service(workers: u16) -> MiddlewareService {
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let program = folder.join("sample/deadline.py").display().to_string();
     MiddlewareService::start(MiddlewareMode::Off, |mode, file, port| {
-        let (port, workers) = (port.to_string(), workers.to_string());
+        let port = port.to_string();
+        let workers = workers.to_string();
         let words =
             ["env", "PYTHONDONTWRITEBYTECODE=1", &path, "python3", &program, "wsgi", mode.word(), file];
         words.into_iter().chain([port.as_str(), &workers]).map(str::to_owned).collect()
@@ -88,7 +90,7 @@ fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
 }
 
 #[test]
-fn nginx_refuses_what_came_too_late() {
+fn nginx_refuses_late_request() {
     let service = service(1);
     let peer = nginx(&service);
     refuses_what_is_late(&peer, &service);
@@ -98,14 +100,16 @@ fn nginx_refuses_what_came_too_late() {
 }
 
 #[test]
-fn haproxy_refuses_what_came_too_late() {
+fn haproxy_refuses_late_request() {
     let service = service(1);
     refuses_what_is_late(&haproxy(&service, &[]), &service);
 }
 
+/// HAProxy lets no request wait behind its check of `Fencing-Not-After`.
+///
 /// With `maxconn` as large as the number of workers nothing waits where nobody looks.
 #[test]
-fn haproxy_lets_nothing_wait_behind_its_look() {
+fn haproxy_queues_nothing_after_check() {
     let service = service(1);
     let peer = haproxy(&service, &[("maxconn 8", "maxconn 1".to_owned())]);
     let port = peer.address.port();

@@ -1,5 +1,6 @@
-//! One file says of each value of `Fencing-Not-After` whether it is read and when it is late. The middlewares play it in their own tests
-//! (`middleware`); here our own reader, a filter, nginx and HAProxy do, the latter three as processes before a service.
+//! One file has values of `Fencing-Not-After`, and whether each can be read and when it is late. The middlewares run
+//! it in their own tests (`middleware`). Here it is run by our own parser, and by a filter, nginx and HAProxy as
+//! processes before a service.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,7 +39,7 @@ fn is_alike(fields: &[(String, String)]) -> bool {
 }
 
 #[test]
-fn our_reader_reads_what_the_middlewares_read() {
+fn gateway_parser_matches_middlewares() {
     let mut read = 0;
     for vector in vectors("not_after") {
         let fields = fields(&vector);
@@ -67,8 +68,9 @@ fn our_reader_reads_what_the_middlewares_read() {
 }
 
 proptest! {
+    /// The parsers of the gateway and of the Rust middleware accept the same values.
     #[test]
-    fn the_two_readers_of_moments_take_the_same(
+    fn not_after_parsers_agree(
         text in "[-0-9 ]{1,4}(;( )?(boot|uptime|[ab*])(=(\"[\"\\\\ %x]{0,3}\"|%\"[%cC3x]{0,4}\"|[-@0-9.x:?]{1,4}))?){0,4}[; ]?",
     ) {
         let ours = NotAfter::parse(text.as_bytes());
@@ -103,8 +105,9 @@ impl Clock for VectorClocks {
     }
 }
 
+/// Our clock decides as the middlewares which vectors are late.
 #[test]
-fn what_is_late_is_late_for_our_clock_as_for_the_middlewares() {
+fn lateness_matches_middlewares() {
     for vector in vectors("in_time") {
         let value = vector["value"].as_str().expect("text");
         let not_after = NotAfter::parse(value.as_bytes()).expect("good");
@@ -157,7 +160,7 @@ fn answers_as_written(port: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_filter_reads_what_the_middlewares_read() {
+async fn filter_matches_middlewares() {
     let service = not_after_proxies::service(1);
     let filter = not_after::filter(([127, 0, 0, 1], service.port).into()).start().await;
     let port = filter.public.port();
@@ -165,13 +168,13 @@ async fn a_filter_reads_what_the_middlewares_read() {
 }
 
 #[test]
-fn nginx_reads_what_the_middlewares_read() {
+fn nginx_matches_middlewares() {
     let service = not_after_proxies::service(1);
     answers_as_written(not_after_proxies::nginx(&service).address.port());
 }
 
 #[test]
-fn haproxy_reads_what_the_middlewares_read() {
+fn haproxy_matches_middlewares() {
     let service = not_after_proxies::service(1);
     answers_as_written(not_after_proxies::haproxy(&service, &[]).address.port());
 }

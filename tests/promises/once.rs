@@ -1,4 +1,5 @@
-//! What a client names with an `Idempotency-Key` happens at most once, through whichever gateway it is asked for.
+//! An operation that a client names with an `Idempotency-Key` is executed at most once, through whichever gateway the
+//! client sends it.
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -51,8 +52,9 @@ fn assert_outcome(answer: &ClientResponse, status: u16, outcome: FencingOutcome)
     assert_eq!((answer.status, answer.outcome()), (status, Some(outcome)), "{answer:?}");
 }
 
+/// A repeat through the other gateway gets the first response byte for byte, as `replayed`.
 #[tokio::test]
-async fn a_repeat_through_the_other_gateway_gets_the_first_answer_byte_by_byte() {
+async fn repeat_replays_response_byte_for_byte() {
     let it = GuardedPair::fresh().await;
     let receipt = OriginReply::with_body("receipt \u{20ac} 1\r\n\0")
         .status(201)
@@ -80,8 +82,9 @@ async fn a_repeat_through_the_other_gateway_gets_the_first_answer_byte_by_byte()
     assert_eq!(it.executions(), 2);
 }
 
+/// An `Idempotency-Key` that comes again with another payload gets 422, and nothing is sent.
 #[tokio::test]
-async fn one_name_for_two_payloads_is_a_mistake_and_nothing_is_sent() {
+async fn reused_key_with_other_payload_refused() {
     let it = GuardedPair::fresh().await;
     assert_outcome(&it.one.send(&ask("op-1")).await, 200, FencingOutcome::Done);
     let others = [
@@ -98,8 +101,9 @@ async fn one_name_for_two_payloads_is_a_mistake_and_nothing_is_sent() {
     assert_eq!(it.executions(), 1);
 }
 
+/// Where an `Idempotency-Key` is required, a request without one, with two or with a malformed one is refused.
 #[tokio::test]
-async fn a_request_without_a_name_is_refused_where_one_is_required() {
+async fn missing_or_malformed_key_is_refused() {
     let it = GuardedPair::fresh().await;
     let nameless = it.one.send(&TestRequest::post("/pay/7").body("ten cents")).await;
     assert_outcome(&nameless, 400, FencingOutcome::NotDispatched);
@@ -113,8 +117,9 @@ async fn a_request_without_a_name_is_refused_where_one_is_required() {
     assert_eq!(it.executions(), 0);
 }
 
+/// Two principals may use one `Idempotency-Key`; each has its own operation.
 #[tokio::test]
-async fn two_principals_may_use_one_name() {
+async fn same_key_is_separate_per_principal() {
     let it = GuardedPair::with(json!({"store": "guard", "principal": "{header.x-shop}"})).await;
     let of = |shop: &str| ask("op-1").field("X-Shop", shop);
     assert_outcome(&it.one.send(&of("blue")).await, 200, FencingOutcome::Done);
@@ -130,9 +135,11 @@ async fn two_principals_may_use_one_name() {
     assert_eq!(it.executions(), 2);
 }
 
+/// A repeat while the first request is at work waits for its response.
+///
 /// The client hangs up and asks elsewhere while the first is at work.
 #[tokio::test]
-async fn a_repeat_while_the_first_is_at_work_waits_for_its_answer() {
+async fn repeat_waits_for_first_in_flight() {
     let it = GuardedPair::fresh().await;
     let HeldRequest { request: first, latch, .. } =
         it.guarded.site.origin.hold_request(&it.one, ask("op-1")).await;
@@ -145,14 +152,16 @@ async fn a_repeat_while_the_first_is_at_work_waits_for_its_answer() {
     assert_eq!(it.executions(), 1);
 }
 
+/// An operation whose outcome is unknown is reported as unknown and never executed again.
 #[tokio::test]
-async fn what_nobody_saw_the_end_of_is_told_as_unknown_and_never_done_again() {
+async fn unknown_outcome_is_never_repeated() {
     let it = GuardedPair::fresh().await;
     for (n, act) in [Act::Reset, Act::CloseInHead, Act::CloseInBody(OriginReply::with_body("half of it"))]
         .into_iter()
         .enumerate()
     {
-        let (path, name) = (format!("/pay/{n}"), format!("op-{n}"));
+        let path = format!("/pay/{n}");
+        let name = format!("op-{n}");
         it.guarded.site.origin.script(&path, [act]);
         let ask = TestRequest::post(&path).field("Idempotency-Key", &name);
         let broken = it.one.send(&ask).await;
@@ -170,7 +179,7 @@ async fn what_nobody_saw_the_end_of_is_told_as_unknown_and_never_done_again() {
 
 /// An error of the service leaves the outcome open. The error is passed on, and the name stays taken.
 #[tokio::test]
-async fn an_error_of_the_service_is_passed_on_and_not_tried_again() {
+async fn server_error_is_not_retried() {
     let it = GuardedPair::fresh().await;
     it.guarded.site.origin.script("/pay/7", [Act::now(OriginReply::with_body("sorry").status(500))]);
     let failed = it.one.send(&ask("op-1")).await;
@@ -184,8 +193,9 @@ async fn an_error_of_the_service_is_passed_on_and_not_tried_again() {
     assert_eq!(it.executions(), 2);
 }
 
+/// A recorded response is replayed after the guard and its gateway were killed.
 #[tokio::test]
-async fn what_was_done_is_replayed_after_the_guard_and_the_gateways_have_died() {
+async fn replay_survives_guard_and_gateway_death() {
     let it = GuardedPair::fresh().await;
     let first = it.one.send(&ask("op-1")).await;
     assert_outcome(&first, 200, FencingOutcome::Done);
@@ -197,9 +207,11 @@ async fn what_was_done_is_replayed_after_the_guard_and_the_gateways_have_died() 
     assert_eq!((again.body, it.guarded.site.origin.count("/pay/7")), (first.body, 1));
 }
 
+/// A replay under a newer token does not make the guard look rolled back.
+///
 /// A replay raises no mark, because the guard has never let its token in.
 #[tokio::test]
-async fn a_replay_under_a_newer_token_does_not_make_the_guard_look_rolled_back() {
+async fn newer_replay_token_signals_no_rollback() {
     let it = GuardedPair::fresh().await;
     assert_outcome(&it.one.send(&ask("op-1")).await, 200, FencingOutcome::Done);
     assert_outcome(&it.two.send(&ask("op-1")).await, 200, FencingOutcome::Replayed);

@@ -1,4 +1,4 @@
-//! What an answer of the service makes of an operation, and what its repeats are told, with either store.
+//! The response of the service decides what becomes of an operation and what its repeats get, with either store.
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -83,8 +83,9 @@ fn assert_told(store: OperationStore, repeat: &ClientResponse, recorded: u16) {
     assert_eq!(repeat.field("retry-after"), None, "waiting would change nothing");
 }
 
+/// Statuses by which the service does not take a request up (such as 401 or 429) do not end the operation.
 #[tokio::test]
-async fn what_the_service_did_not_take_up_is_no_end_of_the_operation() {
+async fn rejected_request_does_not_end_operation() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
         let it = GatewayPair::with(store, &json!({})).await;
         for status in [401, 403, 408, 421, 425, 429] {
@@ -104,9 +105,11 @@ async fn what_the_service_did_not_take_up_is_no_end_of_the_operation() {
     }
 }
 
+/// A request that the service turned away does not use up the `Idempotency-Key`.
+///
 /// A stranger without the right to pay guesses the name before its owner uses it.
 #[tokio::test]
-async fn a_name_is_not_spoilt_by_who_was_turned_away() {
+async fn rejected_stranger_does_not_consume_key() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
         let it = GatewayPair::with(store, &json!({})).await;
         it.answers_once("/pay/7", 401);
@@ -117,7 +120,7 @@ async fn a_name_is_not_spoilt_by_who_was_turned_away() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_told_the_status_that_was_recorded() {
+async fn repeat_gets_recorded_status() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
         let it = GatewayPair::with(store, &json!({})).await;
         for status in [201, 303, 400, 402, 404, 409, 422] {
@@ -133,8 +136,9 @@ async fn a_repeat_is_told_the_status_that_was_recorded() {
     }
 }
 
+/// With `once.final` a route names further statuses that end an operation; other errors stay unknown.
 #[tokio::test]
-async fn a_route_can_say_which_other_statuses_are_an_end() {
+async fn route_configures_final_statuses() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
         let it = GatewayPair::with(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
         for status in [401, 403, 408, 421, 425, 429, 503] {

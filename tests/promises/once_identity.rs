@@ -1,4 +1,5 @@
-//! What makes two requests one operation: who asks and what they call it, and never a name in a file.
+//! Two requests are one operation if they have the same principal and `Idempotency-Key`, within one scope. The name
+//! that the policy gives to an upstream does not count.
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
@@ -29,10 +30,12 @@ fn renamed(policy: TestPolicy) -> TestPolicy {
     TestPolicy::from_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
 }
 
+/// The guard decides nothing by a name that another principal has used.
+///
 /// The probe names the operation but not its principal. The service knows an operation of that name from another
 /// principal.
 #[tokio::test]
-async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
+async fn probe_without_principal_is_never_sent() {
     let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let guard = with_short_times(guarded.launch().await).with("/journal/probe", probe).start().await;
@@ -59,11 +62,12 @@ async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
 }
 
 #[tokio::test]
-async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
+async fn operation_survives_upstream_rename_at_guard() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
-    let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
+    let a = policy("gw-1");
+    let b = renamed(policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
     assert_told(&two.send(&pay()).await, 200, FencingOutcome::Replayed);
@@ -74,10 +78,11 @@ async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
 }
 
 #[tokio::test]
-async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
+async fn operation_survives_upstream_rename_in_zookeeper() {
     let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/once", json!({}));
-    let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
+    let a = policy("gw-1");
+    let b = renamed(policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
     assert_told(&two.send(&pay()).await, 409, FencingOutcome::Done);
@@ -87,9 +92,11 @@ async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
+/// A guard resolves a doubt by its probe although a client keeps repeating.
+///
 /// A client that repeats without a pause has the operation in hand whenever the guard looks.
 #[tokio::test]
-async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
+async fn guard_probes_despite_repeating_client() {
     let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
     let launch = with_short_times(guarded.launch().await).with("/max_execution", "12s");
@@ -113,7 +120,7 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
 
 /// An earlier build had the upstream's name in the identity. A scope with that name gives the same identity.
 #[tokio::test]
-async fn what_was_named_by_its_upstream_is_known_under_that_name() {
+async fn legacy_upstream_scope_is_recognised() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name, once| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once);
@@ -133,8 +140,9 @@ async fn what_was_named_by_its_upstream_is_known_under_that_name() {
     assert_eq!(origin.count("/pay/7"), 2);
 }
 
+/// An operation that an earlier build recorded under its upstream's name is still recognised, also after a sweep.
 #[tokio::test]
-async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() {
+async fn legacy_upstream_scope_recognised_in_zookeeper() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = |name, once| site.policy(name).with("/routes/0/fence/once", once);
@@ -176,9 +184,11 @@ fn strangers() -> [TestRequest; 6] {
     ]
 }
 
+/// A response is not replayed to a client with other credentials.
+///
 /// The service would have asked who he is, and is not asked.
 #[tokio::test]
-async fn an_answer_is_not_replayed_to_a_client_with_other_credentials() {
+async fn replay_requires_same_credentials() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
@@ -199,8 +209,9 @@ async fn an_answer_is_not_replayed_to_a_client_with_other_credentials() {
     assert_eq!(origin.count("/pay/7"), 1);
 }
 
+/// A client with other credentials gets 422 and does not learn that the operation was done.
 #[tokio::test]
-async fn a_client_with_other_credentials_is_not_told_that_its_operation_was_done() {
+async fn repeat_requires_same_credentials() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/once", json!({}))).await;
     let owner = pay().field("Authorization", "Bearer a");
@@ -213,8 +224,9 @@ async fn a_client_with_other_credentials_is_not_told_that_its_operation_was_done
     assert_eq!((repeat.reason().as_str(), site.origin.count("/pay/7")), ("already-done", 1));
 }
 
+/// A principal may repeat an operation with new credentials.
 #[tokio::test]
-async fn a_principal_may_repeat_an_operation_with_new_credentials() {
+async fn principal_may_rotate_credentials() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let once = json!({"principal": "{header.x-shop}"});
@@ -227,8 +239,9 @@ async fn a_principal_may_repeat_an_operation_with_new_credentials() {
 
 /// The gateway that keeps the key sees no certificate, and is told whose request it is.
 #[tokio::test]
-async fn certificates_tell_clients_apart_also_through_another_gateway() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn certificates_separate_clients_across_gateways() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     keys.authority.write(&keys.path("clients.pem"));
     let tls = json!({
         "certificates": [keys.write("a", "pay.example")],
@@ -266,7 +279,7 @@ async fn certificates_tell_clients_apart_also_through_another_gateway() {
 
 /// One name at two services: two operations where the file says so.
 #[tokio::test]
-async fn two_scopes_do_not_share_their_names() {
+async fn scopes_share_no_idempotency_keys() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"scope": "pay"})).with_route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
@@ -281,7 +294,7 @@ async fn two_scopes_do_not_share_their_names() {
 
 /// Whoever changes what names an operation is told what that means.
 #[tokio::test]
-async fn a_reload_tells_which_operations_will_not_be_recognised() {
+async fn reload_reports_forgotten_operations() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({}));
     let gateway = Gateway::start(&policy).await;

@@ -1,4 +1,4 @@
-//! What is remembered of operations, for how long, of whom, and what waits for a person.
+//! Which operations are remembered, for how long and within which quota, and which unknown ones wait for an operator.
 
 use std::time::Duration;
 
@@ -41,10 +41,11 @@ fn reference(body: &[u8]) -> String {
 
 /// Every gateway counts the unknown operations, also one that was started later, until an operator has decided.
 #[tokio::test]
-async fn gateways_count_what_nobody_knows_the_outcome_of() {
+async fn gateways_count_unknown_operations() {
     let site = TestSite::fresh().await;
     let policy = |name| with(site.policy(name), json!({}));
-    let (a, b) = (policy("gw-1").with_cached_hold(), policy("gw-2"));
+    let a = policy("gw-1").with_cached_hold();
+    let b = policy("gw-2");
     let (one, two) = Gateway::start_both(&a, &b).await;
     one.wait_series(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
     let broken = fencegate_tests::origin::OriginReply::ok().status(500);
@@ -72,8 +73,9 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
     }
 }
 
+/// A guard counts operations with an unknown outcome, also after it was killed, until an operator resolves them.
 #[tokio::test]
-async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
+async fn guard_counts_unknown_operations() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
     let gateway = Gateway::start(&with(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
@@ -124,7 +126,7 @@ pub(crate) async fn swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
 
 /// By the gateway's clock, the operation ended long ago. By ZooKeeper's clock, it ended a moment ago.
 #[tokio::test]
-async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
+async fn fast_clock_forgets_nothing_early() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway = Gateway::start(&with(site.policy("gw-1"), json!({}))).await;
@@ -145,7 +147,7 @@ async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
 
 /// A client that floods a route leaves room for other clients, and is told which bound it has met.
 #[tokio::test]
-async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
+async fn operation_quota_per_client_and_route() {
     let site = TestSite::fresh().await;
     let once = json!({"principal": "{header.x-shop}", "client_share": 3, "share": 5});
     let policy = with(site.policy("gw-1"), once).with_route(json!({

@@ -1,4 +1,5 @@
-//! Without a guard, an operation is sent at most once: ZooKeeper remembers it, and nobody sends what may have been sent.
+//! Without a guard an operation is sent at most once: ZooKeeper remembers it, and no gateway sends again what may have
+//! been sent.
 
 mod admission;
 mod operation;
@@ -30,10 +31,12 @@ async fn operator(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, Stri
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
+/// An operation that was done is not done again through any gateway; another payload or a missing key is refused.
 #[tokio::test]
-async fn what_was_done_is_not_done_again_through_any_gateway() {
+async fn done_operation_never_repeats() {
     let site = TestSite::fresh().await;
-    let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
+    let a = policy(&site, "gw-1");
+    let b = policy(&site, "gw-2");
     let (one, two) = Gateway::start_both(&a, &b).await;
     let first = one.send(&pay("a")).await;
     assert_eq!((first.status, first.outcome()), (200, Some(FencingOutcome::Done)));
@@ -50,8 +53,9 @@ async fn what_was_done_is_not_done_again_through_any_gateway() {
     assert_eq!(two.send(&pay("b")).await.status, 200);
 }
 
+/// A client error ends an operation; a server error leaves its outcome unknown.
 #[tokio::test]
-async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
+async fn client_error_final_server_error_unknown() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1")).await;
     let answers = [404, 500].map(|status| Act::now(OriginReply::ok().status(status)));
@@ -63,10 +67,12 @@ async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
+/// What a killed gateway had sent stays unknown until an operator resolves it.
 #[tokio::test]
-async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_what_came_of_it() {
+async fn killed_gateway_leaves_operation_unknown() {
     let site = TestSite::fresh().await;
-    let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
+    let a = policy(&site, "gw-1");
+    let b = policy(&site, "gw-2");
     let (one, two) = Gateway::start_both(&a, &b).await;
     let HeldRequest { request: lost, latch, .. } = site.origin.hold_request(&one, pay("a")).await;
     let (code, said) = operator(&b, &["list"]).await;
@@ -100,7 +106,7 @@ async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_w
 }
 
 #[tokio::test]
-async fn what_an_operator_calls_done_is_done() {
+async fn operator_resolves_operation_as_done() {
     let site = TestSite::fresh().await;
     let policy = policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -115,8 +121,9 @@ async fn what_an_operator_calls_done_is_done() {
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
+/// An operation that never reached the upstream may be sent again through any gateway.
 #[tokio::test]
-async fn what_was_not_sent_may_run_again() {
+async fn unsent_operation_may_be_retried() {
     let site = TestSite::fresh().await;
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let unreachable = format!("http://{nobody}");
@@ -132,7 +139,7 @@ async fn what_was_not_sent_may_run_again() {
 }
 
 #[tokio::test]
-async fn of_many_repeats_at_once_one_is_sent() {
+async fn concurrent_repeats_execute_once() {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(20));
     let cached = |name| policy(&site, name).with_cached_hold();
@@ -149,11 +156,14 @@ async fn of_many_repeats_at_once_one_is_sent() {
     }
 }
 
+/// A gateway that comes back records the outcome under its next session.
+///
 /// The issuer was stopped past the end of its session while the upstream worked. It gets the answer afterwards.
 #[tokio::test]
-async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_session() {
+async fn resumed_gateway_records_outcome() {
     let site = TestSite::fresh().await;
-    let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
+    let a = policy(&site, "gw-1");
+    let b = policy(&site, "gw-2");
     let (one, two) = Gateway::start_both(&a, &b).await;
     let slow = site.origin.hold_request(&one, pay("a")).await;
     one.signal(Signal::STOP);
@@ -170,8 +180,9 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
+/// A finished operation is forgotten after `keep`; one with an unknown outcome never is.
 #[tokio::test]
-async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
+async fn finished_operations_expire_unknown_never() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = policy(&site, "gw-1").with("/routes/0/fence/once/keep", "1s");
@@ -192,8 +203,9 @@ async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
     assert_eq!(told(&gateway.send(&pay("b")).await), unknown());
 }
 
+/// At the limit of operations a new one gets `operations-full`, and repeats are still answered.
 #[tokio::test]
-async fn there_are_only_so_many_operations_in_zookeeper() {
+async fn operations_in_zookeeper_are_limited() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1")).await;
     let [first, second] = beside_each_other();

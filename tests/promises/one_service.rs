@@ -1,4 +1,5 @@
-//! Two upstreams lead to one address, as only a lookup shows: an operator is told, and nothing goes round the fences.
+//! Two upstreams whose names resolve to one address are one service: `check --online` warns the operator, and no
+//! request bypasses its fences.
 
 use std::net::SocketAddr;
 
@@ -36,11 +37,16 @@ async fn told(policy: &TestPolicy, hosts: &HostsFile) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
+/// `check --online` warns that two upstreams are one service and says how to write them; an unfenced one does not
+/// count.
 #[tokio::test]
-async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them() {
-    let (site, hosts) = (TestSite::fresh().await, hosts());
-    let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
-    let (same, elsewhere) = (policy(&site, payments, payments), policy(&site, payments, reads));
+async fn check_reports_names_of_one_service() {
+    let site = TestSite::fresh().await;
+    let hosts = hosts();
+    let payments = site.origin.door("payments");
+    let reads = site.origin.door("reads");
+    let same = policy(&site, payments, payments);
+    let elsewhere = policy(&site, payments, reads);
     let said = told(&same, &hosts).await;
     let shared = |said: &Value| -> Vec<Value> {
         let all = said["diagnostics"].as_array().expect("a list");
@@ -63,10 +69,12 @@ async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them
 
 /// A service may read an ambiguous path as the path of a fenced route.
 #[tokio::test]
-async fn an_ambiguous_path_is_refused_where_a_lookup_leads_to_a_service_with_fences() {
+async fn ambiguous_path_refused_at_fenced_service() {
     const AMBIGUOUS: &str = "/reports/..%2fpay/7";
-    let (site, hosts) = (TestSite::fresh().await, hosts());
-    let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
+    let site = TestSite::fresh().await;
+    let hosts = hosts();
+    let payments = site.origin.door("payments");
+    let reads = site.origin.door("reads");
     for (reads, refused) in [(reads, false), (payments, true)] {
         let policy = policy(&site, payments, reads);
         let gateway = GatewayLaunch::new(&policy).with_hosts(&hosts).start().await;

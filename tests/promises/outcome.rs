@@ -1,4 +1,4 @@
-//! Every answer says whether the request reached the upstream; what is not known is never called a failure.
+//! Every response reports whether the request reached the upstream. An unknown outcome is never reported as a failure.
 
 use std::net::TcpListener;
 
@@ -11,8 +11,9 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
+/// A response that never came in full is an unknown outcome, and its grant is never used again.
 #[tokio::test]
-async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_used_again() {
+async fn incomplete_response_retires_grant() {
     let site = TestSite::fresh().await;
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/response_timeout", "400ms")).await;
@@ -34,7 +35,8 @@ async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_us
 
         let next = gateway.send(&TestRequest::post(&path)).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
-        let (first, second) = (site.origin.request(&path, 1).await, site.origin.request(&path, 2).await);
+        let first = site.origin.request(&path, 1).await;
+        let second = site.origin.request(&path, 2).await;
         assert!(
             second.expect_token().number() > first.expect_token().number(),
             "{case}: the old tenure was used again"
@@ -44,8 +46,9 @@ async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_us
     silent.release();
 }
 
+/// A complete response is `done`, unless its status is one that a proxy may have made (502, 504).
 #[tokio::test]
-async fn a_complete_answer_is_done_unless_a_proxy_may_have_made_it() {
+async fn complete_response_is_done() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for status in [200, 201, 302, 400, 404, 409, 412, 423, 429, 500, 502, 503, 504] {
@@ -65,7 +68,7 @@ async fn a_complete_answer_is_done_unless_a_proxy_may_have_made_it() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
+async fn unreachable_upstream_is_not_dispatched() {
     let site = TestSite::fresh().await;
     // Bound and dropped: for this moment nobody listens there.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
@@ -77,8 +80,9 @@ async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
     site.tree().await.assert_no_locks().await;
 }
 
+/// An endpoint that cannot be reached is passed over for one that answers.
 #[tokio::test]
-async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers() {
+async fn unreachable_endpoint_is_skipped() {
     let site = TestSite::fresh().await;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let endpoints = json!([format!("http://{free}"), format!("http://{}", site.origin.door("gw-1"))]);
@@ -93,7 +97,7 @@ async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers()
 
 /// A client that closes an idle keep-alive connection must not turn the next request into an unknown one.
 #[tokio::test]
-async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing() {
+async fn closed_idle_connection_costs_no_request() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for n in 0..20 {
@@ -105,9 +109,11 @@ async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing()
     }
 }
 
+/// A request whose response came before it was read is not sent to its end.
+///
 /// The body is larger than the kernel buffers. Its rest must not follow in the time of the next holder.
 #[tokio::test]
-async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
+async fn early_response_stops_request_body() {
     const LENGTH: usize = 48 << 20;
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/max_body", "64MiB");

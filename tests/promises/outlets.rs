@@ -1,4 +1,5 @@
-//! Nothing panics where its words cannot be written: on a stdout or stderr that is full or that nobody reads any more.
+//! No process panics because its output cannot be written, on a stdout or stderr that is full or has no reader any
+//! more.
 
 use std::{
     fs::OpenOptions,
@@ -109,15 +110,17 @@ async fn known_verbs() -> Vec<String> {
     commands.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
+/// No verb panics where stdout or stderr is closed or full.
 #[tokio::test]
-async fn no_verb_panics_where_its_words_cannot_be_written() {
+async fn verbs_never_panic_on_unwritable_output() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let home = scratch::temp_dir();
     let key = home.path().join("key.json").display().to_string();
     run(&["keys".into(), "new".into(), key.clone()], OutputTarget::Read, OutputTarget::Read).await;
-    let (policy, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
+    let policy = gateway.file().display().to_string();
+    let admin = gateway.admin.to_string();
     let verbs = verbs(&policy, &admin, &guard.admin.to_string(), &key);
     // Two go on until they are told to end, and one can be asked for once only.
     let others = ["run", "demo", "drain"];
@@ -135,7 +138,8 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
             (OutputTarget::Full, OutputTarget::Full),
         ] {
             let output = run(line, stdout, stderr).await;
-            let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
+            let code = output.status.code();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let context = format!("{line:?} {stdout:?} {stderr:?}: {code:?}\n{said}");
             assert!(!said.contains("panicked"), "{context}");
             // A verb that prints its own help does not report the failed write.
@@ -153,7 +157,7 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
 
 /// The drain happens although its answer cannot be printed.
 #[tokio::test]
-async fn a_drain_that_cannot_say_so_is_one() {
+async fn drain_completes_with_unwritable_stdout() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let asked = ["drain", "--wait", "--admin", &gateway.admin.to_string()].map(str::to_owned);
@@ -172,9 +176,11 @@ impl Drop for KillOnDrop {
     }
 }
 
+/// A gateway goes on when its log is full or nobody reads it any more.
+///
 /// The collector of the log is restarted now and then, and its pipe breaks.
 #[tokio::test]
-async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
+async fn gateway_survives_closed_log_pipe() {
     let site = TestSite::fresh().await;
     for outlet in [OutputTarget::Gone, OutputTarget::Full] {
         let ports = free_ports(2);

@@ -1,4 +1,4 @@
-//! A tenure that is kept between requests is worth nothing once its session could be over.
+//! A grant that is cached between requests is not used once its session could be over.
 
 use std::time::{Duration, Instant};
 
@@ -64,19 +64,23 @@ async fn a_warm_key_after(accident: PauseFault) {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A gateway that was stopped past the end of its session writes not one byte under a cached grant.
 #[tokio::test]
-async fn a_gateway_that_was_stopped_writes_not_one_byte_under_a_tenure_it_kept() {
+async fn stopped_gateway_never_uses_cached_grant() {
     a_warm_key_after(PauseFault::Stopped).await;
 }
 
+/// A gateway that is cut off from ZooKeeper writes not one byte under a cached grant.
 #[tokio::test]
-async fn a_gateway_that_is_cut_off_writes_not_one_byte_under_a_tenure_it_kept() {
+async fn disconnected_gateway_never_uses_cached_grant() {
     a_warm_key_after(PauseFault::CutOff).await;
 }
 
+/// Stops of a gateway that holds hot keys break no promise.
+///
 /// The whole queue of a key goes through the check, not only its first.
 #[tokio::test]
-async fn stopping_gateways_with_hot_keys_breaks_no_promise() {
+async fn pauses_with_hot_keys_stay_safe() {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&keeping(&site, "victim"), &keeping(&site, "next")).await;

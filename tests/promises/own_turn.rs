@@ -1,4 +1,4 @@
-//! A client that sends its next request as soon as it was answered does not stand in line behind its last request.
+//! A client that sends its next request as soon as it has its response does not queue behind its last request.
 
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
@@ -11,8 +11,9 @@ use tokio::task::JoinSet;
 const CLIENTS: usize = 16;
 const REQUESTS: usize = 200;
 
+/// A client that sends its next request at once does not queue behind its last one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_comes_back_at_once_finds_its_key_free() {
+async fn returning_client_finds_key_free() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/defaults/hold", json!({"mode": "strict"}));
     let gateway = Gateway::start(&policy.with("/zookeeper/sessions", 1)).await;
@@ -33,7 +34,8 @@ async fn a_client_that_comes_back_at_once_finds_its_key_free() {
     let metrics = gateway.metrics().await;
     let asked =
         |contended| metrics.sum("fencegate_lock_acquisitions_total", &[contended, "result=\"granted\""]);
-    let (free, behind) = (asked("contended=\"no\""), asked("contended=\"yes\""));
+    let free = asked("contended=\"no\"");
+    let behind = asked("contended=\"yes\"");
     println!("{free} found their key free, {behind} did not");
     assert_eq!(free + behind, (CLIENTS * REQUESTS) as f64);
     assert!(behind < free / 20.0, "{behind} requests stood behind the last one of their client");

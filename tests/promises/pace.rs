@@ -1,4 +1,5 @@
-//! A client is waited for, and no longer than its time limit says; what cannot be read is refused in our own words.
+//! A gateway waits for a client no longer than its time limits allow. A request that cannot be parsed is refused with
+//! a response of the gateway's own.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +43,9 @@ async fn timed_out(gateway: &Gateway, limit: &str) -> f64 {
     gateway.metrics().await.sum("fencegate_client_timeouts_total", &[&format!("limit=\"{limit}\"")])
 }
 
+/// A head that comes too slowly gets 408, on the first and on later requests of a connection.
 #[tokio::test]
-async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connection() {
+async fn slow_request_head_gets_408() {
     let site = TestSite::alone().await;
     let gateway = with(&site, json!({"request_headers": "400ms"})).await;
     for before in [0, 2] {
@@ -66,13 +68,15 @@ async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connectio
     }
     assert_eq!(timed_out(&gateway, "request_headers").await, 2.0);
     let metrics = gateway.metrics().await;
-    let (none, slow) = ("route=\"none\"", "reason=\"slow-request\"");
+    let none = "route=\"none\"";
+    let slow = "reason=\"slow-request\"";
     assert_eq!(metrics.sum("fencegate_rejections_total", &[none, slow]), 2.0);
     assert_eq!(metrics.sum("fencegate_requests_total", &[none, "code=\"408\""]), 2.0);
 }
 
+/// An idle connection is closed without a response, and a busy one is not.
 #[tokio::test]
-async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
+async fn idle_connection_closes_silently() {
     let site = TestSite::alone().await;
     let gateway = with(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
     site.origin.set_work_time(Duration::from_secs(1));
@@ -92,9 +96,11 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
     assert_eq!(timed_out(&gateway, "idle").await, 3.0);
 }
 
+/// An unfenced upload may take long and may not pause.
+///
 /// The upstream already has a part of the body, so the outcome is unknown.
 #[tokio::test]
-async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
+async fn unfenced_upload_may_not_pause() {
     let site = TestSite::alone().await;
     let policy =
         site.policy("gw-1").with("/listeners/public/timeouts", json!({"request_body": "400ms"})).with_route(
@@ -119,8 +125,9 @@ async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
     assert_eq!(timed_out(&gateway, "request_body").await, 1.0);
 }
 
+/// A client that takes nothing of its response is reset, and its request is no longer in flight.
 #[tokio::test]
-async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
+async fn client_reading_nothing_is_reset() {
     let site = TestSite::alone().await;
     let gateway = with(&site, json!({"response_write": "600ms"})).await;
     let large = || Act::now(OriginReply::with_body(vec![7; 32 * MIB]));
@@ -143,8 +150,9 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
     gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
+/// A request that the HTTP library cannot parse is refused with a problem document of ours and counted.
 #[tokio::test]
-async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted() {
+async fn unparsable_request_is_refused_and_counted() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/max_header", "128KiB");
     let gateway = Gateway::start(&policy).await;
@@ -179,7 +187,7 @@ async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted()
 
 /// What an upstream answers is never taken for what the library says, however much it looks like it.
 #[tokio::test]
-async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
+async fn imitated_library_refusal_passes_unchanged() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let imitated = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
@@ -203,7 +211,7 @@ async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
 
 /// A refusal must not be overtaken by the reset of a connection on which something is still coming.
 #[tokio::test]
-async fn a_refusal_arrives_although_the_client_goes_on_sending() {
+async fn refusal_arrives_while_client_sends() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Should the gateway panic while it works for a key, that key is served again at once, and never held twice.
+//! If the gateway panics while it works for a key, the key is served again at once and never held twice.
 
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,9 @@ async fn serves_at_once(gateway: &Gateway, path: &str) {
     assert!(asked.elapsed() < SOON, "after {:?}", asked.elapsed());
 }
 
+/// A panic while a lock node is created costs one request and leaves no node.
 #[tokio::test]
-async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node() {
+async fn panic_during_create_costs_one_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let tree = site.tree().await;
@@ -96,8 +97,9 @@ async fn takes_more(gateway: &Gateway) -> bool {
     held.any(|held| held["keeping"] == "cached" && held["ending"] == false)
 }
 
+/// A panic while the lock nodes of a set are created costs one request and leaves no node.
 #[tokio::test]
-async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_no_node() {
+async fn panic_during_set_create_leaves_nothing() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway = panicking_over_a_set(&site, "after_create_sent").await;
@@ -106,9 +108,11 @@ async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_
     tree.assert_no_locks().await;
 }
 
+/// After a panic a held key is granted again when its request is over, and not before.
+///
 /// The request in flight is not disturbed. Later requests wait for its end, at this gateway and at the other one.
 #[tokio::test]
-async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_not_before() {
+async fn panic_while_holding_waits_for_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let tree = site.tree().await;
@@ -132,7 +136,7 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
 /// One of the two keys is wanted here, and the other one elsewhere. The gateway gives on neither before its request
 /// is over.
 #[tokio::test]
-async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_request_is_over() {
+async fn panic_holding_set_waits_for_request() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), beside(&site));
@@ -154,7 +158,7 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
 /// The waiting request is refused and gives up its place at all of its keys. The holder at the other gateway is not
 /// disturbed.
 #[tokio::test]
-async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node() {
+async fn panic_while_waiting_costs_one_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), beside(&site));
@@ -183,7 +187,7 @@ async fn waits_and_panics(site: &TestSite, gateway: &Gateway, other: &Gateway, p
 /// The task of the request has ended, and its upstream still works. Where no service compares tokens, the key rests
 /// until the upstream has had its time.
 #[tokio::test]
-async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_has_had_its_time() {
+async fn panic_after_response_head_keeps_key() {
     const TIME: Duration = Duration::from_millis(1500);
     for hold in HOLDS {
         let site = TestSite::fresh().await;
@@ -194,7 +198,8 @@ async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_h
                 .with("/upstreams/ledger/response_timeout", "1500ms")
                 .with("/routes/0/fence/wait", "20s")
         };
-        let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
+        let first_policy = ours("gw-1");
+        let other_policy = ours("gw-2");
         let gateway =
             GatewayLaunch::new(&first_policy).failpoint("after_answer_head", "1*panic").start().await;
         gateway.wait_ready().await;

@@ -1,4 +1,4 @@
-//! A key that nobody wants any more leaves nothing in ZooKeeper, so new keys may come for ever.
+//! A key that no request wants any more leaves nothing in ZooKeeper, so the number of keys over time has no limit.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ async fn nothing_is_left(tree: &ZnodeTree) {
 async fn used_once_each(hold: Value) {
     const KEYS: usize = 300;
     let site = TestSite::fresh().await;
-    let (policy, tree) = (site.policy("gw-1").with("/defaults/hold", hold), site.tree().await);
+    let policy = site.policy("gw-1").with("/defaults/hold", hold);
+    let tree = site.tree().await;
     let gateway = Gateway::start(&policy).await;
     let mut connection = Http1Client::connect(gateway.public).await.expect("listens");
     for key in 0..KEYS {
@@ -43,29 +44,32 @@ async fn used_once_each(hold: Value) {
 }
 
 #[tokio::test]
-async fn keys_that_are_used_once_each_leave_nothing_behind() {
+async fn single_use_keys_leave_no_nodes() {
     used_once_each(json!({"mode": "strict"})).await;
     used_once_each(json!({"mode": "cached", "linger": "60ms"})).await;
 }
 
 #[tokio::test]
-async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
+async fn single_use_sets_leave_no_nodes() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     }));
-    let (gateway, tree) = (Gateway::start(&policy).await, site.tree().await);
+    let gateway = Gateway::start(&policy).await;
+    let tree = site.tree().await;
     for key in 0..50 {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/move/{key}/{}", key + 1))).await.status, 200);
     }
     nothing_is_left(&tree).await;
 }
 
+/// Contended keys leave no node behind, and no request is refused.
+///
 /// The gateway that leaves last removes the parent, while others are about to make a node below it.
 #[tokio::test]
-async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
+async fn contended_keys_leave_no_nodes() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let route = || {

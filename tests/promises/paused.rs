@@ -1,4 +1,4 @@
-//! A holder that slept through the end of its session writes nothing, or is found out by its older token.
+//! A holder that was paused past the end of its session writes nothing, or its older token is refused.
 
 use std::time::{Duration, Instant};
 
@@ -55,18 +55,21 @@ async fn a_pause_before_the_check(accident: PauseFault) {
 }
 
 #[tokio::test]
-async fn a_holder_stopped_before_its_check_writes_not_one_byte() {
+async fn holder_stopped_before_check_writes_nothing() {
     a_pause_before_the_check(PauseFault::Stopped).await;
 }
 
+/// A holder that is cut off from ZooKeeper before its check writes not one byte.
 #[tokio::test]
-async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() {
+async fn holder_disconnected_before_check_writes_nothing() {
     a_pause_before_the_check(PauseFault::CutOff).await;
 }
 
+/// What a holder that was stopped after its check writes is refused by its token.
+///
 /// No check closes the gap between the check and the write. An upstream that compares tokens closes it.
 #[tokio::test]
-async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
+async fn late_write_is_refused_by_token() {
     let site = TestSite::fresh().await.with_comparison();
     let victim = site.gateway_paused_at(&site.policy("victim"), "after_proof_check", PAUSE).await;
     let next = site.gateway("next").await;
@@ -93,7 +96,7 @@ async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() 
 
 /// The race without failpoints: the grant arrives while the process stands still, next to fresh requests.
 #[tokio::test]
-async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
+async fn paused_waiters_write_nothing_after_grant() {
     const KEYS: usize = 8;
     let site = TestSite::fresh().await;
     let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
@@ -153,19 +156,21 @@ async fn stopping_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     load.assert_promises(&site.origin, 30).await;
 }
 
+/// Stopping a gateway under load breaks no promise.
 #[tokio::test]
-async fn stopping_a_gateway_under_load_breaks_no_promise() {
+async fn pauses_under_load_stay_safe() {
     stopping_under_load(|policy| policy).await;
 }
 
+/// Stopping a gateway that caches grants under load breaks no promise.
 #[tokio::test]
-async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
+async fn pauses_with_cached_grants_stay_safe() {
     stopping_under_load(TestPolicy::with_cached_hold).await;
 }
 
 /// This log line tells a pause from a cut network.
 #[tokio::test]
-async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
+async fn silent_zookeeper_logs_no_process_pause() {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy =

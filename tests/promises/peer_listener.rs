@@ -1,4 +1,4 @@
-//! The listener for other gateways lets in gateways of the installation only, and nobody else can speak as one.
+//! The peer listener accepts gateways of the installation only, and no other process can act as one of them.
 
 use std::net::SocketAddr;
 
@@ -49,8 +49,9 @@ fn is_forbidden(answer: &ClientResponse) -> bool {
     answer.status == 403 && answer.outcome() == Some(FencingOutcome::NotDispatched) && told
 }
 
+/// A request without the pass is refused however often it comes, and uses up nothing that clients need.
 #[tokio::test]
-async fn who_does_not_show_the_pass_is_refused_however_often() {
+async fn request_without_pass_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let door = door(&gateway).await;
@@ -82,7 +83,7 @@ async fn who_does_not_show_the_pass_is_refused_however_often() {
 }
 
 #[tokio::test]
-async fn the_pass_is_worth_nothing_at_the_public_listener() {
+async fn pass_is_worthless_at_public_listener() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
@@ -95,7 +96,7 @@ async fn the_pass_is_worth_nothing_at_the_public_listener() {
 }
 
 #[tokio::test]
-async fn with_each_start_the_pass_is_another_one() {
+async fn pass_changes_with_every_start() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let mut seen = Vec::new();
@@ -109,9 +110,12 @@ async fn with_each_start_the_pass_is_another_one() {
     assert_ne!(seen[0], seen[1]);
 }
 
+/// With `peer.tls` only a peer with a certificate of the configured authority comes in.
 #[tokio::test]
-async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
-    let (site, keys, others) = (TestSite::fresh().await, TlsFiles::new(), TlsFiles::new());
+async fn peers_require_certificates_with_tls() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
+    let others = TlsFiles::new();
     keys.authority.write(&keys.path("peers.pem"));
     let mut tls = keys.write("gw", "127.0.0.1");
     tls["ca_file"] = json!(keys.path("peers.pem"));
@@ -149,8 +153,9 @@ async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
     assert_eq!(site.origin.count("/pay/7"), 0);
 }
 
+/// An address in use and missing TLS files end the start with a message that names them.
 #[tokio::test]
-async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
+async fn unusable_address_or_files_prevent_start() {
     let site = TestSite::fresh().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
@@ -166,7 +171,7 @@ async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_or_nonsense_is_sent_away() {
+async fn silent_or_garbled_connection_is_closed() {
     let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with("/listeners/public/timeouts", json!({"detect": "300ms"}));
     let gateway = Gateway::start(&policy).await;
@@ -186,8 +191,9 @@ async fn who_says_nothing_or_nonsense_is_sent_away() {
     gateway.wait_ready().await;
 }
 
+/// A request is served only for a key that this gateway holds and both gateways derive; else it gets `not-holder`.
 #[tokio::test]
-async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
+async fn only_cached_matching_key_is_served() {
     let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with_linger("20s");
     let gateway = Gateway::start(&policy).await;
@@ -222,8 +228,9 @@ fn question(line: &str) -> String {
     format!("OPTIONS * HTTP/1.1\r\nHost: gw-1:9910\r\nFencing-Forwarded: {line}\r\n\r\n")
 }
 
+/// The peer listener answers a nonce with a proof of the pass, without the pass; the public listener does not.
 #[tokio::test]
-async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
+async fn peer_listener_proves_pass_by_nonce() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let door = door(&gateway).await;
@@ -245,8 +252,9 @@ async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
     assert_eq!(asks(gateway.public, &one).await, None, "it could be a gateway of another installation");
 }
 
+/// A connection beyond the limit is closed before anything is sent on, and the earlier one stays.
 #[tokio::test]
-async fn who_finds_no_place_is_turned_away_before_anything_is_sent_on() {
+async fn connection_without_capacity_is_closed() {
     let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;

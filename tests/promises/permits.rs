@@ -1,4 +1,5 @@
-//! A key with permits has as many holders at once as it has permits, and never one more, each with marks of its own.
+//! A key with permits has at most as many holders at once as it has permits, and each permit has watermarks of its
+//! own.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,8 +22,9 @@ fn several(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
 }
 
+/// As many requests work at once as there are permits, each under a key of its own; the next one waits.
 #[tokio::test]
-async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits() {
+async fn permits_limit_concurrent_requests() {
     let site = TestSite::fresh().await;
     let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
     let mut held = Vec::new();
@@ -58,8 +60,9 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
     tree.assert_no_locks().await;
 }
 
+/// Gateways with different numbers of permits do not serve a key beside each other.
 #[tokio::test]
-async fn gateways_that_count_otherwise_do_not_serve_the_key_beside_each_other() {
+async fn different_permit_counts_are_incompatible() {
     let site = TestSite::fresh().await;
     let one = Gateway::start(&several(site.policy("gw-1"))).await;
     let two = Gateway::start(&several(site.policy("gw-2")).with("/routes/0/fence/permits", 4)).await;
@@ -68,8 +71,9 @@ async fn gateways_that_count_otherwise_do_not_serve_the_key_beside_each_other() 
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
 }
 
+/// Behind a guard never more requests work than there are permits, and none is stale, while gateways are killed.
 #[tokio::test]
-async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gateways_are_killed() {
+async fn guarded_permits_hold_under_kills() {
     let guarded = GuardedSite::fresh().await;
     guarded.site.origin.set_work_time(Duration::from_millis(5));
     let guard = guarded.guard().await;
@@ -78,8 +82,9 @@ async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gat
     assert_eq!(max_concurrent(&crowd.history), PERMITS);
 }
 
+/// Before a service that compares tokens never more requests work than there are permits while gateways are killed.
 #[tokio::test]
-async fn before_a_service_that_compares_never_more_than_so_many_work_while_gateways_are_killed() {
+async fn comparing_service_permits_hold_under_kills() {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
     let crowd =

@@ -1,5 +1,5 @@
-//! Places for connections: one client that takes all places keeps nobody out. A client in the middle of a request
-//! keeps its place.
+//! Capacity for connections: a client that takes all of it keeps no other client out, and a client in the middle of a
+//! request keeps its connection.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -26,7 +26,7 @@ async fn asks(client: &mut Http1Client) -> Result<u16, String> {
 }
 
 #[tokio::test]
-async fn idle_connections_of_one_client_make_room_for_others() {
+async fn idle_connections_yield_to_other_clients() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/connections", 8);
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
@@ -54,9 +54,11 @@ async fn idle_connections_of_one_client_make_room_for_others() {
     assert_eq!(slow.status, 200);
 }
 
+/// A trusted proxy has no share of connections and waits for a place.
+///
 /// The connections of a trusted proxy belong to other clients.
 #[tokio::test]
-async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
+async fn trusted_proxy_has_no_connection_share() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
@@ -94,7 +96,7 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
 }
 
 #[tokio::test]
-async fn one_client_has_no_more_connections_than_its_share() {
+async fn client_connections_are_limited_to_share() {
     let site = TestSite::fresh().await;
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/listeners/public/limits/connections_per_client", 3)).await;

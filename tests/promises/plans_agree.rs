@@ -1,4 +1,5 @@
-//! Gateways that would lock one resource in two ways never both serve it: the younger one refuses until they agree.
+//! Gateways whose plans would lock one resource in two ways never both serve it: the younger one refuses until their
+//! plans are compatible.
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -33,8 +34,9 @@ async fn serves_again(gateway: &Gateway) {
     assert_eq!(pays(gateway).await.status, 200);
 }
 
+/// Of two templates for one resource the older gateway's is served; the younger gateway refuses the route meanwhile.
 #[tokio::test]
-async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
+async fn older_template_wins_over_younger() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2")).await;
@@ -68,7 +70,7 @@ fn also() -> Value {
 }
 
 #[tokio::test]
-async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
+async fn unfenced_or_renamed_routes_are_compatible() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let renamed = site
@@ -88,8 +90,9 @@ async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
     }
 }
 
+/// With `allow_mixed` a gateway serves beside an incompatible one and warns.
 #[tokio::test]
-async fn who_allows_it_serves_all_the_same_and_says_so() {
+async fn allow_mixed_serves_with_warning() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
@@ -101,9 +104,11 @@ async fn who_allows_it_serves_all_the_same_and_says_so() {
     is_refused(&second).await;
 }
 
+/// Of two incompatible gateways that start at once never both serve a resource.
+///
 /// Each gateway makes its own node before it looks at the others. So at least one of two gateways sees the other.
 #[tokio::test]
-async fn of_two_that_start_at_once_never_both_serve() {
+async fn concurrent_starts_never_both_serve() {
     let site = TestSite::fresh().await;
     let many = |policy: TestPolicy| policy.with("/zookeeper/sessions", 3);
     for round in 0..3 {
@@ -128,7 +133,7 @@ async fn of_two_that_start_at_once_never_both_serve() {
 }
 
 #[tokio::test]
-async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
+async fn fleet_dry_run_names_incompatible_gateways() {
     let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
@@ -147,9 +152,11 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
 }
 
+/// A gateway that reloads other templates gives way until all gateways have them.
+///
 /// A gateway that changes its templates is the younger one from then on, and first ends its earlier requests.
 #[tokio::test]
-async fn who_reloads_other_templates_gives_way_until_all_have_them() {
+async fn reloaded_template_waits_for_agreement() {
     let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let begun = site.origin.hold_request(&first, TestRequest::post("/pay/9")).await;
@@ -169,9 +176,11 @@ async fn who_reloads_other_templates_gives_way_until_all_have_them() {
     assert_eq!(keys, ["account/7", "konto/7", "konto/7"]);
 }
 
+/// A gateway with other templates waits until the session of the killed one in whose place it starts is over.
+///
 /// Requests of the dead process may still run. Its node says so until its session is over.
 #[tokio::test]
-async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other_templates() {
+async fn successor_waits_for_dead_session() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
     let first = Gateway::start(&policy).await;
@@ -188,7 +197,7 @@ async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other
 
 /// An earlier build looks at no other plans. So a gateway that does look gives way, however old it is.
 #[tokio::test]
-async fn a_gateway_that_cannot_give_way_is_given_way_to() {
+async fn earlier_build_takes_precedence() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -211,7 +220,7 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
 /// After a reconnect a session makes a node beside its member node, to see whether the connection is still its own. A
 /// session that is cut off then leaves it until its end.
 #[tokio::test]
-async fn node_that_probes_a_reconnect_is_no_gateway() {
+async fn reconnect_probe_node_is_no_gateway() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -227,9 +236,11 @@ async fn node_that_probes_a_reconnect_is_no_gateway() {
     serves_again(&gateway).await;
 }
 
+/// A published plan is named by each session, and its nodes go with the session.
+///
 /// The nodes of a session go with the session, and a plan that a gateway names exists.
 #[tokio::test]
-async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
+async fn published_plan_ends_with_session() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/sessions", 2)).await;
     let tree = site.tree().await;

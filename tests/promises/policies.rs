@@ -1,4 +1,4 @@
-//! A bad policy is refused before anything starts: with a code, the place, the line and a caret below what is wrong.
+//! A bad policy is refused before anything starts, with a code, the place, the line, and a caret below the mistake.
 
 use fencegate_tests::{
     gateway::PolicyFile,
@@ -88,7 +88,7 @@ async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
 }
 
 #[tokio::test]
-async fn a_sound_policy_passes() {
+async fn sound_policy_passes() {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), SOUND);
     let output = command(&["check", "-c", &file.display().to_string()]).await.expect("started");
@@ -102,8 +102,9 @@ store: {redb: /nowhere/guard.redb}
 tickets: {secret_file: /nowhere/secret}
 "#;
 
+/// A guard's file is checked as one and never run as a policy.
 #[tokio::test]
-async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
+async fn guard_file_is_no_policy() {
     let file = PolicyFile::new(GUARD);
     let output = command(&["check", &file]).await.expect("started");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -116,8 +117,9 @@ async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
     }
 }
 
+/// Every mistake is reported with code, place, line and a caret below it.
 #[tokio::test]
-async fn every_mistake_is_told_with_code_place_line_and_caret() {
+async fn every_mistake_shows_code_and_place() {
     for PolicyMistake { replaces, with, code, said } in MISTAKES {
         let marked = SOUND.replacen(replaces, with, 1);
         let before = &marked[..marked.find('»').expect("a marked place")];
@@ -139,8 +141,9 @@ async fn every_mistake_is_told_with_code_place_line_and_caret() {
     }
 }
 
+/// All mistakes are reported at once, in the order of their lines.
 #[tokio::test]
-async fn all_mistakes_are_told_at_once_by_line() {
+async fn all_mistakes_reported_at_once() {
     let text = SOUND
         .replace("tick: 200ms", "tick: 200ms, safety_margin: 300ms")
         .replace("{path.account}", "{path.acount}")
@@ -156,7 +159,7 @@ async fn all_mistakes_are_told_at_once_by_line() {
 }
 
 #[tokio::test]
-async fn what_is_no_policy_at_all_is_refused_without_a_panic() {
+async fn malformed_file_is_refused_without_panic() {
     let nested = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
     let cases: [(&str, &[u8]); 7] = [
         ("empty", b""),
@@ -177,7 +180,7 @@ async fn what_is_no_policy_at_all_is_refused_without_a_panic() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_is_named() {
+async fn missing_file_is_named() {
     for verb in ["check", "run"] {
         let output = command(&[verb, "-c", "/nowhere/policy.yaml"]).await.expect("started");
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -186,8 +189,9 @@ async fn a_file_that_is_not_there_is_named() {
     }
 }
 
+/// A variable of the environment fills in one value and never adds structure to the policy.
 #[tokio::test]
-async fn a_variable_of_the_environment_is_one_value_and_never_more() {
+async fn environment_variable_is_one_value() {
     let home = scratch::temp_dir();
     let text = SOUND.replace("account/{path.account}", "${FENCEGATE_KEY:-account}/{path.account}");
     let file = write_policy(home.path(), &text).display().to_string();

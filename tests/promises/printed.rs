@@ -1,4 +1,5 @@
-//! What the command line prints for others to use: starter files, completions, the manual page.
+//! What the command line prints for other programs and for readers is valid: starter files, completions, the manual
+//! page, the schemas. The commands and files in the documents are, too.
 
 use std::{io::Write, process::Stdio};
 
@@ -16,8 +17,9 @@ async fn printed(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// Every starter file passes `check` and has comments.
 #[tokio::test]
-async fn every_starter_file_is_good_and_has_comments() {
+async fn every_starter_file_is_valid() {
     for starter in ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"] {
         let text = printed(&["init", starter]).await;
         assert!(text.starts_with("# ") && text.ends_with('\n'), "{text}");
@@ -33,8 +35,9 @@ async fn every_starter_file_is_good_and_has_comments() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// Completions contain every verb, and bash can parse them.
 #[tokio::test]
-async fn completions_know_every_verb_and_bash_can_read_them() {
+async fn completions_cover_every_verb() {
     for shell in ["bash", "zsh", "fish"] {
         let script = printed(&["completions", shell]).await;
         for verb in ["run", "guard", "check", "explain", "init", "completions", "man", "era", "demo"] {
@@ -48,7 +51,7 @@ async fn completions_know_every_verb_and_bash_can_read_them() {
 }
 
 #[tokio::test]
-async fn the_manual_page_lists_every_verb() {
+async fn manual_page_lists_every_verb() {
     let page = printed(&["man"]).await;
     assert!(page.contains(".TH fencegate 1") && page.contains(".SH SUBCOMMANDS"), "{page}");
     for verb in ["run", "guard", "check", "explain", "init", "era", "demo"] {
@@ -57,7 +60,7 @@ async fn the_manual_page_lists_every_verb() {
 }
 
 #[tokio::test]
-async fn the_schemas_are_those_that_are_committed() {
+async fn printed_schemas_match_committed_files() {
     for (arguments, file) in [
         (&["schema"][..], include_str!("../../policies/schema.json")),
         (&["schema", "--guard"], include_str!("../../policies/schema.guard.json")),
@@ -91,8 +94,9 @@ const DOCUMENTS: [&str; 14] = [
     "deploy/helm/README.md",
 ];
 
+/// Every command in the documents is accepted by the program that it names.
 #[tokio::test]
-async fn every_command_of_the_documents_is_one() {
+async fn documented_commands_exist() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
@@ -142,7 +146,7 @@ async fn every_command_of_the_documents_is_one() {
 
 /// Files that are printed in a document are whole files, and good.
 #[tokio::test]
-async fn every_yaml_block_of_the_documents_is_a_good_file() {
+async fn documented_yaml_blocks_are_valid() {
     let mut count = 0;
     for document in DOCUMENTS {
         let text = std::fs::read_to_string(deploy().join("..").join(document)).expect("shipped");

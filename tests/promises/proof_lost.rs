@@ -1,4 +1,5 @@
-//! The proof is lost while the upstream works: a comparing upstream may finish, any other is abandoned.
+//! The session deadline passes while the upstream works: an upstream that compares tokens may finish, and the exchange
+//! with any other is abandoned.
 
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
@@ -34,8 +35,9 @@ fn within_the_body(latch: Latch) -> Act {
     Act::HoldInBody(latch, OriginReply::with_body("half of this comes late"))
 }
 
+/// At level `upstream` a request that was written in full is finished, and its response is marked `proof=lost`.
 #[tokio::test]
-async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
+async fn upstream_level_finishes_complete_request() {
     let site = TestSite::fresh().await;
     let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
     gateway.wait_unready().await;
@@ -73,24 +75,29 @@ async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
     latch.release();
 }
 
+/// At level `none` a request without a response is abandoned before the next holder begins.
 #[tokio::test]
-async fn at_level_none_a_request_without_an_answer_is_abandoned_before_the_next_holder_begins() {
+async fn level_none_abandons_unanswered_request() {
     is_abandoned_before_the_next_holder_begins(before_the_head).await;
 }
 
+/// At level `none` a request with half a response is abandoned before the next holder begins.
 #[tokio::test]
-async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_next_holder_begins() {
+async fn level_none_abandons_half_answered_request() {
     is_abandoned_before_the_next_holder_begins(within_the_body).await;
 }
 
+/// At level `none` a response that nobody reads is abandoned before the next holder begins.
+///
 /// The answer is larger than the kernel buffers, so the gateway waits for its client when the proof ends.
 #[tokio::test]
-async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
+async fn level_none_abandons_unread_response() {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy =
         site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", "none");
-    let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
+    let gateway = Gateway::start(&policy).await;
+    let next = site.gateway("gw-2").await;
     site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; 48 << 20]))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
@@ -98,14 +105,15 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
     drop(relay);
 
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    let first = site.origin.request("/pay/7", 1).await;
+    let second = site.origin.request("/pay/7", 2).await;
     assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
     reader.read_body(&mut answer).await.expect_err("cut off, not completed");
 }
 
 /// The body is larger than the kernel buffers, so the gateway still writes when the proof ends.
 #[tokio::test]
-async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
+async fn half_written_request_is_never_completed() {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site

@@ -1,4 +1,4 @@
-//! The PROXY protocol: a proxy that is believed names its client; nobody else comes in.
+//! The PROXY protocol: a trusted proxy names its client, and no other connection is accepted.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 const CLIENT: &str = "PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n";
 
 #[tokio::test]
-async fn the_client_is_who_a_trusted_proxy_names() {
+async fn trusted_proxy_names_client() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "127.0.0.0/8").await;
     let v2 = |command: u8| {
@@ -54,8 +54,9 @@ async fn the_client_is_who_a_trusted_proxy_names() {
     assert_eq!((told(&gateway, "client").await, told(&gateway, "local").await), (2.0, 2.0));
 }
 
+/// A connection without a valid PROXY header, or with one from an untrusted proxy, is closed without a response.
 #[tokio::test]
-async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
+async fn connection_without_trusted_header_is_closed() {
     let site = TestSite::alone().await;
     let strict = gateway(&site, "127.0.0.0/8").await;
     for (said, result) in [
@@ -87,8 +88,9 @@ async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn the_header_comes_before_the_handshake_of_tls() {
-    let (site, keys) = (TestSite::fresh().await, super::tls::TlsFiles::new());
+async fn header_precedes_tls_handshake() {
+    let site = TestSite::fresh().await;
+    let keys = super::tls::TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example")]);
     let policy = site
         .policy("gw-1")

@@ -1,6 +1,7 @@
-//! A key is made of exactly what services in PHP, Python and Node and nginx read of the same request, or the request is refused.
+//! A key is made of exactly the values that services in PHP, Python and Node and nginx read of the same request, or
+//! the request is refused.
 //!
-//! `REWRITE=1` asks the real programs again how they read each text of `tests/readings/*.jsonl`.
+//! With `REWRITE=1` the real programs read each text of `tests/readings/*.jsonl` again.
 
 use std::env;
 
@@ -25,17 +26,20 @@ fn compared(part: RequestPart, least: ReadingCounts) {
     );
 }
 
+/// A value of a path is read as services read it, or refused.
 #[test]
-fn a_path_is_read_as_services_read_it() {
+fn path_matches_service_readings() {
     compared(RequestPart::Path, ReadingCounts { same: 100, absent: 0, refused: 300 });
 }
 
+/// A query parameter is read as services read it, or refused.
 #[test]
-fn a_parameter_is_read_as_services_read_it() {
+fn query_parameter_matches_service_readings() {
     compared(RequestPart::Query, ReadingCounts { same: 80, absent: 40, refused: 150 });
 }
 
+/// A member of a JSON body is read as services read it, or refused.
 #[test]
-fn a_member_of_a_body_is_read_as_services_read_it() {
+fn body_member_matches_service_readings() {
     compared(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
 }

@@ -1,5 +1,4 @@
-//! Where a key is taken from what two servers can read differently, there is one reading or none: the request is refused
-//! before a lock is asked for.
+//! Where two servers could read the source of a key differently, the request is refused before a lock is requested.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -43,8 +42,9 @@ async fn refused(site: &TestSite, gateway: &Gateway, path: &str, reason: &str, a
     assert_eq!(site.origin.log().records.len(), before, "{path}");
 }
 
+/// A query parameter that some server sees twice names no key.
 #[tokio::test]
-async fn a_parameter_that_some_server_sees_twice_names_nothing() {
+async fn ambiguous_parameter_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let others = [
@@ -72,8 +72,9 @@ async fn a_parameter_that_some_server_sees_twice_names_nothing() {
     assert_eq!(site.origin.request(found, 1).await.key(), Some("q/1"));
 }
 
+/// A condition on a parameter that some server sees twice decides nothing: the request is refused.
 #[tokio::test]
-async fn a_condition_that_some_server_sees_twice_decides_nothing() {
+async fn ambiguous_condition_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let put = |query: &str| TestRequest::with_method("PUT", &format!("/dry?{query}"));
@@ -84,8 +85,9 @@ async fn a_condition_that_some_server_sees_twice_decides_nothing() {
     assert_eq!(site.origin.request("/dry?dry_run=yes&run=no", 1).await.key(), None);
 }
 
+/// A header field that some server sees twice names no key.
 #[tokio::test]
-async fn a_field_that_some_server_sees_twice_names_nothing() {
+async fn ambiguous_field_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let other = |name: &str| TestRequest::post("/field").field("X-Account", "1").field(name, "2");
@@ -95,8 +97,9 @@ async fn a_field_that_some_server_sees_twice_names_nothing() {
     assert_eq!(site.origin.request("/field", 1).await.key(), Some("f/1"));
 }
 
+/// A header field that some servers do not see is not taken for the configured one.
 #[tokio::test]
-async fn a_field_that_some_server_does_not_see_is_not_the_field() {
+async fn look_alike_field_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let alone = |name: &str| TestRequest::post("/field").field(name, "2");
@@ -113,8 +116,9 @@ async fn a_field_that_some_server_does_not_see_is_not_the_field() {
     assert_eq!(site.origin.request("/dry-field", 2).await.key(), Some("wet"));
 }
 
+/// A body names a key only where its content type says that it is what it is read as.
 #[tokio::test]
-async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as() {
+async fn mislabelled_body_names_no_key() {
     const BODY: &str = r#"{"from":"+ADE-","x":"&from=B&"}"#;
     let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
@@ -155,8 +159,9 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
     }
 }
 
+/// With `body_type: any` every body is read as JSON, whatever its content type.
 #[tokio::test]
-async fn where_it_is_written_that_every_body_is_json_nobody_has_to_say_so() {
+async fn body_type_any_ignores_content_type() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")

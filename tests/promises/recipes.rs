@@ -1,4 +1,4 @@
-//! The recipes of `deploy/upstream` let in what is newer and nothing else, in the databases that they are for.
+//! The recipes of `deploy/upstream` accept newer tokens and nothing else, in the databases that they are for.
 
 pub(crate) mod mariadb;
 mod postgresql;
@@ -121,10 +121,11 @@ impl Recipe {
 }
 
 #[test]
-fn the_pages_show_the_statements_that_are_run() {
+fn pages_show_executed_statements() {
     for database in ["postgresql", "mariadb", "sqlite"] {
         let page = fs::read_to_string(deploy().join("upstream").join(database).join("README.md"));
-        let (page, recipe) = (page.expect("shipped"), Recipe::read(database, CompareForm::Token));
+        let page = page.expect("shipped");
+        let recipe = Recipe::read(database, CompareForm::Token);
         for shown in recipe.sections.get("row").into_iter().chain([&recipe.sections["write"]]) {
             assert!(page.contains(shown), "{database}: {shown}");
         }

@@ -1,4 +1,5 @@
-//! Another policy takes over while requests run: none of them fails or sees half of each, and a bad file changes nothing.
+//! Another policy takes over while requests run: none of them fails or sees parts of both policies, and a bad file
+//! changes nothing.
 
 mod mismatch;
 mod resources;
@@ -25,8 +26,9 @@ async fn metric(gateway: &Gateway, name: &str, labels: &[&str]) -> f64 {
     gateway.metrics().await.sum(name, labels)
 }
 
+/// A bad file changes nothing, and the command, the log and the metrics report it.
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_is_told() {
+async fn bad_file_changes_nothing() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -48,11 +50,14 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 1.0);
 }
 
+/// A file that is refused at the last step does not let the log contain keys.
+///
 /// The plan was in order except for the last file, which is only read when connections are prepared.
 #[tokio::test]
-async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys() {
+async fn refused_reload_keeps_log_redaction() {
     const CANARY: &str = "canary-5c1e";
-    let (site, home) = (TestSite::fresh().await, tempfile::tempdir().expect("a place"));
+    let site = TestSite::fresh().await;
+    let home = tempfile::tempdir().expect("a place");
     let policy = site.policy("gw-1").with("/log", json!({"keys": "off"}));
     let gateway = Gateway::start(&policy).await;
     let unusable = home.path().join("ca.pem");
@@ -73,7 +78,7 @@ async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys(
 }
 
 #[tokio::test]
-async fn a_dry_run_says_what_would_change_and_changes_nothing() {
+async fn dry_run_reports_and_changes_nothing() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let other = unmatched_to_nobody(&site)
@@ -96,7 +101,7 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
 
 /// A reload also takes over settings outside of routes and upstreams.
 #[tokio::test]
-async fn limits_of_the_listener_are_taken_over() {
+async fn listener_settings_are_reloaded() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -108,7 +113,7 @@ async fn limits_of_the_listener_are_taken_over() {
 }
 
 #[tokio::test]
-async fn sighup_and_a_watched_file_are_read_again() {
+async fn sighup_and_file_change_reload() {
     let site = TestSite::fresh().await;
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_file_watch().start().await;
     gateway.wait_ready().await;
@@ -124,12 +129,14 @@ async fn sighup_and_a_watched_file_are_read_again() {
     assert_eq!(gateway.send(&ping).await.status, 200);
 }
 
+/// A request ends under the plan that it began with; the next one of its key waits and uses the new plan.
 #[tokio::test]
-async fn what_runs_ends_under_the_plan_it_began_with() {
+async fn running_requests_keep_their_plan() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let elsewhere = Origin::start();
-    let (pay, get) = (site.origin.hold("/pay/7"), site.origin.hold("/slow"));
+    let pay = site.origin.hold("/pay/7");
+    let get = site.origin.hold("/slow");
     let running = [gateway.begin(TestRequest::post("/pay/7")), gateway.begin(TestRequest::get("/slow"))];
     site.origin.request("/pay/7", 1).await;
     site.origin.request("/slow", 1).await;
@@ -154,7 +161,7 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
 
 /// Each reload reports the settings that need a restart, until the file takes them back.
 #[tokio::test]
-async fn a_change_that_needs_a_restart_is_told_until_it_is_taken_back() {
+async fn restart_settings_reported_until_reverted() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;

@@ -1,4 +1,4 @@
-//! A large answer passes intact, and its resource stays held until it is through.
+//! A large response passes intact, and its resource stays held until all of it has passed or a time limit ends it.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
+/// Bodies of every size pass intact both ways.
 #[tokio::test]
-async fn bodies_of_every_size_pass_intact_both_ways() {
+async fn bodies_of_every_size_pass_intact() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for length in [0, 1, 65_535, MIB - 1, MIB, MIB + 1, 5 * MIB] {
@@ -47,8 +48,9 @@ async fn bodies_of_every_size_pass_intact_both_ways() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A large response holds its resource until the upstream has sent all of it.
 #[tokio::test]
-async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
+async fn large_response_holds_key_until_sent() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
@@ -66,8 +68,9 @@ async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A client that leaves within a large response frees nothing before the upstream has sent all of it.
 #[tokio::test]
-async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_upstream_has_sent_it() {
+async fn client_reset_frees_no_key_early() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
@@ -84,9 +87,11 @@ async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_ups
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A large response holds its resource until a slow reader has it.
+///
 /// The answer is larger than the kernel buffers: the gateway cannot have sent all of it before the client reads.
 #[tokio::test]
-async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
+async fn slow_reader_holds_key_until_read() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
@@ -107,7 +112,7 @@ async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
 
 /// A reader that has stopped reading holds the resource for `response_body_idle`, and no longer.
 #[tokio::test]
-async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idle_limit() {
+async fn stalled_reader_frees_key_after_idle() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/response_body_idle", "500ms");
     let gateway = Gateway::start(&policy).await;
@@ -120,14 +125,17 @@ async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idl
     assert_eq!(next.status, 200);
     assert!(next.took() < Duration::from_secs(3), "took {:?}", next.took());
     reader.read_body(&mut answer).await.expect_err("cut off, not completed");
-    let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+    let first = site.origin.request("/pay/7", 1).await;
+    let second = site.origin.request("/pay/7", 2).await;
     assert!(second.expect_token().number() > first.expect_token().number());
 }
 
+/// A reader that drips holds its resource for `response_body_total` at most, and makes no outcome unknown.
+///
 /// Earlier, a reader that took a piece now and then could hold the key for hours. Its slowness also made the outcome
 /// of a finished request unknown.
 #[tokio::test]
-async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_outcome_unknown() {
+async fn dripping_reader_frees_key_after_total() {
     let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")

@@ -1,6 +1,7 @@
-//! The settings that CLIENTS.md gives to clients repeat what was not dispatched, and nothing else.
+//! The client settings in CLIENTS.md repeat requests that were not dispatched, and no others.
 //!
-//! The blocks are taken out of the document, and run with the libraries that they are for: those of Debian, PyPI and npm.
+//! The blocks are taken out of the document, and run with the libraries that they are for: those of Debian, PyPI and
+//! npm.
 
 use std::{
     fs,
@@ -90,7 +91,7 @@ async fn repeats_what_was_not_dispatched_and_nothing_else(client: &RetryingClien
 }
 
 #[tokio::test]
-async fn curl_in_a_loop() {
+async fn curl_loop_repeats_only_undispatched() {
     let script = block("curl") + "fenced -d hi \"$1\"\n";
     repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[
         "bash", "-c", &script, "fenced",
@@ -99,7 +100,7 @@ async fn curl_in_a_loop() {
 }
 
 #[tokio::test]
-async fn urllib3() {
+async fn urllib3_repeats_only_undispatched() {
     let python = venv("urllib3", "urllib3==2.5.0").await;
     let ask = "import sys\nanswer = fenced.request('POST', sys.argv[1], body=b'hi')\nsys.exit(answer.status != 200)\n";
     let program = block("urllib3") + ask;
@@ -116,7 +117,7 @@ const JAVA: &str = "
 ";
 
 #[tokio::test]
-async fn the_client_of_java() {
+async fn java_client_repeats_only_undispatched() {
     let home = scratch::temp_dir();
     let imports = "import java.net.URI;\nimport java.net.http.*;\nimport java.util.Set;\n\nclass Ask {\n";
     let file = written(home.path(), "Ask.java", &(imports.to_owned() + &block("Java HttpClient") + JAVA));
@@ -133,7 +134,7 @@ func main() {
 ";
 
 #[tokio::test]
-async fn retryablehttp_of_go() {
+async fn go_retryablehttp_repeats_only_undispatched() {
     let home = scratch::temp_dir();
     let names = ["context", "net/http", "os", "strings", "github.com/hashicorp/go-retryablehttp"];
     let imports = names.map(|name| format!("import \"{name}\"\n")).concat();
@@ -148,7 +149,7 @@ async fn retryablehttp_of_go() {
 }
 
 #[tokio::test]
-async fn axios_with_axios_retry() {
+async fn axios_retry_repeats_only_undispatched() {
     let modules = fetched_by_npm("axios-retry", "axios-retry@4.5.0").await;
     let required = "const axios = require('axios');\nconst axiosRetry = require('axios-retry').default;\n";
     let ask = "fenced.post(process.argv[1], 'hi').then(() => process.exit(0), () => process.exit(1));\n";

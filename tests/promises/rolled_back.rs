@@ -1,4 +1,4 @@
-//! Tokens never go back, also when ZooKeeper does: nothing is granted until an operator has begun the next era.
+//! Tokens never go back, also when ZooKeeper does: no lock is granted until an operator has begun the next era.
 
 use std::{path::Path, time::Duration};
 
@@ -65,9 +65,11 @@ async fn init(policy: &TestPolicy) {
     run_operator(&["era", "init", "-c", &file]).await;
 }
 
+/// A running gateway detects a restored ZooKeeper and marks it for all others.
+///
 /// Only the memory of the process knows the tokens that ZooKeeper has forgotten.
 #[tokio::test]
-async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
+async fn running_gateway_marks_restored_zookeeper() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let site = site.with_comparison();
     let gateway = site.gateway("gw-1").await;
@@ -114,9 +116,12 @@ fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
 }
 
+/// A gateway that restarts with its `state_dir` detects that ZooKeeper was wiped, and grants nothing until `era
+/// bump`.
 #[tokio::test]
-async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was_wiped() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+async fn state_dir_reveals_wiped_zookeeper() {
+    let zookeeper = OwnZooKeeper::start();
+    let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -151,10 +156,13 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
 }
 
+/// A restored older era is marked for gateways that have seen no tokens.
+///
 /// A gateway that has seen no tokens cannot notice the older era. Gateways that have seen tokens mark it.
 #[tokio::test]
-async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+async fn restored_older_era_is_marked() {
+    let zookeeper = OwnZooKeeper::start();
+    let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     init(&policy).await;
@@ -180,10 +188,13 @@ async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// A wiped installation is made again with larger tokens from the first moment.
+///
 /// A gateway without memory waits for `meta`, and takes it as soon as it is there.
 #[tokio::test]
-async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_the_first_moment() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+async fn wiped_installation_restarts_with_larger_tokens() {
+    let zookeeper = OwnZooKeeper::start();
+    let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -208,11 +219,14 @@ async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_th
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// An era is shown and begins where `state_dir` is missing or, with `--at-least`, damaged.
 #[tokio::test]
-async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
-    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+async fn era_begins_without_usable_state_dir() {
+    let site = TestSite::fresh().await;
+    let state = scratch::temp_dir();
     init(&site.policy("gw-1")).await;
-    let (missing, damaged) = (state.path().join("none"), state.path());
+    let missing = state.path().join("none");
+    let damaged = state.path();
     std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
     let (code, _, log) = era(&remembering(&site, &missing), &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
@@ -228,9 +242,11 @@ async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
     assert_eq!((code, &bumped["era"]), (Some(0), &json!(2)), "{log}");
 }
 
+/// The tokens that this machine has seen count without being named, and an installation can keep its name.
 #[tokio::test]
-async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
-    let (zookeeper, state) = (OwnZooKeeper::start(), scratch::temp_dir());
+async fn local_state_counts_for_new_era() {
+    let zookeeper = OwnZooKeeper::start();
+    let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await;
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
@@ -252,14 +268,16 @@ async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_instal
     assert!(pays(&gateway).await.number() > last.number() + (1 << 32));
 }
 
+/// No era begins while a gateway is registered; after it begins, tokens are larger.
 #[tokio::test]
-async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger() {
+async fn registered_gateway_blocks_new_era() {
     let site = TestSite::fresh().await.with_comparison();
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
     let tree = site.tree().await;
-    let (meta, members) = (tree.data("/meta").await, tree.members().await.len());
+    let meta = tree.data("/meta").await;
+    let members = tree.members().await.len();
     let (code, _, log) = era(&policy, &["bump"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("gw-1-") && log.contains("fencegate drain"), "{log}");
@@ -291,8 +309,9 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// An era begins once, whether its transaction or the response to it is lost.
 #[tokio::test]
-async fn an_era_begins_once_whatever_is_lost_of_its_beginning() {
+async fn era_begins_once_despite_lost_responses() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
         let site = TestSite::fresh().await;
         let link = ZooKeeperProxy::start(site.zookeeper).await;

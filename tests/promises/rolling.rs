@@ -1,4 +1,5 @@
-//! A gateway is replaced by another one on the same address under load: the new one comes first, and no request fails.
+//! A gateway is replaced under load by another one on the same address. The new one starts before the old one ends,
+//! and no request fails.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,7 @@
-//! A key whose queue has used up its numbers goes on under a new parent, and its tokens go on growing.
+//! A key whose queue has used up its sequence numbers goes on under a new parent, and its tokens go on growing.
 //!
-//! The server counts to 2^31, which no test can wait for; so the limit is lowered, and the keeper runs inside the test.
+//! The server counts to 2^31, which no test can wait for; so the limit is lowered, and the lock manager runs inside
+//! the test.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -86,17 +87,20 @@ async fn take(keeper: &LockManager, key: &ResourceKey) -> Token {
     tenure.dispatch().expect("a dispatch").token
 }
 
+/// A queue that has used up its numbers is replaced, and tokens go on growing.
 #[tokio::test]
-async fn a_full_queue_is_replaced_and_tokens_go_on_growing() {
+async fn full_queue_rotates_and_tokens_grow() {
     let site = TestSite::fresh().await;
     LocalSet::new()
         .run_until(async {
-            let ((one, stop_one), (two, stop_two)) = (limited(&site), limited(&site));
+            let (one, stop_one) = limited(&site);
+            let (two, stop_two) = limited(&site);
             while !(one.is_ready() && two.is_ready()) {
                 tokio::task::yield_now().await;
             }
             let key = key(&site);
-            let (mut last, mut full) = (None, 0);
+            let mut last = None;
+            let mut full = 0;
             for wave in 0..6 {
                 // Twice as many at once as there are numbers: under one parent, because none of them leaves it empty.
                 let waiting = (0..2 * LIMIT).map(|n| take(if n % 2 == 0 { &one } else { &two }, &key));

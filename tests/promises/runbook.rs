@@ -1,4 +1,5 @@
-//! The commands of the runbook work as they are written: only paths, keys, nodes, references and numbers are a test's.
+//! The commands of the runbook work as they are written. Only paths, keys, nodes, references and numbers are replaced
+//! by those of the test.
 
 use std::time::Duration;
 
@@ -95,7 +96,8 @@ impl RunbookFixture {
             std::fs::create_dir(&folder).expect("our own folder");
             write_policy(&folder, &policy.to_string()).display().to_string()
         };
-        let (guarded, tokens) = (GuardedSite::fresh().await, LeaseTokens::default());
+        let guarded = GuardedSite::fresh().await;
+        let tokens = LeaseTokens::default();
         let guard = guarded.launch().await.with_admin_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
         // One route remembers its operations. The request that is held belongs to an operation of its own.
@@ -221,8 +223,9 @@ async fn succeeds(typed: &[String], told: &RunbookCommand) {
     wait_until(&format!("`{}` to work", told.text), done, || arguments.clone()).await;
 }
 
+/// Every command of the runbook works as it is written.
 #[tokio::test]
-async fn every_command_of_the_runbook_works_as_it_is_written() {
+async fn every_runbook_command_works() {
     let mut commands: Vec<RunbookCommand> =
         told("deploy/RUNBOOK.md").iter().filter_map(|text| RunbookCommand::of(text)).collect();
     assert!(commands.len() > 12, "not all were found: {}", commands.len());
@@ -255,9 +258,11 @@ fn section<'t>(runbook: &'t str, anchor: &str) -> Option<&'t str> {
     sections.into_iter().find(is_meant)
 }
 
+/// A reason is explained in the section that the runbook links for it.
+///
 /// Whoever looks a refusal up finds it where they are sent to.
 #[test]
-fn a_reason_is_explained_in_the_section_that_the_runbook_names_for_it() {
+fn reason_is_explained_where_runbook_links() {
     let path = fencegate_tests::prometheus::deploy().join("RUNBOOK.md");
     let runbook = std::fs::read_to_string(path).expect("shipped");
     let lists = ["find-your-case", "contention"].map(|anchor| section(&runbook, anchor).expect("a section"));

@@ -1,5 +1,5 @@
-//! The JSON Schemas mean to a validator of somebody else what they mean to us: every example fits, and a mistake that a
-//! schema can see does not.
+//! The JSON Schemas mean the same to an external validator as to Fencegate: every example is valid, and a mistake that
+//! a schema can express is not.
 
 use std::{
     fs,
@@ -56,8 +56,9 @@ fn wrong_in_form(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
     load(&text).iter().any(|one| SEEN.contains(&one.code))
 }
 
+/// Another validator accepts the examples and refuses what is wrong in its form.
 #[tokio::test]
-async fn another_validator_takes_the_examples_and_refuses_what_is_wrong_in_its_form() {
+async fn external_validator_agrees_with_schemas() {
     let python = venv("check-jsonschema", "check-jsonschema").await;
     let examples = [files("examples"), files("tests")].concat();
     let (guards, gateways): (Vec<PathBuf>, Vec<PathBuf>) = examples.into_iter().partition(|path| {

@@ -1,4 +1,4 @@
-//! What stands in a file of secrets appears nowhere else: in no log however talkative, no answer, page, metric or error.
+//! The content of a file of secrets appears nowhere else: in no log at any level, no response, page, metric or error.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -92,12 +92,15 @@ const GATEWAYS: [&str; 8] = [
 ];
 const GUARDS: [&str; 4] = ["/metrics", "/api/v1/operations", "/api/v1/keys/account/7", "/api/v1/refusals"];
 
+/// No secret appears in any log, page, metric or response.
 #[tokio::test]
-async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
+async fn secrets_appear_in_no_output() {
     const TOKEN: &str = "canary-admin-token-4f1c9a7e";
     const OF_A_CLIENT: &str = "canary-of-a-client-8d27b3";
     const OF_ZOOKEEPER: &str = "canary-of-zookeeper-5b0e2d94";
-    let (guarded, keys, mut secrets) = (GuardedSite::fresh().await, TlsFiles::new(), Secrets::new());
+    let guarded = GuardedSite::fresh().await;
+    let keys = TlsFiles::new();
+    let mut secrets = Secrets::new();
     let signing = secrets.ticket_key("signing.json").await;
     let public = secrets.path("public.json");
     fs::write(&public, run_operator(&["keys", "public", &signing]).await).expect("our own folder");
@@ -149,7 +152,7 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
 
 /// The debug output of types that hold secrets, which a later version might log.
 #[tokio::test]
-async fn no_secret_is_seen_in_what_holds_it() {
+async fn debug_output_hides_secrets() {
     let mut secrets = Secrets::new();
     let signing = secrets.ticket_key("signing.json").await;
     let shared = secrets.path("shared");
@@ -172,10 +175,11 @@ async fn no_secret_is_seen_in_what_holds_it() {
 /// An operator who puts the wrong content into a file of secrets is told so. The message repeats no word of the
 /// content.
 #[tokio::test]
-async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
+async fn unusable_secret_file_is_not_quoted() {
     const LINES: [&str; 3] =
         ["canary of a wrong file 51d0c2aa", "and a second line of it", "Q2FuYXJ5T2ZBQmFkS2V5MDEyMzQ1"];
-    let (guarded, mut secrets) = (GuardedSite::fresh().await, Secrets::new());
+    let guarded = GuardedSite::fresh().await;
+    let mut secrets = Secrets::new();
     let [first, second, key] = LINES;
     secrets.words.extend(LINES.map(str::to_owned));
     let bad = secrets.write("bad", &format!("{first}\n{second}\n"));

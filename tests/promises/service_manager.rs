@@ -1,5 +1,5 @@
-//! Who starts the process as systemd does (`Type=notify`) is told when it can do its work, and not before; when it reads its policy
-//! again; and, for as long as all of its threads turn, that it has not hung.
+//! A service manager such as systemd (`Type=notify`) is notified when the process can do its work, and not before;
+//! when it reads its policy again; and, for as long as all of its threads make progress, that it has not hung.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -48,8 +48,9 @@ impl FakeSystemd {
     }
 }
 
+/// A gateway reports `READY=1` when it can grant locks, and not at the end of an earlier reload.
 #[tokio::test]
-async fn a_gateway_has_started_when_it_can_grant_locks() {
+async fn gateway_notifies_ready_when_locks_granted() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let zookeeper = zookeeper.stop().await;
     let manager = FakeSystemd::listens();
@@ -68,8 +69,9 @@ async fn a_gateway_has_started_when_it_can_grant_locks() {
 }
 
 #[tokio::test]
-async fn a_guard_has_started_when_its_quarantine_is_over() {
-    let (manager, origin) = (FakeSystemd::listens(), Origin::start());
+async fn guard_notifies_ready_after_quarantine() {
+    let manager = FakeSystemd::listens();
+    let origin = Origin::start();
     let launch = guard::GuardLaunch::for_upstream(origin.door("guard"))
         .with("/upstream/response_timeout", "100ms")
         .with("/send_within", "100ms")
@@ -86,10 +88,13 @@ async fn a_guard_has_started_when_its_quarantine_is_over() {
     assert_eq!(manager.hears().await, "STOPPING=1");
 }
 
+/// A guard that was killed reports `READY=1` when it serves the keys that were not at work.
+///
 /// Keys that were at work have to wait. A guard has started when it serves the other keys.
 #[tokio::test]
-async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_not_at_work() {
-    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::new().await);
+async fn restarted_guard_ready_for_idle_keys() {
+    let manager = FakeSystemd::listens();
+    let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/max_execution", "60s");
     let guard = launch.start().await;
     let HeldRequest { request: lost, latch, .. } =
@@ -110,8 +115,9 @@ fn monotonic() -> u128 {
 }
 
 #[tokio::test]
-async fn a_reload_is_told_from_its_begin_to_its_end() {
-    let (site, manager) = (TestSite::fresh().await, FakeSystemd::listens());
+async fn reload_is_notified_begin_and_end() {
+    let site = TestSite::fresh().await;
+    let manager = FakeSystemd::listens();
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
     assert_eq!(manager.hears().await, "READY=1");
     let before = monotonic();
@@ -155,7 +161,9 @@ impl FakeSystemd {
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
 async fn hangs(place: &'static str, asked: TestRequest) {
-    let (site, manager, tokens) = (TestSite::fresh().await, FakeSystemd::listens(), LeaseTokens::default());
+    let site = TestSite::fresh().await;
+    let manager = FakeSystemd::listens();
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = GatewayLaunch::new(&policy).with_workers(2).failpoint(place, &stands);
@@ -172,24 +180,29 @@ async fn hangs(place: &'static str, asked: TestRequest) {
     assert!(gateway.exit().await.success());
 }
 
+/// A gateway with a hung worker sends no watchdog notification until the worker goes on.
 #[tokio::test]
-async fn a_gateway_with_a_worker_that_hangs_is_told_by_its_silence() {
+async fn hung_worker_stops_gateway_watchdog() {
     hangs("before_upstream_write", TestRequest::post("/pay/7")).await;
 }
 
+/// A gateway whose session thread hangs sends no watchdog notification until the thread goes on.
 #[tokio::test]
-async fn a_gateway_whose_sessions_hang_is_told_by_its_silence() {
+async fn hung_sessions_stop_gateway_watchdog() {
     hangs("after_create_sent", TestRequest::post("/pay/7")).await;
 }
 
+/// A gateway whose lease thread hangs sends no watchdog notification until the thread goes on.
 #[tokio::test]
-async fn a_gateway_whose_leases_hang_is_told_by_its_silence() {
+async fn hung_leases_stop_gateway_watchdog() {
     hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]}))).await;
 }
 
+/// A guard with a hung worker sends no watchdog notification until the worker goes on.
 #[tokio::test]
-async fn a_guard_with_a_worker_that_hangs_is_told_by_its_silence() {
-    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::new().await);
+async fn hung_worker_stops_guard_watchdog() {
+    let manager = FakeSystemd::listens();
+    let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = beside.launch().await.failpoint("guard_admitted", &stands);
     let guard = launch.with_notify_socket(&manager.path()).with_watchdog(WITHIN).start().await;

@@ -1,4 +1,4 @@
-//! A request for several resources holds all of them or none, whatever they are derived from.
+//! A request for several resources holds all of them or none, whatever sources its keys are derived from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,8 +40,9 @@ fn ask(one: &str, two: &str, three: &str, body: &Value) -> TestRequest {
     ask.field("Content-Type", "application/json").body(body.to_string())
 }
 
+/// Keys come from path, query, header and body, and all of them are held under one token.
 #[tokio::test]
-async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
+async fn set_holds_keys_from_all_sources() {
     let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").with_route(swap());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
@@ -84,8 +85,9 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     }
 }
 
+/// A set that lacks a value is refused before any lock.
 #[tokio::test]
-async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
+async fn incomplete_set_is_refused_before_locking() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with_route(swap())).await;
     for (body, status, reason) in [
@@ -102,9 +104,11 @@ async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
     assert_eq!(site.tree().await.locks().await, [""; 0]);
 }
 
+/// A set waits for its last key and gives up as a whole.
+///
 /// The set waits for one key and takes the others meanwhile. When the set gives up, nothing of it stays.
 #[tokio::test]
-async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
+async fn waiting_set_gives_up_whole() {
     let site = TestSite::fresh().await;
     let policy = site.policy_without_janitor("gw-1").with_route(swap()).with("/routes/2/fence/wait", "500ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
@@ -166,10 +170,12 @@ async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<Strin
     operations
 }
 
+/// Transfers in both directions over three gateways end without a deadlock or a lost cent.
+///
 /// The ledger compares the token with the marks of both accounts, in the transaction that moves the money. A single
 /// stale transfer fails this test.
 #[tokio::test]
-async fn transfers_in_both_directions_over_three_gateways_end_without_a_deadlock_or_a_lost_cent() {
+async fn transfers_never_deadlock_or_lose_money() {
     let site = TestSite::fresh().await;
     let ledger = Ledger::start().await;
     let route = json!({

@@ -1,4 +1,4 @@
-//! Readers of a key work beside each other and never beside a writer. No request overtakes a waiting one.
+//! Readers of a key overlap each other and never a writer. No request overtakes a waiting one.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ async fn readers_and_writers_under_load(hold: Value) {
     };
     let readers = Load::start_with(TestRequest::get, "reader", &plan(8, 40));
     let writers = Load::start("writer", &plan(2, 40));
-    let (mut told, written) = (readers.end().await, writers.end().await);
+    let mut told = readers.end().await;
+    let written = writers.end().await;
     told.extend(written);
 
     let history = History::from_log(&site.origin.log()).with(&told);
@@ -74,13 +75,15 @@ async fn readers_and_writers_under_load(hold: Value) {
     assert!(together >= 10, "not exercised: {together} readers beside one of the other gateway");
 }
 
+/// Readers at two gateways with cached grants overlap readers and never writers.
 #[tokio::test]
-async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_cached() {
+async fn cached_readers_overlap_only_readers() {
     readers_and_writers_under_load(cached()).await;
 }
 
+/// Readers at two gateways with strict grants overlap readers and never writers.
 #[tokio::test]
-async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_strict() {
+async fn strict_readers_overlap_only_readers() {
     readers_and_writers_under_load(strict()).await;
 }
 
@@ -125,24 +128,27 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
     assert!(place("writer") < place(last), "{order:?}");
 }
 
+/// A reader does not overtake a writer that waits at its own gateway.
 #[tokio::test]
-async fn a_reader_does_not_overtake_a_writer_that_waits_at_its_own_gateway() {
+async fn reader_queues_behind_local_writer() {
     a_waiting_writer_is_not_overtaken(cached(), false).await;
 }
 
+/// A reader does not overtake a writer that waits at another gateway.
 #[tokio::test]
-async fn a_reader_does_not_overtake_a_writer_that_waits_at_another_gateway() {
+async fn reader_queues_behind_remote_writer() {
     a_waiting_writer_is_not_overtaken(cached(), true).await;
 }
 
+/// A strict reader does not overtake a writer that waits at another gateway.
 #[tokio::test]
-async fn a_strict_reader_does_not_overtake_a_writer_that_waits_at_another_gateway() {
+async fn strict_reader_queues_behind_remote_writer() {
     a_waiting_writer_is_not_overtaken(strict(), true).await;
 }
 
 /// Reader after reader, so that there is always one in flight at one gateway or the other.
 #[tokio::test]
-async fn a_writer_is_not_starved_by_readers_that_never_pause() {
+async fn continuous_readers_never_starve_writer() {
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(20));
     let (one, two) =
@@ -192,15 +198,17 @@ async fn late(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
     (LateWrite { token: record.expect_token(), status: answer.status, stale: record.stale }, newer)
 }
 
+/// A late writer is refused by the watermark of a newer reader.
 #[tokio::test]
-async fn a_late_writer_is_refused_by_the_mark_of_a_newer_reader() {
+async fn newer_reader_makes_late_writer_stale() {
     let (late, newer) = late(TestRequest::post("/stock/lamp"), TestRequest::get("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
 }
 
+/// A late reader is refused by the watermark of a newer writer.
 #[tokio::test]
-async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
+async fn newer_writer_makes_late_reader_stale() {
     let (late, newer) = late(TestRequest::get("/stock/lamp"), TestRequest::post("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
@@ -208,7 +216,7 @@ async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
 
 /// The old and the new reader hold the key together. The older one is only slower, and is not stale.
 #[tokio::test]
-async fn a_younger_reader_does_not_invalidate_an_older_one() {
+async fn newer_reader_keeps_older_reader_valid() {
     let site = TestSite::fresh().await.with_comparison();
     let pause = Duration::from_millis(600);
     let slow = site.gateway_paused_at(&policy(&site, "slow", cached()), "after_proof_check", pause).await;

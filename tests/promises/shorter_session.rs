@@ -1,4 +1,4 @@
-//! A server that keeps a session for less than the one before is believed to do so.
+//! If a server keeps a session for less time than the server before it, the session deadline becomes shorter as well.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,12 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
+/// A session that comes back to a server that keeps it for less has an earlier deadline.
+///
 /// The servers of an ensemble are restarted with a smaller `maxSessionTimeout` while a gateway runs, and then the gateway
 /// is cut off: it has to stop before the server gives its keys away, not when the session that it made would end.
 #[tokio::test]
-async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_for_less() {
+async fn shorter_server_timeout_shortens_session_deadline() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = |name| {

@@ -1,5 +1,5 @@
-//! A value of a key that stands in a second source of the request as well is the same there, or the request is refused before a
-//! lock is asked for: the service may read either.
+//! If a second source of a request has a value of a key as well, it is the same value, or the request is refused
+//! before a lock is requested: the service may read either source.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -61,8 +61,9 @@ async fn passed(gateway: &Gateway, asks: &[TestRequest]) {
     }
 }
 
+/// A query or cookie that contradicts the members of a transfer is refused.
 #[tokio::test]
-async fn query_over_the_members_of_a_transfer_is_refused() {
+async fn query_conflicting_with_body_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let transfer = |query: &str| with(JSON, &format!("/v1/transfers{query}"), r#"{"from":"A","to":7}"#);
@@ -80,8 +81,9 @@ async fn query_over_the_members_of_a_transfer_is_refused() {
     passed(&gateway, &["", "?from=A", "?to=7&from=A", "?froms=VICTIM"].map(transfer)).await;
 }
 
+/// Every source that a service may read in place of a query or a path has the same value, or the request is refused.
 #[tokio::test]
-async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_same_value() {
+async fn conflicting_source_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let everywhere = |value: &str| {
@@ -110,8 +112,9 @@ async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_sam
     passed(&gateway, &[with(JSON, "/accounts/42", r#"{"ids":43,"account":{"id":43}}"#)]).await;
 }
 
+/// Bodies in XML, of two types or of none count as sources, and ordinary uploads pass.
 #[tokio::test]
-async fn bodies_in_xml_of_two_kinds_or_of_none_count_and_ordinary_uploads_pass() {
+async fn unusual_bodies_count_uploads_pass() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let hidden =
@@ -133,8 +136,9 @@ async fn bodies_in_xml_of_two_kinds_or_of_none_count_and_ordinary_uploads_pass()
     passed(&gateway, &fine).await;
 }
 
+/// `sources` and `conflicts` of a route say which sources count.
 #[tokio::test]
-async fn the_policy_says_which_sources_count() {
+async fn policy_selects_compared_sources() {
     let site = TestSite::fresh().await;
     let gateway = gateway(
         &site,
@@ -172,8 +176,9 @@ async fn the_policy_says_which_sources_count() {
     );
 }
 
+/// Names and principals of operations are compared across sources as keys are.
 #[tokio::test]
-async fn names_and_principals_of_operations_count_as_keys_do() {
+async fn operation_names_are_compared_like_keys() {
     let site = TestSite::fresh().await;
     let once = json!({"key": "{query.op}", "principal": "{query.shop}"});
     let fence = json!({"key": "once/{path.id}", "once": once});

@@ -1,4 +1,4 @@
-//! An upstream gets exactly one token, and it is the one of the lock node that is held.
+//! An upstream gets exactly one token, the one of the lock node that is held.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fencegate_tests::{
 };
 
 #[tokio::test]
-async fn the_token_is_that_of_the_lock_node_held() {
+async fn token_matches_held_lock_node() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -41,7 +41,7 @@ async fn the_token_is_that_of_the_lock_node_held() {
 }
 
 #[tokio::test]
-async fn a_finished_request_leaves_no_lock_node() {
+async fn finished_request_leaves_no_lock_node() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let tree = site.tree().await;
@@ -52,7 +52,7 @@ async fn a_finished_request_leaves_no_lock_node() {
 }
 
 #[tokio::test]
-async fn an_unfenced_request_gets_no_token() {
+async fn unfenced_request_gets_no_token() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let answer = gateway.send(&TestRequest::get("/pay/7")).await;

@@ -1,4 +1,4 @@
-//! A gateway that cannot serve says so: it keeps trying where that helps, and ends with a clear message where not.
+//! A gateway that cannot serve reports it: it keeps trying where that helps, and otherwise ends with a clear message.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -18,8 +18,9 @@ async fn ended(policy: &TestPolicy) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
+/// Without ZooKeeper at its start a gateway serves unfenced requests, refuses fenced ones, and keeps trying.
 #[tokio::test]
-async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
+async fn gateway_starts_without_zookeeper() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let zookeeper = zookeeper.stop().await;
 
@@ -35,9 +36,11 @@ async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_tryin
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
+/// A root that was never initialised is not used until `era init` ran.
+///
 /// Two ensembles' tokens must not be mixed by accident, so only a person makes `meta`.
 #[tokio::test]
-async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
+async fn uninitialised_root_is_not_used() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
@@ -60,7 +63,7 @@ async fn era_init(policy: &TestPolicy) -> Option<i32> {
 }
 
 #[tokio::test]
-async fn an_era_is_never_begun_anew_by_initialising_again() {
+async fn repeated_init_keeps_era() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     assert_eq!(era_init(&policy).await, Some(0));
@@ -71,8 +74,9 @@ async fn an_era_is_never_begun_anew_by_initialising_again() {
     assert_eq!(tree.data("/meta").await, meta);
 }
 
+/// `era init` without ZooKeeper ends with exit code 1 and a message.
 #[tokio::test]
-async fn initialising_without_zookeeper_ends_with_a_message() {
+async fn init_without_zookeeper_fails_cleanly() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let policy = TestPolicy::new("gw-1", nobody, "/t/none", nobody);
     let home = scratch::temp_dir();
@@ -83,8 +87,9 @@ async fn initialising_without_zookeeper_ends_with_a_message() {
     assert!(said.contains("ZooKeeper") && !said.contains("panicked"), "{said}");
 }
 
+/// A port in use ends the start with a message that names its address.
 #[tokio::test]
-async fn a_port_in_use_ends_the_start_with_its_address() {
+async fn port_in_use_prevents_start() {
     let site = TestSite::fresh().await;
     let running = site.gateway("gw-1").await;
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -104,7 +109,7 @@ async fn a_port_in_use_ends_the_start_with_its_address() {
 }
 
 #[tokio::test]
-async fn two_gateways_of_one_name_do_not_disturb_each_other() {
+async fn gateways_with_same_name_coexist() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw"), site.gateway("gw"));
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! What is written to `state_dir` is understood or refused with its place and a remedy, and never holds anything up.
+//! The records in `state_dir` are understood, or refused with their place and a remedy, and never delay or refuse a
+//! request.
 
 use std::{
     fs,
@@ -31,9 +32,11 @@ async fn checked(policy: &TestPolicy) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// A gateway does not start on a state record that is damaged or of an unknown format, and leaves it as it is.
 #[tokio::test]
-async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
-    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+async fn unreadable_state_prevents_start() {
+    let site = TestSite::fresh().await;
+    let state = scratch::temp_dir();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -59,16 +62,19 @@ async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
 }
 
 #[tokio::test]
-async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() {
-    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+async fn unwritable_state_dir_prevents_start() {
+    let site = TestSite::fresh().await;
+    let state = scratch::temp_dir();
     let nowhere = state.path().join("none");
     let said = GatewayLaunch::new(&remembering(&site, &nowhere)).expect_start_failure().await;
     assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
 }
 
+/// A `state_dir` that disappears while the gateway runs is counted, and no request is refused.
 #[tokio::test]
-async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nobody() {
-    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+async fn removed_state_dir_refuses_no_request() {
+    let site = TestSite::fresh().await;
+    let state = scratch::temp_dir();
     let path = state.path().join("state");
     fs::create_dir(&path).expect("our own");
     let gateway = Gateway::start(&remembering(&site, &path)).await;
@@ -84,8 +90,9 @@ async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nob
 
 /// Two processes as in a rolling restart. Neither waits for the other, and the older one removes nothing.
 #[tokio::test]
-async fn two_processes_with_one_state_dir_keep_a_record_each() {
-    let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+async fn shared_state_dir_keeps_separate_records() {
+    let site = TestSite::fresh().await;
+    let state = scratch::temp_dir();
     let policy = remembering(&site, state.path());
     let older = Gateway::start(&policy).await;
     assert_eq!(older.send(&TestRequest::post("/pay/7")).await.status, 200);

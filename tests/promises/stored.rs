@@ -1,5 +1,5 @@
-//! What an earlier version has stored is understood: a guard's file, a gateway's folder, and the nodes in ZooKeeper are
-//! in `tests/versions/stored` as that version wrote them.
+//! What an earlier version has stored is understood. `tests/versions/stored` has the store of a guard, the folder of a
+//! gateway and the nodes in ZooKeeper, as that version wrote them.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ fn nodes() -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_guard_knows_what_an_earlier_version_wrote() {
+async fn guard_reads_earlier_store() {
     let beside = GuardFixture::new().await;
     let launch = with_short_times(beside.uninitialized_launch());
     let unpacked = Command::new("gzip").arg("-dc").arg(stored("guard.redb.gz")).output().expect("gzip");
@@ -39,15 +39,17 @@ async fn a_guard_knows_what_an_earlier_version_wrote() {
 }
 
 #[tokio::test]
-async fn gateways_know_what_an_earlier_version_wrote_in_zookeeper() {
+async fn gateways_read_earlier_zookeeper_nodes() {
     let site = TestSite::fresh().await;
     site.tree().await.restore(&nodes()).await;
     assert_gateway_state(&site, &binary()).await;
 }
 
+/// A gateway reads how far an earlier version had seen tokens come.
+///
 /// The tokens of a ZooKeeper that begins anew lie below what the folder has seen: that is told, and nothing granted.
 #[tokio::test]
-async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
+async fn gateway_reads_earlier_state_record() {
     let (_zookeeper, site) = TestSite::with_own_zookeeper().await;
     site.tree().await.restore(&nodes()).await;
     let state = scratch::temp_dir();
@@ -101,8 +103,9 @@ fn forms_in(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
+/// VERSIONS.md has the number of every stored format.
 #[test]
-fn the_document_of_versions_says_the_number_of_every_written_form() {
+fn versions_document_lists_every_format() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let document = fs::read_to_string(root.join("deploy/docs/VERSIONS.md")).expect("shipped");
     let mut found = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Clients that repeat what they got no answer to, through gateways and a guard that die under them, before a service
-//! that breaks off, fails and hangs: nothing is done twice, and no answer is untrue.
+//! Clients repeat requests that got no response, through gateways and a guard that are killed, before a service that
+//! breaks off, fails and hangs: no operation is executed twice, and no response is untrue.
 
 mod clients;
 mod judge;
@@ -33,8 +33,10 @@ fn seed() -> u64 {
     seed
 }
 
+/// Repeats through failing gateways and a failing guard execute no operation twice, and no client gets an untrue
+/// answer.
 #[tokio::test]
-async fn a_storm_of_repeats_executes_nothing_twice_and_tells_nobody_what_is_not_so() {
+async fn repeats_execute_once_in_storm() {
     let dice = SeededRng::new(seed());
     let guarded = GuardedSite::fresh().await;
     for operation in (0..operations()).map(OperationNumber) {

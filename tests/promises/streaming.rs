@@ -82,7 +82,8 @@ async fn accept(listener: TcpListener, counter: Arc<AtomicU64>) {
 
 async fn serve(stream: TcpStream, moved: &AtomicU64) -> std::io::Result<()> {
     let mut stream = BufReader::with_capacity(PIECE, stream);
-    let (mut line, mut down) = (String::new(), false);
+    let mut line = String::new();
+    let mut down = false;
     stream.read_line(&mut line).await?;
     down |= line.starts_with("GET ");
     while line != "\r\n" {
@@ -156,7 +157,8 @@ async fn gateway(site: &TestSite, service: &BulkService) -> Gateway {
 }
 
 async fn head(stream: &mut BufReader<TcpStream>) -> String {
-    let (mut head, mut line) = (String::new(), String::new());
+    let mut head = String::new();
+    let mut line = String::new();
     while line != "\r\n" {
         line.clear();
         stream.read_line(&mut line).await.expect("connected");
@@ -191,8 +193,9 @@ async fn measured(site: &TestSite, service: &BulkService) -> (Gateway, usize, Bu
     (gateway, before, client)
 }
 
+/// A gibibyte goes up intact and leaves the memory of the gateway flat.
 #[tokio::test]
-async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
+async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;
@@ -208,8 +211,9 @@ async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
+/// A gibibyte comes down intact and leaves the memory of the gateway flat.
 #[tokio::test]
-async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
+async fn gibibyte_download_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;
@@ -225,7 +229,7 @@ async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
 
 /// The reader holds the upstream back. The gateway's memory does not take up the rest.
 #[tokio::test]
-async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
+async fn stalled_reader_backpressures_upstream() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;

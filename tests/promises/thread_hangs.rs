@@ -1,5 +1,5 @@
-//! A thread that hangs is told to whoever probes, by its name, without waiting for it; and SIGTERM ends the process all the same.
-//! A log that nobody reads, and a time in which the whole process stands still, are no such thing.
+//! The probes report a thread that hangs, by its name and without waiting for it, and SIGTERM ends the process all the
+//! same. A log without a reader and a pause of the whole process are not reported as a hang.
 
 use std::{
     fs,
@@ -61,7 +61,8 @@ async fn is_told(process: &TestProcess, thread: &str) {
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
 async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "30s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let gateway = GatewayLaunch::new(&policy).with_workers(2).failpoint(place, &stands).start().await;
@@ -73,23 +74,23 @@ async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
 }
 
 #[tokio::test]
-async fn worker_of_a_gateway_that_hangs_is_named_by_both_probes() {
+async fn probes_name_hung_gateway_worker() {
     hangs("before_upstream_write", TestRequest::post("/pay/7"), "worker ").await;
 }
 
 #[tokio::test]
-async fn thread_of_the_sessions_that_hangs_is_named_by_both_probes() {
+async fn probes_name_hung_session_thread() {
     hangs("after_create_sent", TestRequest::post("/pay/7"), "the thread of the sessions").await;
 }
 
 #[tokio::test]
-async fn thread_of_the_leases_that_hangs_is_named_by_both_probes() {
+async fn probes_name_hung_lease_thread() {
     hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]})), "the thread of the leases")
         .await;
 }
 
 #[tokio::test]
-async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
+async fn probes_name_hung_guard_worker() {
     let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("guard_admitted", &stands).start().await;
@@ -102,7 +103,7 @@ async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
 
 /// A restart would make no disk faster, and close the keys that are at work.
 #[tokio::test]
-async fn guard_whose_store_hangs_is_not_ready_and_lives() {
+async fn hung_guard_store_unready_but_live() {
     let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("before_guard_commit", &stands).start().await;
@@ -117,13 +118,14 @@ async fn guard_whose_store_hangs_is_not_ready_and_lives() {
 
 /// Requests go on, and a file that cannot be read now could not be read after a restart.
 #[tokio::test]
-async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
+async fn blocked_main_thread_fails_no_probe() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = GatewayLaunch::new(&policy).start().await;
     gateway.wait_ready().await;
     // Whoever opens it to read waits until somebody opens it to write.
-    let (file, pipe) = (gateway.file(), gateway.file().with_extension("pipe"));
+    let file = gateway.file();
+    let pipe = gateway.file().with_extension("pipe");
     run("mkfifo", &[&pipe.display().to_string()]).await;
     fs::rename(&pipe, &file).expect("one folder");
     gateway.signal(Signal::HUP);
@@ -150,8 +152,9 @@ async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
     }
 }
 
+/// A gateway whose log nobody reads lives, and its probes report the lines that were dropped.
 #[tokio::test]
-async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
+async fn unread_log_reports_dropped_lines() {
     let site = TestSite::fresh().await;
     let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     let dropped = async {
@@ -175,7 +178,7 @@ async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
 
 /// Without an end of its own, the worker would keep the process until the manager kills it.
 #[tokio::test]
-async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
+async fn sigterm_ends_gateway_with_hung_worker() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "1s");
     let gateway = GatewayLaunch::new(&policy)
@@ -194,7 +197,7 @@ async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
 }
 
 #[tokio::test]
-async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
+async fn sigterm_ends_guard_with_hung_worker() {
     let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/listener/timeouts/drain", "1s");
     let guard = launch.failpoint("guard_admitted", "1*sleep(120000)").start().await;
@@ -207,7 +210,7 @@ async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
 }
 
 #[tokio::test]
-async fn standstill_of_the_whole_process_fails_no_probe() {
+async fn process_pause_fails_no_probe() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     freeze::stop(gateway.pid());

@@ -1,4 +1,5 @@
-//! TLS with clients: the protocol and the certificate that they ask for, certificates that change, and who may come in.
+//! TLS with clients: the protocol and the certificate of a handshake, certificates that change, and which clients are
+//! accepted.
 
 use std::{
     fs,
@@ -61,9 +62,11 @@ fn with_tls(site: &TestSite, tls: serde_json::Value) -> TestPolicy {
     site.policy("gw-1").with("/listeners/public/tls", tls)
 }
 
+/// The handshake agrees on the protocol, and the server name selects the certificate.
 #[tokio::test]
-async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn handshake_selects_protocol_and_certificate() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example"), keys.write("b", "*.shop.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
     let ask = TestRequest::post("/pay/7").field("host", "pay.example");
@@ -93,9 +96,13 @@ async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate
     }
 }
 
+/// Only clients with a certificate of the authority come in where one is required; a stranger's is refused where it
+/// is optional.
 #[tokio::test]
-async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
-    let (site, keys, others) = (TestSite::fresh().await, TlsFiles::new(), TlsFiles::new());
+async fn required_client_certificate_is_enforced() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
+    let others = TlsFiles::new();
     keys.authority.write(&keys.path("clients.pem"));
     let tls = |auth: &str| {
         json!({
@@ -124,9 +131,11 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
     }
 }
 
+/// The access log has the identity of the client's certificate, and not the one that the client claims.
 #[tokio::test]
-async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn certificate_identity_is_in_access_log() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     keys.authority.write(&keys.path("clients.pem"));
     let tls = json!({
         "certificates": [keys.write("a", "pay.example")],
@@ -151,8 +160,9 @@ async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_too_old_is_not_spoken() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn old_tls_version_is_refused() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example")]);
     let tls = json!({"certificates": certificates, "min_version": "1.3"});
     let gateway = Gateway::start(&with_tls(&site, tls)).await;
@@ -162,9 +172,11 @@ async fn a_version_that_is_too_old_is_not_spoken() {
     newer.connect(gateway.public, "pay.example").await.expect("TLS 1.3");
 }
 
+/// New certificates are used without a failed request, and bad ones never.
 #[tokio::test]
-async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never() {
-    let (site, keys) = (TestSite::alone().await, TlsFiles::new());
+async fn certificates_rotate_without_failed_requests() {
+    let site = TestSite::alone().await;
+    let keys = TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
     let serial = || async {
@@ -172,15 +184,20 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
         stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
     };
     let ask = TestRequest::get("/x").field("host", "pay.example");
-    let (secure, address) = (keys.client(), gateway.public);
-    let (over, stop) = (tokio::sync::watch::Sender::new(false), ask.clone());
+    let secure = keys.client();
+    let address = gateway.public;
+    let over = tokio::sync::watch::Sender::new(false);
+    let stop = ask.clone();
     let worker = |keeps: bool| {
-        let (secure, ask, over) = (secure.clone(), stop.clone(), over.subscribe());
+        let secure = secure.clone();
+        let ask = stop.clone();
+        let over = over.subscribe();
         tokio::spawn(async move {
             let connect = || async {
                 Http1Client::on_stream(secure.connect(address, "pay.example").await?, address).await
             };
-            let (mut client, mut served) = (connect().await.expect("accepted"), 0);
+            let mut client = connect().await.expect("accepted");
+            let mut served = 0;
             while !*over.borrow() {
                 if !keeps {
                     client = connect().await.expect("accepted");
@@ -222,10 +239,13 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     }
 }
 
+/// A reload uses new certificates before it is answered, and reports what is wrong with them.
+///
 /// Whoever has replaced a certificate and asks for a reload wants to know how that went before going on.
 #[tokio::test]
-async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is_wrong_with_them() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn reload_applies_and_reports_certificates() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
     let shown = async || {
@@ -251,9 +271,11 @@ async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is
     assert_eq!(shown().await, before, "the old one stays");
 }
 
+/// A plain request gets 400, and a handshake that does not come is not waited for beyond `tls_handshake`.
 #[tokio::test]
-async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
-    let (site, keys) = (TestSite::alone().await, TlsFiles::new());
+async fn plaintext_and_silent_clients_are_rejected() {
+    let site = TestSite::alone().await;
+    let keys = TlsFiles::new();
     let certificates = json!([keys.write("a", "pay.example")]);
     let policy = with_tls(&site, json!({"certificates": certificates}))
         .with("/listeners/public/timeouts/tls_handshake", "400ms");
@@ -281,7 +303,7 @@ async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
 /// An attacker who has seen a request in early data can send it again. A proxy before the gateway marks such a
 /// request (RFC 8470).
 #[tokio::test]
-async fn early_data_is_not_accepted_on_fenced_routes() {
+async fn early_data_is_refused_when_fenced() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let refused = gateway.send(&TestRequest::post("/pay/7").field("early-data", "1")).await;
@@ -292,8 +314,9 @@ async fn early_data_is_not_accepted_on_fenced_routes() {
 }
 
 #[tokio::test]
-async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn unusable_tls_files_prevent_start() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     let pair = |file: &str| json!({"certificates": [keys.write(file, "pay.example")]});
     let start = |name: &str, spoil: &dyn Fn(&Path)| {
         let policy = with_tls(&site, pair(name));
@@ -318,8 +341,9 @@ async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
 /// A TLS 1.3 client sends its request before it learns of the refusal. Earlier, its unread bytes turned the end of
 /// the connection into a reset, which overtook the alert.
 #[tokio::test]
-async fn a_client_without_a_certificate_is_told_so_by_an_alert() {
-    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
+async fn missing_client_certificate_gets_alert() {
+    let site = TestSite::fresh().await;
+    let keys = TlsFiles::new();
     keys.authority.write(&keys.path("clients.pem"));
     let certificates = json!([keys.write("a", "pay.example")]);
     let tls = json!({"certificates": certificates, "client_auth": "required", "client_ca_file": keys.path("clients.pem")});

@@ -1,5 +1,5 @@
-//! What a request did shows as spans at a collector of OpenTelemetry, under the ids that client and upstream know; and no
-//! collector holds a request up.
+//! The steps of a request are spans at an OpenTelemetry collector, under the ids that its client and its upstream
+//! have. No request waits for the collector.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -72,9 +72,11 @@ fn parent(flags: &str) -> String {
     format!("00-{TRACE}-{PARENT}-{flags}")
 }
 
+/// A fenced request has three spans, and its upstream gets the id of the last of them.
 #[tokio::test]
-async fn a_fenced_request_is_three_spans_and_its_upstream_knows_the_last_of_them() {
-    let (site, collector) = (TestSite::fresh().await, TraceCollector::start().await);
+async fn fenced_request_has_three_spans() {
+    let site = TestSite::fresh().await;
+    let collector = TraceCollector::start().await;
     let gateway = Gateway::start(&telling(site.policy("gw-1"), collector.address)).await;
     let ask = TestRequest::post("/pay/7?card=4111").field("traceparent", &parent("01"));
     let answer = gateway.send(&ask).await;
@@ -89,7 +91,8 @@ async fn a_fenced_request_is_three_spans_and_its_upstream_knows_the_last_of_them
         assert_eq!((&span["kind"], &span["name"], &span["parent"]), (&json!(kind), &json!(name), above));
         assert_eq!((&span["trace"], &span["failed"]), (&json!(TRACE), &json!(false)), "{span}");
         assert_eq!(span["resource"]["service.name"], "pay");
-        let (start, end) = (span["start"].as_u64(), span["end"].as_u64());
+        let start = span["start"].as_u64();
+        let end = span["end"].as_u64();
         assert!(start.is_some() && start <= end, "{span}");
         assert!(request["start"].as_u64() <= start && end <= request["end"].as_u64(), "{span}");
     }
@@ -114,9 +117,11 @@ async fn a_fenced_request_is_three_spans_and_its_upstream_knows_the_last_of_them
     assert_eq!(seen.request.field("traceparent"), Some(format!("00-{TRACE}-{id}-01").as_str()));
 }
 
+/// The span of a refusal has its reason, and a request that is not sampled has no span.
 #[tokio::test]
-async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
-    let (site, collector) = (TestSite::fresh().await, TraceCollector::start().await);
+async fn refusal_span_has_reason() {
+    let site = TestSite::fresh().await;
+    let collector = TraceCollector::start().await;
     let policy = telling(site.policy("gw-1"), collector.address).with("/routes/0/fence/wait", "50ms");
     let gateway = Gateway::start(&policy).await;
     let holder = site
@@ -139,8 +144,9 @@ async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
 }
 
 #[tokio::test]
-async fn a_guard_goes_on_with_the_trace_of_its_gateway() {
-    let (guarded, collector) = (GuardedSite::fresh().await, TraceCollector::start().await);
+async fn guard_continues_gateway_trace() {
+    let guarded = GuardedSite::fresh().await;
+    let collector = TraceCollector::start().await;
     let traces = json!({"endpoint": format!("http://{}", collector.address), "service_name": "guard"});
     let guard = guarded.launch().await.with("/log", json!({"traces": traces})).start().await;
     let policy = telling(guarded.policy("gw-1", &[guard.public]), collector.address);
@@ -152,14 +158,17 @@ async fn a_guard_goes_on_with_the_trace_of_its_gateway() {
             spans.iter().find(|span| span["resource"]["service.name"] == service && span["kind"] == kind);
         found.unwrap_or_else(|| panic!("{service}, {kind}: {spans:#?}"))
     };
-    let (sent, came) = (of("pay", "SPAN_KIND_CLIENT"), of("guard", "SPAN_KIND_SERVER"));
+    let sent = of("pay", "SPAN_KIND_CLIENT");
+    let came = of("guard", "SPAN_KIND_SERVER");
     assert_eq!(sent["id"], came["parent"]);
     assert_eq!(of("guard", "SPAN_KIND_CLIENT")["parent"], came["id"]);
 }
 
+/// No request waits for a collector, and the spans that it does not take are counted.
+///
 /// It takes connections, and nothing else.
 #[tokio::test]
-async fn no_request_waits_for_a_collector_and_what_it_does_not_take_is_counted() {
+async fn collector_delays_no_request() {
     let site = TestSite::fresh().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let nobody = {

@@ -1,4 +1,5 @@
-//! A connection that switches protocols: only where its route says so, and on fenced routes only under the tenure.
+//! A connection is upgraded to another protocol only where its route allows it, and on fenced routes only under the
+//! grant of its key.
 
 mod echo;
 mod ended;
@@ -22,9 +23,11 @@ use tokio::{
 use self::echo::{EchoService, ask, ask_over, ends, hears, opened, policy, read_head};
 use super::tls::TlsFiles;
 
+/// Bytes pass both ways where the route allows the upgrade.
 #[tokio::test]
-async fn bytes_pass_both_ways_where_the_route_lets_them() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn upgraded_connection_carries_bytes_both_ways() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (mut stream, head) = ask(&gateway, "/chat").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -46,9 +49,11 @@ async fn bytes_pass_both_ways_where_the_route_lets_them() {
     assert!(asked.contains("sec-websocket-key: y") && !asked.contains("fencing"), "{asked}");
 }
 
+/// A connection is not upgraded where its route does not allow the protocol.
 #[tokio::test]
-async fn nothing_switches_where_the_route_does_not_say_so() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn upgrade_needs_route_permission() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let closed = policy(&site, "gw-1", &echo).with("/routes/1/upgrade", json!(["other"]));
     let gateway = Gateway::start(&closed).await;
     let (_stream, head) = ask(&gateway, "/chat").await;
@@ -56,9 +61,11 @@ async fn nothing_switches_where_the_route_does_not_say_so() {
     assert!(!echo.heads()[0].to_ascii_lowercase().contains("upgrade"), "{:?}", echo.heads());
 }
 
+/// A response other than 101 passes as it is, and the key is free after it.
 #[tokio::test]
-async fn another_answer_than_a_switch_passes_as_it_is() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn other_response_than_upgrade_passes() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (_stream, head) = ask(&gateway, "/pay/forbidden").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
@@ -66,9 +73,11 @@ async fn another_answer_than_a_switch_passes_as_it_is() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/forbidden")).await.status, 200, "the key is free");
 }
 
+/// A tunnel on a fenced route holds its key until the upstream has ended it.
 #[tokio::test]
-async fn a_tunnel_on_a_fenced_route_holds_its_key_until_the_upstream_has_ended_it() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn fenced_tunnel_holds_key_until_ended() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let fenced = policy(&site, "gw-1", &echo).with("/routes/0/fence/wait", "400ms");
     let gateway = Gateway::start(&fenced).await;
     let (mut stream, head) = ask(&gateway, "/pay/7").await;
@@ -89,9 +98,11 @@ async fn a_tunnel_on_a_fenced_route_holds_its_key_until_the_upstream_has_ended_i
     assert!(token(&heads[0]) < token(&heads[1]), "{heads:?}");
 }
 
+/// The time limits of HTTP do not end a tunnel.
 #[tokio::test]
-async fn the_time_limits_of_http_do_not_end_a_tunnel() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn http_timeouts_spare_tunnels() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
@@ -103,8 +114,9 @@ async fn the_time_limits_of_http_do_not_end_a_tunnel() {
 }
 
 #[tokio::test]
-async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn tunnel_counts_as_listener_connection() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&one).with_workers(1).start().await;
     let stream = opened(&gateway, "/chat").await;
@@ -119,10 +131,13 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
+/// When a route no longer only observes, a request waits for a tunnel without a lock.
+///
 /// The tunnel without a lock has no promise. A request after the change has one.
 #[tokio::test]
-async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_without_a_lock() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn enforced_route_waits_for_unlocked_tunnel() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let policy = policy(&site, "gw-1", &echo)
         .with("/routes/0/match/path", "/pay")
         .with("/routes/0/fence/key", "account/{header.x-account}");
@@ -143,8 +158,10 @@ async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_witho
 
 /// With TLS on both sides nothing is lost: no byte that comes with the switch, no large piece, and no end.
 #[tokio::test]
-async fn tunnels_pass_through_tls_to_client_and_upstream() {
-    let (site, echo, keys) = (TestSite::fresh().await, EchoService::start().await, TlsFiles::new());
+async fn tunnel_passes_through_tls() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
+    let keys = TlsFiles::new();
     keys.authority.write(&keys.path("ca.pem"));
     let signed = keys.authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], echo.address);
@@ -176,9 +193,11 @@ async fn tunnels_pass_through_tls_to_client_and_upstream() {
     assert!(front.handshakes().iter().all(|seen| seen.protocol.as_deref() == Some("http/1.1")));
 }
 
+/// Of several protocols only the one that the route allows is offered to the upstream.
 #[tokio::test]
-async fn of_several_protocols_the_one_that_may_pass_is_asked_for() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn only_allowed_protocol_is_offered() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     for (offered, passes) in [("h2c, websocket", true), ("websocket, h2c", true), ("h2c, chat", false)] {
         let mut stream = TcpStream::connect(gateway.public).await.expect("listens");

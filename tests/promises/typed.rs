@@ -1,4 +1,4 @@
-//! Every command that the program itself tells somebody to type runs exactly as it is printed.
+//! Every command that the program prints for an operator to type runs exactly as it is printed.
 
 use std::process::Output;
 
@@ -18,7 +18,8 @@ use tokio::task::spawn_blocking;
 
 /// Types it into a shell that finds the program.
 async fn typed(line: &str) -> Output {
-    let (folder, line) = (scratch::binaries().display().to_string(), line.to_owned());
+    let folder = scratch::binaries().display().to_string();
+    let line = line.to_owned();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let mut shell = std::process::Command::new("timeout");
     shell.args(["60", "sh", "-c", &line]).env("PATH", path).current_dir(scratch::folder());
@@ -43,12 +44,13 @@ fn text(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn what_an_operator_of_a_guard_is_told_to_type() {
+async fn guard_commands_run_as_printed() {
     let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
     let admin = guard.admin.to_string();
     for (number, outcome) in [(1, "--as done"), (2, "--as not-done")] {
-        let (key, path) = (format!("account/{number}"), format!("/pay/{number}"));
+        let key = format!("account/{number}");
+        let path = format!("/pay/{number}");
         beside.origin.script(&path, [Act::Reset]);
         guard.send(&StampedRequest::new(&key, 0x20).once(number).post(&path)).await;
         let said = typed_well(&format!("fencegate guard show --admin {admin}")).await;
@@ -67,7 +69,7 @@ async fn what_an_operator_of_a_guard_is_told_to_type() {
 }
 
 #[tokio::test]
-async fn what_an_operator_of_a_gateway_is_told_to_type() {
+async fn gateway_commands_run_as_printed() {
     let site = TestSite::fresh().await.with_comparison();
     let policy = site.policy("gw-1").with_cached_hold().with("/log", json!({"keys": "hash"}));
     let gateway = Gateway::start(&policy).await;
@@ -99,7 +101,7 @@ async fn what_an_operator_of_a_gateway_is_told_to_type() {
 
 /// The message uses the words of the command line, not those of HTTP.
 #[tokio::test]
-async fn what_has_to_be_forced_is_said_as_it_is_typed() {
+async fn force_hint_uses_command_line_words() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
@@ -115,8 +117,9 @@ async fn what_has_to_be_forced_is_said_as_it_is_typed() {
     holder.result().await.ok();
 }
 
+/// The commands that are printed about an installation and its operations run as they are.
 #[tokio::test]
-async fn what_is_told_of_an_installation_and_of_operations() {
+async fn installation_commands_run_as_printed() {
     let site = TestSite::fresh().await;
     let home = TempDir::with_prefix_in("a folder ", scratch::folder()).expect("a folder");
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
@@ -151,11 +154,13 @@ async fn what_is_told_of_an_installation_and_of_operations() {
     }
 }
 
+/// `FENCEGATE_CONFIG` and `FENCEGATE_ADMIN` name file and process where no argument does.
 #[tokio::test]
-async fn the_environment_names_file_and_process_where_nobody_does() {
+async fn environment_names_file_and_process() {
     let guarded = GuardedSite::fresh().await;
     let gateway = Gateway::start(&guarded.site.policy("gw-1")).await;
-    let (file, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
+    let file = gateway.file().display().to_string();
+    let admin = gateway.admin.to_string();
     let by_address = command_with_env(&[("FENCEGATE_ADMIN", &admin)], &["locks"]).await.expect("started");
     assert!(by_address.status.success() && text(&by_address).starts_with("gw-1:"), "{by_address:?}");
     let by_file = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["era", "show"]).await.expect("started");

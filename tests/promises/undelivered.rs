@@ -1,5 +1,5 @@
-//! What a process has written, and the network has not taken, is never delivered once the process has ended without an
-//! order, and not for long while it stands still.
+//! Bytes that a process has written and the network has not taken are never delivered once the process has ended with
+//! a request at work, and not for long while it is paused.
 
 use std::{
     fs,
@@ -172,15 +172,18 @@ async fn guard_before(way: &LossyPath) -> GuardLaunch {
         .with("/settle", "1s")
 }
 
+/// However a guard ends with a request at work, its kernel delivers nothing that the network had not taken.
 #[tokio::test]
-async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
+async fn dying_guard_discards_unsent_data() {
     let beside = GuardFixture::new().await;
     let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
-    let (mut launch, mut left) = (guard_before(&way).await, Vec::new());
+    let mut launch = guard_before(&way).await;
+    let mut left = Vec::new();
     for (number, end) in (0..).zip(ProcessEnd::ALL) {
         launch = launch.with("/listener/timeouts/drain", end.drain());
         let guard = launch.start().await;
-        let (key, epoch) = (format!("key/{number}"), 20 + number);
+        let key = format!("key/{number}");
+        let epoch = 20 + number;
         // The guard may have been killed before. Keys that were not at work then are not in quarantine.
         let warm = guard.send(&StampedRequest::new(&format!("{key}/warm"), epoch).post("/warm")).await;
         assert_eq!(warm.status, 200, "{warm:?}");
@@ -194,9 +197,11 @@ async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
     assert_eq!((beside.origin.count("/next"), beside.origin.count("/pay")), (1, 0));
 }
 
+/// The kernel of a guard that stands still gives up in time what the network has not taken.
+///
 /// A frozen process closes nothing.
 #[tokio::test]
-async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
+async fn kernel_drops_data_of_frozen_guard() {
     let beside = GuardFixture::new().await;
     let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
     let guard = guard_before(&way).await.start().await;
@@ -225,9 +230,11 @@ async fn gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
     gateway
 }
 
+/// A gateway that ends at level `delay` leaves nothing to its kernel for the time after the delay.
+///
 /// The next holder waits for the delay, which counts from the end of the session.
 #[tokio::test]
-async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_delay() {
+async fn dying_gateway_discards_unsent_data() {
     let site = TestSite::fresh().await;
     let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
     let ours = |name: &str| {
@@ -249,9 +256,12 @@ async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_del
     assert_eq!(paths.map(|path| site.origin.count(path)), [1, 0, 0]);
 }
 
+/// Nothing is left to the kernel over HTTP/2 and over TLS either.
 #[tokio::test]
-async fn over_http2_and_over_tls_nothing_is_left_either() {
-    let (site, h2, home) = (TestSite::fresh().await, OriginH2::start(), scratch::temp_dir());
+async fn http2_and_tls_discard_unsent_data() {
+    let site = TestSite::fresh().await;
+    let h2 = OriginH2::start();
+    let home = scratch::temp_dir();
     let Some(plain) = LossyPath::to(h2.address).await else { return };
     let endpoint = json!([format!("http://{}", plain.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
@@ -260,7 +270,8 @@ async fn over_http2_and_over_tls_nothing_is_left_either() {
 
     let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
-    let (signed, door) = (authority.sign(&["ledger.internal"]), site.origin.door("gw-2"));
+    let signed = authority.sign(&["ledger.internal"]);
+    let door = site.origin.door("gw-2");
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], door);
     let Some(secured) = LossyPath::to(front.address).await else { return };
     let tls = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
@@ -276,7 +287,7 @@ async fn over_http2_and_over_tls_nothing_is_left_either() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_in_order_resets_no_connection() {
+async fn orderly_shutdown_resets_no_connection() {
     let site = TestSite::fresh().await;
     let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
     let endpoint = json!([format!("http://{}", way.address)]);
@@ -298,9 +309,11 @@ async fn a_process_that_ends_in_order_resets_no_connection() {
     assert_eq!(way.resets.load(SeqCst), 0);
 }
 
+/// A statement that its guard gives up is given up by its kernel in time.
+///
 /// The same of what a guard asks its database.
 #[tokio::test]
-async fn a_statement_is_given_up_when_its_guard_gives_it_up() {
+async fn abandoned_statement_is_never_delivered() {
     let store = SharedStore::new().await;
     let Some(way) = LossyPath::to(store.database.address).await else { return };
     let guard = store.at(&[way.address]).guard(Arc::new(MachineClock), "cut").await;

@@ -1,4 +1,5 @@
-//! Between processes of one machine unix sockets do what TCP does, and a socket's file belongs to one process at a time.
+//! Unix sockets between processes of one machine do what TCP does, and the file of a socket belongs to one process at
+//! a time.
 
 use std::{
     fs,
@@ -65,9 +66,11 @@ fn through_the_socket(guarded: &GuardedSite, sockets: &SocketFolder) -> TestPoli
     guarded.policy("gw", &[]).with("/upstreams/ledger/endpoints", vec![sockets.address("guard")])
 }
 
+/// Requests pass by two sockets through a guard that stops, is killed and comes back; in between none is dispatched.
 #[tokio::test]
-async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
-    let (guarded, sockets) = (GuardedSite::fresh().await, SocketFolder::new());
+async fn unix_sockets_serve_across_guard_restart() {
+    let guarded = GuardedSite::fresh().await;
+    let sockets = SocketFolder::new();
     let (launch, _service) = between(&guarded, &sockets).await;
     let guard = launch.start().await;
     assert_eq!(mode(&sockets.path("guard")), 0o600);
@@ -108,9 +111,11 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
     assert_eq!(guarded.site.origin.count("/pay/7"), 2, "executed twice, and refused twice");
 }
 
+/// A file or a live socket at the path of a socket stays, and the start fails with FG0526.
 #[tokio::test]
-async fn what_is_not_ours_to_remove_stays_and_is_told() {
-    let (guarded, sockets) = (GuardedSite::fresh().await, SocketFolder::new());
+async fn foreign_socket_path_prevents_start() {
+    let guarded = GuardedSite::fresh().await;
+    let sockets = SocketFolder::new();
     let (launch, _service) = between(&guarded, &sockets).await;
     let taken = sockets.path("guard");
     fs::write(&taken, "somebody's").expect("our own folder");
@@ -137,9 +142,11 @@ async fn what_is_not_ours_to_remove_stays_and_is_told() {
     assert!(!failed.status.success() && log.contains("FG0526") && log.contains("none"), "{log}");
 }
 
+/// A gateway takes over a socket while its predecessor finishes its requests.
 #[tokio::test]
-async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
-    let (site, sockets) = (TestSite::fresh().await, SocketFolder::new());
+async fn gateway_takes_over_shared_socket() {
+    let site = TestSite::fresh().await;
+    let sockets = SocketFolder::new();
     let policy = |name: &str| {
         let policy = site.policy(name).with("/listeners/public/address", sockets.address("gw"));
         policy.with("/listeners/public/trusted_peers", vec!["127.0.0.1"]).with("/log/access", "stdout")
@@ -179,8 +186,9 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
 }
 
 #[tokio::test]
-async fn a_check_connects_to_sockets_and_says_which_it_cannot_reach() {
-    let (site, sockets) = (TestSite::fresh().await, SocketFolder::new());
+async fn check_reports_unreachable_sockets() {
+    let site = TestSite::fresh().await;
+    let sockets = SocketFolder::new();
     let _service = SocketRelay::from_socket(&sockets.path("service"), site.origin.door("gw"));
     let there = vec![sockets.address("service"), sockets.address("nobody")];
     let gateway = Gateway::start(&site.policy("gw").with("/upstreams/ledger/endpoints", there)).await;

@@ -1,4 +1,4 @@
-//! A log that nobody reads stops nobody: neither requests, nor the end of a gateway or guard, nor a command under a lock.
+//! A log without a reader blocks nothing: no request, no shutdown of a gateway or guard, and no command under a lock.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use serde_json::json;
 /// Longer than the process waits at its end for a reader of its log.
 const ENDS: Duration = Duration::from_secs(10);
 
+/// A gateway whose log nobody reads serves requests and ends on SIGTERM.
 #[tokio::test]
-async fn gateway_with_an_unread_log_serves_and_ends() {
+async fn gateway_survives_unread_log() {
     let site = TestSite::fresh().await;
     let away = format!("http://127.0.0.1:{}", free_ports(1)[0]);
     let policy = site.policy("gw-1").with("/upstreams/away", json!({"endpoints": [away], "fencing": "none"}));
@@ -35,9 +36,11 @@ async fn gateway_with_an_unread_log_serves_and_ends() {
     assert!(gateway.wait_end(ENDS).await, "SIGTERM does not end it");
 }
 
+/// A gateway whose access log nobody reads serves requests and ends on SIGTERM.
+///
 /// As in a container, where one reader takes both: the line of each request finds no room any more.
 #[tokio::test]
-async fn gateway_with_an_unread_access_log_serves_and_ends() {
+async fn gateway_survives_unread_access_log() {
     let site = TestSite::fresh().await;
     let gateway =
         UnreadProcess::gateway(site.policy("gw-1").with("/log", json!({"access": "stdout"})), &[]).await;
@@ -54,9 +57,11 @@ async fn gateway_with_an_unread_access_log_serves_and_ends() {
     assert!(gateway.wait_end(ENDS).await, "SIGTERM does not end it");
 }
 
+/// A guard whose log nobody reads serves requests and ends on SIGTERM.
 #[tokio::test]
-async fn guard_with_an_unread_log_serves_and_ends() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn guard_survives_unread_log() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let guard =
         UnreadProcess::guard(TestPolicy::for_guard(site.origin.door("guard"), &home.path().join("store")))
             .await;
@@ -69,8 +74,9 @@ async fn guard_with_an_unread_log_serves_and_ends() {
 }
 
 #[tokio::test]
-async fn command_under_a_lock_runs_while_nobody_reads_the_log() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn locked_command_survives_unread_log() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let _gateway = site.gateway("gw-1").await;
     let file = write_policy(home.path(), &site.policy("gw-1").to_string()).display().to_string();
     let done = home.path().join("done").display().to_string();

@@ -45,8 +45,9 @@ fn body(length: usize) -> Vec<u8> {
     (0..length).map(|place| (place ^ (place >> 8) ^ (place >> 16)).to_le_bytes()[0]).collect()
 }
 
+/// A large body goes up intact and under one token, however it is framed.
 #[tokio::test]
-async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
+async fn large_body_keeps_one_token() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let body = body(8 * MIB);
@@ -75,7 +76,7 @@ async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
 }
 
 #[tokio::test]
-async fn explain_says_what_becomes_of_a_large_body() {
+async fn explain_reports_large_body_handling() {
     let site = TestSite::fresh().await;
     let said = |how: &str| {
         let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
@@ -92,8 +93,9 @@ async fn explain_says_what_becomes_of_a_large_body() {
     assert_eq!((refused.status, refused.reason), (413, Some("body-too-large")));
 }
 
+/// Without `large_bodies: stream` a large body is refused before any lock.
 #[tokio::test]
-async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
+async fn large_body_refused_without_opt_in() {
     let site = TestSite::fresh().await;
     let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
     let gateway = Gateway::start(&policy).await;
@@ -106,8 +108,9 @@ async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
     assert_eq!(site.origin.log().records.len(), 0);
 }
 
+/// A gibibyte goes up under the lock and leaves the memory of the gateway flat.
 #[tokio::test]
-async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
+async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
     let policy = streaming(site.policy("gw-1"))
@@ -124,8 +127,9 @@ async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
+/// An upstream that reads slowly holds the client back, and memory stays flat.
 #[tokio::test]
-async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
+async fn slow_upstream_backpressures_client() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let before = warm(&gateway).await;
@@ -143,14 +147,17 @@ async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
+/// Uploads that wait on the connection of the holder do not keep the rest of its body away.
+///
 /// Many uploads share one connection, as behind a proxy.
 #[tokio::test]
-async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_of_its_body_away() {
+async fn waiting_uploads_spare_shared_connection() {
     const WAITERS: usize = 24;
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
     let tree = site.tree().await;
-    let (shared, body) = (SharedConnection::connect(&gateway).await, body(MIB));
+    let shared = SharedConnection::connect(&gateway).await;
+    let body = body(MIB);
     let mut holder = shared.upload("/pay/7").await;
     holder.send(&body[..128 << 10]).await;
     site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
@@ -184,7 +191,8 @@ async fn uploads_of_one_key_never_overlap() {
     let one = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     let two = Gateway::start(&streaming(site.policy("gw-2").with_cached_hold())).await;
     site.origin.set_work_time(Duration::from_millis(3));
-    let (small, large) = (body(32 << 10), body(MIB));
+    let small = body(32 << 10);
+    let large = body(MIB);
     let mut asked = Vec::new();
     for n in 0..12 {
         let gateway = if n % 2 == 0 { &one } else { &two };
@@ -200,9 +208,11 @@ async fn uploads_of_one_key_never_overlap() {
     assert!(history.hand_overs() > 0, "not exercised");
 }
 
+/// A client that goes while its upload waits for the lock leaves the queue within a second.
+///
 /// The gateway does not read the body while it waits, so it has to look whether the client is there.
 #[tokio::test]
-async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue_within_a_second() {
+async fn waiting_upload_leaves_queue_on_disconnect() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&streaming(site.policy_without_janitor("gw-1"))).await;
     let tree = site.tree().await;
@@ -229,7 +239,7 @@ async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue
 }
 
 #[tokio::test]
-async fn an_upload_that_begins_before_sigterm_is_finished() {
+async fn upload_before_sigterm_is_finished() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let body = body(MIB);
@@ -246,7 +256,7 @@ async fn an_upload_that_begins_before_sigterm_is_finished() {
 
 /// The time for the answer begins at the end of the upload. A slow client is not the upstream's fault.
 #[tokio::test]
-async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
+async fn slow_upload_may_exceed_response_timeout() {
     let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/upstreams/ledger/response_timeout", "600ms");
     let gateway = Gateway::start(&policy).await;

@@ -1,4 +1,5 @@
-//! HTTP/2 to an upstream: one exchange at a time on a connection, and what is not known to have left in full ends it.
+//! HTTP/2 to an upstream: a connection carries one exchange at a time, and ends if a request may not have left in
+//! full.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -21,9 +22,11 @@ fn over_h2(policy: TestPolicy, address: SocketAddr) -> TestPolicy {
         .with("/upstreams/ledger/protocol", "http2")
 }
 
+/// Requests arrive stamped, and responses come back with their trailers.
 #[tokio::test]
-async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn request_stamp_and_trailers_pass() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
     for n in 1..=6 {
         let ask =
@@ -53,8 +56,9 @@ async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
 
 /// With one exchange per connection, all bytes of the connection belong to one request.
 #[tokio::test]
-async fn a_connection_carries_one_exchange_at_a_time() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn connection_carries_one_exchange() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
     let asked: Vec<_> = (0..8).map(|n| gateway.begin(TestRequest::get(&format!("/{n}/slow")))).collect();
     for asked in asked {
@@ -65,12 +69,15 @@ async fn a_connection_carries_one_exchange_at_a_time() {
     assert_eq!(got.iter().map(|got| got.connection).collect::<BTreeSet<_>>().len(), 8);
 }
 
+/// The response to a request that has left in full is taken whole after the session deadline.
+///
 /// The answer is true, because all of the request had left. A body larger than the windows arrives only if the
 /// gateway opens them.
 #[tokio::test]
-async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_ended() {
+async fn complete_request_keeps_response_after_deadline() {
     const LARGE: usize = 1 << 20;
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address)
         .with_zookeeper(relay.address())
@@ -87,10 +94,13 @@ async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_
     assert!(outcome.starts_with("done") && outcome.contains("proof=lost"), "{outcome}");
 }
 
+/// A request whose response came before it was read is not sent to its end.
+///
 /// The rest of the body must not follow in the time of the next holder.
 #[tokio::test]
-async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn early_response_stops_request_body() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let policy = over_h2(site.policy("gw-1"), origin.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}")
         .with("/listeners/public/limits/max_body", "16MiB");
@@ -108,9 +118,11 @@ async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end()
     );
 }
 
+/// A stream that is reset is an unknown outcome and retires its grant.
 #[tokio::test]
-async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn stream_reset_retires_grant() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let policy = over_h2(site.policy("gw-1").with_cached_hold(), origin.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
@@ -118,14 +130,16 @@ async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
     assert_eq!((reset.status, reset.outcome()), (502, Some(FencingOutcome::Unknown)));
     assert_eq!(gateway.send(&TestRequest::post("/pay/7/next")).await.status, 200);
     assert_eq!(origin.requests_on("/pay/7/reset").len(), 1, "sent again");
-    let (first, next) =
-        (origin.requests_on("/pay/7/reset")[0].token(), origin.requests_on("/pay/7/next")[0].token());
+    let first = origin.requests_on("/pay/7/reset")[0].token();
+    let next = origin.requests_on("/pay/7/next")[0].token();
     assert!(next.number() > first.number(), "{first} then {next}");
 }
 
+/// A connection that the upstream is about to close costs no request.
 #[tokio::test]
-async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn closing_connection_costs_no_request() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let policy =
         over_h2(site.policy("gw-1"), origin.address).with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
@@ -140,9 +154,11 @@ async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
     assert!(used >= 15, "{used}");
 }
 
+/// Nothing of a request is written to an upstream that does not speak HTTP/2.
+///
 /// An upstream without HTTP/2 would take the HTTP/2 preface for a request, and answer it.
 #[tokio::test]
-async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
+async fn upstream_without_http2_gets_nothing() {
     let site = TestSite::fresh().await;
     let policy = over_h2(site.policy("gw-1"), site.origin.door("gw-1"))
         .with("/upstreams/ledger/connect_timeout", "1s");
@@ -156,9 +172,11 @@ async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
     assert!(!told(b"fencing"), "fields of the request were written");
 }
 
+/// With `protocol: auto` the upstream chooses the protocol; with `http2` one without it gets nothing.
 #[tokio::test]
-async fn the_upstream_chooses_the_protocol_where_it_may() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn upstream_chooses_protocol_with_auto() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let home = scratch::temp_dir();
     let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
@@ -187,10 +205,13 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
     assert_eq!((refused.status, refused.outcome()), (502, Some(FencingOutcome::NotDispatched)));
 }
 
+/// No frame of a request leaves after the session is lost.
+///
 /// The check of the proof lies below the frames as well.
 #[tokio::test]
-async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn no_frame_leaves_after_session_loss() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address).with_zookeeper(relay.address());
     let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;

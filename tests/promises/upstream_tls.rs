@@ -1,5 +1,5 @@
-//! TLS to an upstream: only to a server that proves its name, with our own certificate where asked, and with files
-//! that change.
+//! TLS to an upstream: requests go only to a server that proves its name, with a client certificate where the server
+//! requests one, and files that change are read again.
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -30,9 +30,11 @@ fn authority(folder: &Path) -> TestCa {
     authority
 }
 
+/// Requests arrive over TLS where the certificate names the endpoint.
 #[tokio::test]
-async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn requests_pass_over_verified_tls() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
@@ -49,9 +51,11 @@ async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
     assert_eq!(seen[0].protocol.as_deref(), Some("http/1.1"));
 }
 
+/// Nothing is sent to a server that cannot prove its name.
 #[tokio::test]
-async fn nothing_is_sent_to_who_cannot_prove_its_name() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn unverified_upstream_gets_nothing() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let believed = authority(home.path());
     let ca = json!({"ca_file": home.path().join("ca.pem")});
     let named = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
@@ -78,8 +82,9 @@ async fn nothing_is_sent_to_who_cannot_prove_its_name() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_certificate_is_shown_ours() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn client_certificate_is_shown_on_request() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let clients = ClientAuthMode::SignedBy(&authority);
@@ -100,12 +105,16 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
     assert_eq!(site.origin.count("/pay/8"), 0);
 }
 
+/// Files that change are used for new connections, and bad ones change nothing.
+///
 /// First another authority signs, and only that authority is trusted. Then the file is written half.
 #[tokio::test]
-async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn changed_files_apply_bad_files_ignored() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let file = home.path().join("ca.pem");
-    let (old, new) = (authority(home.path()), TestCa::new());
+    let old = authority(home.path());
+    let new = TestCa::new();
     let front = TlsTerminator::start(
         &old.sign(&["127.0.0.1"]),
         &ClientAuthMode::Anybody,
@@ -137,8 +146,9 @@ async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn unusable_files_prevent_start() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = authority(home.path());
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -157,11 +167,14 @@ async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
     assert!(readable.contains("chmod 600"), "{readable}");
 }
 
+/// No byte of a request leaves through TLS after the session is lost.
+///
 /// The check of the proof lies below TLS: bytes that were encrypted before the session was lost do not leave after
 /// it.
 #[tokio::test]
-async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn no_byte_leaves_after_session_loss() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
@@ -179,8 +192,9 @@ async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
 }
 
 #[tokio::test]
-async fn health_is_asked_through_tls() {
-    let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+async fn health_checks_use_tls() {
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));

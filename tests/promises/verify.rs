@@ -1,4 +1,5 @@
-//! `fencegate verify` lets a service pass that compares as it should, and names the right case where one does not.
+//! `fencegate verify` passes a service that compares tokens as it should, and names the right case for one that does
+//! not.
 
 mod fault;
 mod faulty;
@@ -63,8 +64,8 @@ impl VerifyResult {
 /// Two instances of a service with this fault, verified in full.
 async fn with(fault: Fault, more: &[&str]) -> VerifyResult {
     let database = FaultyDatabase::new();
-    let (one, two) =
-        (FaultyInstance::start(&database, fault).await, FaultyInstance::start(&database, fault).await);
+    let one = FaultyInstance::start(&database, fault).await;
+    let two = FaultyInstance::start(&database, fault).await;
     let urls = [&one, &two].map(|instance| format!("http://{}", instance.address));
     let crash = format!("curl -s -X POST {0}/crash; curl -s -X POST {1}/crash; true", urls[0], urls[1]);
     let request = [&*urls[0], &urls[1], "--request", "POST /{key}", "--body", "some money"];
@@ -77,7 +78,7 @@ const BY_NUMBER: &[&str] = &["--token", "number"];
 const SHARED: &[&str] = &["--shared", "--read", "GET /{key}"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_without_a_fault_passes() {
+async fn faultless_service_passes() {
     let verified = with(Fault::None, SHARED).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let skipped = [
@@ -126,7 +127,7 @@ async fn fail_with_their_case(planted: &[PlantedFault], more: &[&str]) {
 
 /// In a full run, each fault fails with the case that names it, and with no unrelated case.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_planted_fault_fails_with_the_case_that_names_it() {
+async fn planted_fault_fails_its_case() {
     const RACES: &[&str] = &["overtaken", "writers", "same-token-apart", "overtaken-apart"];
     const APART: &[&str] = &["overtaken-apart", "writers"];
     // 16 is below 8 as text.
@@ -151,7 +152,7 @@ async fn each_planted_fault_fails_with_the_case_that_names_it() {
 
 /// Further faults, each checked with the one case that names it.
 #[tokio::test(flavor = "multi_thread")]
-async fn other_faults_fail_as_well() {
+async fn further_faults_fail_their_case() {
     let planted: &[PlantedFault] = &[
         (Fault::CheckOutside, &["--only", "overtaken"], "overtaken", &[]),
         (Fault::CheckOutsideNewestStays, &["--only", "same-token"], "same-token", &[]),
@@ -185,9 +186,11 @@ async fn other_faults_fail_as_well() {
     fail_with_their_case(planted, &["--rounds", "16"]).await;
 }
 
+/// A service that reports an operation as not done has to close its name.
+///
 /// A service that is asked what became of an operation, as a guard asks.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_that_an_operation_was_not_done_closes_its_name() {
+async fn not_done_answer_must_be_final() {
     const CASES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];
     let probe = ["--header", "x-operation: {operation}", "--probe", "/operations/{operation}"];
     let asked = [&probe[..], &["--done", "200", "--not-done", "404"]].concat();

@@ -1,4 +1,4 @@
-//! HTTP/2, frame by frame: varnishtest plays clients and services before and behind a gateway, as `tests/vtc` says.
+//! HTTP/2, frame by frame: varnishtest plays the clients and services of a gateway, as `tests/vtc` describes them.
 
 use std::{
     fs,
@@ -46,7 +46,7 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
 
 /// The services of the cases listen on one port, one after another, because a gateway is told of it before.
 #[tokio::test]
-async fn every_case_of_varnishtest_holds() {
+async fn every_varnishtest_case_holds() {
     let site = TestSite::fresh().await;
     let service = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let policy = wire::policy(&site, service, service).with("/listeners/public/limits/streams", STREAMS);

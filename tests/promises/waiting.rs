@@ -1,4 +1,4 @@
-//! Waiting for a resource is bounded in time and in number, and whoever gives up leaves no trace.
+//! The wait for a resource is bounded in time and in number, and a waiter that gives up leaves no trace.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use fencegate_tests::{
     site::TestSite,
 };
 
+/// A request whose wait is over gets 423 `locked` with `Retry-After`, and its lock node is gone.
 #[tokio::test]
-async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
+async fn expired_wait_removes_node() {
     let site = TestSite::alone().await;
     let one = site.gateway("gw-1").await;
     let two =
@@ -33,7 +34,7 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 }
 
 #[tokio::test]
-async fn a_client_can_lower_its_wait_and_not_raise_it() {
+async fn client_can_only_lower_its_wait() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
     let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
@@ -49,8 +50,9 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
     assert_eq!(holder.finish().await.status, 200);
 }
 
+/// A full queue refuses at once and serves the requests in it.
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
+async fn full_queue_refuses_and_serves_waiters() {
     let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
@@ -78,8 +80,9 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// Requests for one resource are served in the order of their arrival, across gateways.
 #[tokio::test]
-async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
+async fn requests_served_in_arrival_order() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;

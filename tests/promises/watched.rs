@@ -1,5 +1,5 @@
-//! The shipped Prometheus configuration, dashboards and rules, on gateways and guards under load, of which one gateway
-//! sleeps through the end of its session, and one guard has its store in a database.
+//! The shipped Prometheus configuration, dashboards and rules, on gateways and guards under load. One gateway is
+//! paused past the end of its session, and one guard has its store in a database.
 
 use std::{fs, time::Duration};
 
@@ -41,14 +41,16 @@ impl WatchedSite {
     /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
     /// arrive too late; the victim wakes up.
     async fn after_an_accident() -> Self {
-        let (guarded, keys) = (GuardedSite::fresh().await, TlsFiles::new());
+        let guarded = GuardedSite::fresh().await;
+        let keys = TlsFiles::new();
         let guard = guarded.guard().await;
         let relay = Relay::start(guard.public).expect("a relay");
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).with_cached_hold();
         // This gateway gets no requests. It has a certificate.
         let secured = policy("secured", guard.public)
             .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
-        let (victim, next) = (policy("victim", relay.address()), policy("next", guard.public));
+        let victim = policy("victim", relay.address());
+        let next = policy("next", guard.public);
         let (victim, next, secured) =
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
         let database = spawn_blocking(fresh_database).await.expect("no panic");
@@ -187,8 +189,9 @@ fn selectors(expression: &str) -> Vec<String> {
     found
 }
 
+/// Every panel and every rule finds data, and no alert reports an unexplained stale token.
 #[tokio::test]
-async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
+async fn dashboards_and_rules_find_data() {
     let watched = WatchedSite::after_an_accident().await;
     let prometheus = &watched.prometheus;
     let firing = prometheus.now("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
@@ -207,8 +210,8 @@ async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
     let rules: Vec<&Value> = groups.iter().filter_map(|group| group["rules"].as_array()).flatten().collect();
     assert!(rules.len() > 25, "{told}");
     for rule in rules {
-        let (name, query) =
-            (rule["name"].as_str().expect("a name"), rule["query"].as_str().expect("a query"));
+        let name = rule["name"].as_str().expect("a name");
+        let query = rule["query"].as_str().expect("a query");
         assert_eq!(rule["health"], "ok", "{rule}");
         let wanted = if rule["type"] == "recording" { vec![name.to_owned()] } else { selectors(query) };
         assert!(!wanted.is_empty(), "{name} asks for nothing: {query}");
@@ -220,7 +223,7 @@ async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
 }
 
 #[test]
-fn selectors_are_found_wherever_they_stand() {
+fn selectors_are_found_in_expressions() {
     let found = selectors(
         "sum by (route) (increase(fencegate_x_total{reason=\"up\"}[5m])) > on () up / job_route:a:b",
     );

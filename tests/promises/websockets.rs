@@ -1,4 +1,4 @@
-//! WebSocket clients that others have written speak with a WebSocket server that others have written, through the gateway.
+//! WebSocket clients and a WebSocket server of other projects communicate through the gateway.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -77,8 +77,9 @@ async fn server(python: &str) -> (ChildProcess, SocketAddr) {
     (child, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
+/// WebSocket clients in Python and JavaScript are echoed on fenced and unfenced routes.
 #[tokio::test]
-async fn clients_in_python_and_in_javascript_are_echoed_on_both_kinds_of_routes() {
+async fn foreign_websocket_clients_are_echoed() {
     static VENV: OnceCell<String> = OnceCell::const_new();
     static MODULES: OnceCell<String> = OnceCell::const_new();
     let python = VENV.get_or_init(|| venv("websockets", "websockets==15.0.1")).await;

@@ -1,4 +1,4 @@
-//! The HTTP face, byte for byte: every case of `tests/wire/*.case` holds.
+//! The HTTP interface, byte for byte: every case of `tests/wire/*.case` holds.
 
 use std::net::SocketAddr;
 
@@ -42,7 +42,8 @@ async fn holds(file: &str) {
     let site = TestSite::fresh().await;
     let service = ScriptedService::start().await;
     let gateway = gateway(&site, &service).await;
-    let (mut wrong, mut requests) = (String::new(), 0);
+    let mut wrong = String::new();
+    let mut requests = 0;
     for case in case::load(file) {
         let played = run::play(&case, gateway.public, &service).await;
         requests += played.requests.len();
@@ -71,7 +72,7 @@ macro_rules! files {
         )*
 
         #[test]
-        fn every_file_of_cases_is_played() {
+        fn every_case_file_is_played() {
             assert_eq!(case::files(), [$($file),*]);
         }
     };
@@ -79,13 +80,13 @@ macro_rules! files {
 
 files! {
     bodies_pass_whole_or_not_at_all: "bodies.case";
-    connections_are_kept_and_ended_as_the_client_may_expect: "connections.case";
-    expectations_are_met_here_or_refused: "expect.case";
-    fields_of_one_hop_and_of_ours_never_pass: "fields.case";
-    two_servers_cannot_read_the_end_of_a_request_differently: "framing.case";
-    there_is_exactly_one_host: "hosts.case";
-    limits_are_told_with_their_own_status: "limits.case";
+    connections_persist_and_close_as_expected: "connections.case";
+    expect_header_is_answered_or_refused: "expect.case";
+    hop_and_fencing_fields_never_pass: "fields.case";
+    request_framing_is_unambiguous: "framing.case";
+    request_has_exactly_one_host: "hosts.case";
+    each_limit_has_own_status: "limits.case";
     methods_and_targets_have_one_meaning: "methods.case";
-    every_path_has_one_spelling_or_is_refused: "paths.case";
-    answers_pass_as_they_are_but_for_what_only_we_may_say: "responses.case";
+    every_path_has_one_spelling: "paths.case";
+    responses_pass_except_reserved_fields: "responses.case";
 }

@@ -1,4 +1,4 @@
-//! With closed ACLs, the gateways' nodes are theirs alone: strangers can neither read, take nor give away a lock.
+//! With closed ACLs the nodes of the gateways are theirs alone: no stranger can read a lock, take it, or give it away.
 
 use std::{fs, path::PathBuf};
 
@@ -73,11 +73,14 @@ fn closed(site: &TestSite, servers: &TlsEnsemble, name: &str, identities: &[&str
     policy.with("/zookeeper/acl", "closed").with("/zookeeper/identities", json!(identities))
 }
 
+/// A stranger's certificate can neither read nor take a lock.
+///
 /// Two gateways with a certificate each, and both in the lists of both. Each has a lock, one request waits, and there
 /// are operations.
 #[tokio::test]
-async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn stranger_cannot_read_or_take_lock() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let both = ["x509:CN=acl-1", "x509:CN=acl-2"];
     let policies = ["acl-1", "acl-2"].map(|name| closed(&site, servers, name, &both));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
@@ -110,10 +113,13 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
         .await;
 }
 
+/// A program that is no gateway has locks over TLS that strangers can neither read nor take.
+///
 /// A program that uses the crate of locks directly.
 #[tokio::test]
-async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn library_program_has_closed_locks() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let files = servers.known_as("program");
     let file = |field: &str| PathBuf::from(files[field].as_str().expect("a path"));
     let shown = ClientCertificate { chain: file("client_certificate_file"), key: file("client_key_file") };
@@ -139,10 +145,13 @@ async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
     assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 
+/// A gateway with another identity is refused at once and does not wait.
+///
 /// The gateway is refused at once, with the cause: it has a session and may read nothing.
 #[tokio::test]
-async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn foreign_identity_fails_at_once() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let _ours = Gateway::start(&closed(&site, servers, "own-1", &[])).await;
     let other = closed(&site, servers, "own-2", &[]);
     let stranger = GatewayLaunch::new(&other).start().await;
@@ -162,10 +171,13 @@ async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
     assert!(said.contains("closed to the identity that we show"), "{said}");
 }
 
+/// An open installation is closed while its gateways serve.
+///
 /// From open nodes to closed ones, one gateway after the other, while requests go on.
 #[tokio::test]
-async fn an_open_installation_is_closed_while_its_gateways_work() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn open_installation_closes_while_serving() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let open = |name: &str| site.policy(name).with("/zookeeper/tls", servers.known_as("rolled"));
     let shut = |name: &str| open(name).with("/zookeeper/acl", "closed");
     let old = Gateway::start(&open("gw-1")).await;
@@ -212,9 +224,11 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     assert_eq!(members, ["x509:CN=rolled"]);
 }
 
+/// Without the secret of a digest nobody reads or deletes a lock node.
+///
 /// A name and a secret, on a server that knows neither. The ACL of a node is made of both.
 #[tokio::test]
-async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
+async fn digest_secret_protects_lock_nodes() {
     // The root is not below a node that other tests share.
     let mut site = TestSite::fresh().await;
     site.root = fresh_root().replace("/t/", "/digest-");
@@ -253,7 +267,8 @@ fn with_password(site: &TestSite, home: &TempDir, password: &str) -> TestPolicy 
 
 /// Every path below the root, without it.
 async fn below(client: &Client, root: &str) -> Vec<String> {
-    let (mut found, mut open) = (Vec::new(), vec![String::new()]);
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
     while let Some(path) = open.pop() {
         let Ok(children) = client.list_children(&format!("{root}{path}")).await else { continue };
         open.extend(children.into_iter().map(|child| format!("{path}/{child}")));

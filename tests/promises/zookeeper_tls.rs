@@ -1,4 +1,5 @@
-//! A gateway speaks TLS with ZooKeeper where it is told to, shows who it is, and says what is wrong where it is not let in.
+//! A gateway uses TLS with ZooKeeper where its policy configures it, shows its certificate, and reports the cause
+//! where it is refused.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -70,9 +71,11 @@ fn messages(said: &Value, code: &str) -> Vec<String> {
     all.filter(|one| one["code"] == code).map(|one| one["message"].to_string()).collect()
 }
 
+/// Requests are serial under locks that are taken over TLS.
+///
 /// Two gateways use TLS, and so do the verbs that ask ZooKeeper themselves.
 #[tokio::test]
-async fn requests_are_serial_under_locks_that_are_had_over_tls() {
+async fn locks_over_tls_keep_requests_serial() {
     let site = TestSite::secured().await;
     let (one, two) = Gateway::start_both(&site.policy("gw-1"), &site.policy("gw-2")).await;
     let plan = LoadPlan::payments(&[&one, &two], 3, 6, 20);
@@ -95,8 +98,9 @@ async fn requests_are_serial_under_locks_that_are_had_over_tls() {
 /// Certificates that fail: signed by an unknown authority, expired, or missing. The log, `/ready` and the check name
 /// the cause.
 #[tokio::test]
-async fn a_certificate_that_is_not_believed_is_told_as_such() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn untrusted_certificate_is_reported() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let expired = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
     let stranger = ReplaceableCertificate::of(&site, servers, &TestCa::new().identify("gateways"));
     let nobody = site.policy("gw-1").with("/zookeeper/tls", Value::from(believing(servers, &stranger)));
@@ -131,9 +135,11 @@ fn believing(servers: &TlsEnsemble, beside: &ReplaceableCertificate) -> serde_js
     [("ca_file".to_owned(), Value::from(ca.display().to_string()))].into_iter().collect()
 }
 
+/// The log and the check report ZooKeeper servers that are not trusted or have a port without TLS.
 #[tokio::test]
-async fn servers_that_are_not_believed_are_told_as_such() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn untrusted_servers_are_reported() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
     TestCa::new().write(&shown.file("ca.pem"));
     let gateway = GatewayLaunch::new(&shown.policy).start().await;
@@ -148,8 +154,9 @@ async fn servers_that_are_not_believed_are_told_as_such() {
 /// The connection breaks while the session lives. The next connection shows the certificate that the file then has,
 /// even an expired one.
 #[tokio::test]
-async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn reconnect_shows_current_certificate() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let cut = PostgresProxy::start(servers.address()).await;
     let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
     let policy = shown.policy.clone().with_zookeeper(cut.address).with("/zookeeper/session_timeout", "20s");
@@ -172,7 +179,7 @@ async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
 
 /// A server that only calls itself ZooKeeper when it is asked.
 #[tokio::test]
-async fn what_only_speaks_like_zookeeper_is_told() {
+async fn imitation_zookeeper_is_reported() {
     let site = TestSite::fresh().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -191,9 +198,11 @@ async fn what_only_speaks_like_zookeeper_is_told() {
     keeper.abort();
 }
 
+/// A certificate that is replaced is used for the next connection; a bad file is reported and the old one stays.
 #[tokio::test]
-async fn a_certificate_that_is_replaced_is_taken_over_for_the_next_connection() {
-    let (site, servers) = (TestSite::secured().await, shared());
+async fn replaced_certificate_is_used_next() {
+    let site = TestSite::secured().await;
+    let servers = shared();
     let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
     let gateway = GatewayLaunch::new(&shown.policy).start().await;
     said_at_ready(&gateway, "has expired").await;

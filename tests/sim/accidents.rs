@@ -1,4 +1,4 @@
-//! Tests that each accident of the ZooKeeper in memory does what its name says.
+//! Tests that each accident of the ZooKeeper in memory does what its name states.
 
 use std::{rc::Rc, time::Duration};
 
@@ -26,7 +26,8 @@ struct FaultFixture {
 fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
-        let (wire, safe) = (ensemble.wire(), ensemble.wire());
+        let wire = ensemble.wire();
+        let safe = ensemble.wire();
         let hurt = ensemble.client(&wire, T).connect().await.expect("a session");
         let other = ensemble.client(&safe, T).connect().await.expect("a session");
         play(FaultFixture { ensemble, wire, hurt, other }).await
@@ -34,7 +35,7 @@ fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
 }
 
 #[test]
-fn a_lost_reply_leaves_its_effect_and_the_session() {
+fn lost_reply_keeps_effect_and_session() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_reply();
         let created = hurt.create("/a", b"", NodeKind::Ephemeral).await;
@@ -45,8 +46,9 @@ fn a_lost_reply_leaves_its_effect_and_the_session() {
     });
 }
 
+/// A lost request has no effect, and the requests that were sent behind it are lost with it.
 #[test]
-fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
+fn lost_request_drops_those_behind_it() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_request();
         let both = tokio::join!(hurt.create("/a", b"", NodeKind::Ephemeral), hurt.children("/"));
@@ -56,12 +58,14 @@ fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
     });
 }
 
+/// Requests made while disconnected run in their order after the reconnect.
 #[test]
-fn what_is_asked_while_disconnected_runs_later_in_order() {
+fn disconnected_requests_run_in_order_later() {
     scene(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
-        let (create, delete) = (hurt.create("/a", b"", NodeKind::Persistent), hurt.delete("/a"));
+        let create = hurt.create("/a", b"", NodeKind::Persistent);
+        let delete = hurt.delete("/a");
         let asked = Instant::now();
         let back = async {
             sleep(T / 4).await;
@@ -73,8 +77,9 @@ fn what_is_asked_while_disconnected_runs_later_in_order() {
     });
 }
 
+/// A request in flight when the connection breaks may arrive after its client gave it up, until the client is back.
 #[test]
-fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_given_it_up() {
+fn in_flight_request_survives_disconnect() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         for (path, underway, arrives) in [
             ("/a", InFlightFate::Arrives, true),
@@ -96,7 +101,7 @@ fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_g
 }
 
 #[test]
-fn a_held_reply_comes_when_it_is_let_go() {
+fn stalled_reply_arrives_after_resume() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.stall(Direction::ToClient);
         let mut created = std::pin::pin!(hurt.create("/a", b"", NodeKind::Persistent));
@@ -108,8 +113,9 @@ fn a_held_reply_comes_when_it_is_let_go() {
     });
 }
 
+/// A client gives up a silent connection after two fifths of the timeout, and at last its session.
 #[test]
-fn a_client_gives_a_silent_connection_up_and_at_last_the_session() {
+fn client_abandons_silent_connection_then_session() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         let cut = Instant::now();
         wire.stall(Direction::Both);
@@ -124,7 +130,7 @@ fn a_client_gives_a_silent_connection_up_and_at_last_the_session() {
 }
 
 #[test]
-fn an_event_comes_before_the_answers_that_follow_it() {
+fn watch_event_precedes_later_answers() {
     scene(async |FaultFixture { wire, hurt, other, .. }| {
         other.create("/a", b"", NodeKind::Persistent).await.expect("made");
         wire.delay(Duration::ZERO..MOMENT);
@@ -140,8 +146,9 @@ fn an_event_comes_before_the_answers_that_follow_it() {
     });
 }
 
+/// A client whose session was swapped can notice it only by the owner of the nodes that it makes.
 #[test]
-fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
+fn swapped_session_shows_in_owner_only() {
     scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         hurt.create("/old", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
@@ -152,16 +159,17 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
         assert_ne!(created.stat.owner, id);
         assert_eq!(wire.sessions(), [created.stat.owner]);
         assert_eq!(ensemble.stat("/old").map(|seen| seen.owner), Some(id));
-        // Nobody keeps the old session alive.
+        // No heartbeat keeps the old session alive.
         sleep(T + TICK).await;
         assert_eq!(ensemble.stat("/old"), None);
         assert!(ensemble.stat("/new").is_some());
     });
 }
 
-/// A node that an earlier probe left behind belongs to the session that made it, even if another session asks now.
+/// A probe node that an earlier probe left behind belongs to the session that made it, and proves nothing about a
+/// swapped one.
 #[test]
-fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
+fn swapped_session_fails_leftover_probe() {
     scene(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
@@ -175,11 +183,13 @@ fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
     });
 }
 
+/// An expired session loses its nodes at once, and its client gets the event and an error.
 #[test]
-fn an_expired_session_loses_its_nodes_at_once_and_its_client_hears_of_it() {
+fn expired_session_loses_nodes_at_once() {
     scene(async |FaultFixture { ensemble, wire, hurt, other, .. }| {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
-        let (own, others) = (hurt.watch("/a").await.expect("there"), other.watch("/a").await.expect("there"));
+        let own = hurt.watch("/a").await.expect("there");
+        let others = other.watch("/a").await.expect("there");
         wire.expire();
         assert_eq!(ensemble.stat("/a"), None);
         others.await;
@@ -189,8 +199,9 @@ fn an_expired_session_loses_its_nodes_at_once_and_its_client_hears_of_it() {
     });
 }
 
+/// A session that expires while its client is cut off is over for the client when it reconnects.
 #[test]
-fn a_session_that_expired_while_cut_off_is_over_when_its_client_comes_back() {
+fn expiry_while_disconnected_shows_on_reconnect() {
     scene(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
         sleep(T + TICK).await;
@@ -200,8 +211,9 @@ fn a_session_that_expired_while_cut_off_is_over_when_its_client_comes_back() {
     });
 }
 
+/// No session expires while no majority is there, and the new leader starts a new epoch of transaction numbers.
 #[test]
-fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
+fn no_expiry_without_majority() {
     scene(async |FaultFixture { ensemble, hurt, other, .. }| {
         let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
         ensemble.fail();
@@ -214,8 +226,9 @@ fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
     });
 }
 
+/// A wiped ensemble numbers transactions from the start, and resumes no earlier session.
 #[test]
-fn a_wiped_ensemble_counts_from_the_start_and_takes_nobody_back() {
+fn wiped_ensemble_rejects_old_sessions() {
     scene(async |FaultFixture { ensemble, wire, hurt, other }| {
         for number in 0..10 {
             hurt.create(&format!("/{number}"), b"", NodeKind::Ephemeral).await.expect("made");
@@ -232,8 +245,9 @@ fn a_wiped_ensemble_counts_from_the_start_and_takes_nobody_back() {
     });
 }
 
+/// A session that is dropped while disconnected is closed as soon as a server is reachable.
 #[test]
-fn a_dropped_session_is_closed_as_soon_as_the_server_can_be_told() {
+fn dropped_session_closes_on_reconnect() {
     scene(async |FaultFixture { ensemble, wire, hurt, other }| {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         wire.disconnect(InFlightFate::Lost);
@@ -248,8 +262,9 @@ fn a_dropped_session_is_closed_as_soon_as_the_server_can_be_told() {
     });
 }
 
+/// A container is removed when its last child is gone. One that never had a child stays.
 #[test]
-fn an_empty_container_goes_when_it_had_a_child_once() {
+fn emptied_container_is_removed() {
     scene(async |FaultFixture { ensemble, hurt, .. }| {
         for path in ["/never", "/once", "/now"] {
             hurt.create(path, b"", NodeKind::Container).await.expect("made");
@@ -268,7 +283,7 @@ fn an_empty_container_goes_when_it_had_a_child_once() {
 }
 
 #[test]
-fn a_client_that_reaches_no_server_fails_after_its_timeout() {
+fn connect_fails_after_timeout_without_server() {
     scene(async |FaultFixture { ensemble, wire, .. }| {
         let client = ensemble.client(&wire, T);
         let began = Instant::now();

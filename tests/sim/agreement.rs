@@ -73,7 +73,9 @@ impl GatewayProcess {
             publication,
             agreement.clone(),
         );
-        let (clock, wire, stop) = (clock(), ensemble.wire(), CancellationToken::new());
+        let clock = clock();
+        let wire = ensemble.wire();
+        let stop = CancellationToken::new();
         let (keeper, desks) = lock_manager(clock.clone(), SESSIONS);
         let memory = Arc::<TokenHistory>::default();
         let mut policy = plan.zookeeper.clone();
@@ -98,7 +100,7 @@ impl GatewayProcess {
         Self { keeper, agreement, nameplate, wire, now, stop, desks }
     }
 
-    /// No request of this process is at work at any moment, so a reload waits for nothing.
+    /// This process has no request in flight at any moment, so a reload waits for nothing.
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
         self.agreement.set_config(&plan);
@@ -126,8 +128,8 @@ impl GatewayProcess {
 
     async fn stop(self) {
         self.stop.cancel();
-        for desk in self.desks {
-            desk.await.expect("no panic");
+        for worker in self.desks {
+            worker.await.expect("no panic");
         }
     }
 }
@@ -151,7 +153,8 @@ async fn play(seed: u64) -> ServeCounts {
         ..memory::EnsembleSettings::default()
     });
     let mut places: [Option<GatewayProcess>; 2] = [None, None];
-    let (seen, end) = (ServeCounts::default(), Instant::now() + ACCIDENTS);
+    let seen = ServeCounts::default();
+    let end = Instant::now() + ACCIDENTS;
     while Instant::now() < end {
         let at = dice.index(2);
         let template = *dice.one_of(&TEMPLATES);
@@ -203,10 +206,13 @@ async fn play(seed: u64) -> ServeCounts {
     seen
 }
 
+/// Two gateways whose key templates are incompatible never serve at the same time.
 #[test]
-fn of_two_gateways_with_unlike_templates_never_both_may_serve() {
-    let (first, cases) = (run::seed("agreement"), run::cases(8));
-    let (mut served, mut refused) = (0, 0);
+fn incompatible_gateways_never_serve_together() {
+    let first = run::seed("agreement");
+    let cases = run::cases(8);
+    let mut served = 0;
+    let mut refused = 0;
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
         let seen = simulated_time::run(play(seed));
         assert_eq!(

@@ -27,7 +27,7 @@ use silence::{SilenceTimes, TIMEOUT, fall_silent};
 use crate::run;
 
 #[test]
-fn memory_answers_as_a_real_server_does() {
+fn memory_answers_like_real_server() {
     let exercised = [
         "NoNode",
         "NodeExists",
@@ -48,10 +48,11 @@ fn memory_answers_as_a_real_server_does() {
     compare("calm", 200, script::calm(), &exercised);
 }
 
-/// A key ends and begins again in one transaction, beside another one that begins.
+/// A key ends and begins again in one transaction, beside another one that begins, with the answers of a real server.
 #[test]
-fn memory_ends_and_begins_keys_in_one_transaction_as_a_real_server_does() {
-    let (container, node) = (NodeKind::Container, NodeKind::EphemeralSequential);
+fn memory_recreates_keys_like_real_server() {
+    let container = NodeKind::Container;
+    let node = NodeKind::EphemeralSequential;
     let begins = |key: &str| {
         [
             TransactionStep::Create(key.to_owned(), container),
@@ -81,12 +82,12 @@ fn memory_ends_and_begins_keys_in_one_transaction_as_a_real_server_does() {
 }
 
 #[test]
-fn memory_comes_back_as_a_real_session_does() {
+fn memory_reconnects_like_real_session() {
     compare("broken", 30, script::broken(), &["fired", "NoNode", "steps done"]);
 }
 
 #[test]
-fn memory_grants_the_timeout_that_a_real_server_grants() {
+fn memory_grants_timeout_like_real_server() {
     for asked in [Duration::from_millis(300), TIMEOUT, Duration::from_secs(3600)] {
         let real = RealBackend::start().run(async |site| granted(&*site, asked).await);
         assert_eq!(MemoryBackend::run(async |site| granted(&*site, asked).await), real, "{asked:?}");
@@ -97,13 +98,16 @@ async fn granted<S: TestBackend>(site: &S, asked: Duration) -> Duration {
     site.client(0, asked).connect().await.expect("a session").timeout()
 }
 
+/// The memory server ends a silent session when a real server does, and its client notices the end at the same time.
 #[test]
-fn memory_ends_a_silent_session_when_a_real_server_does() {
+fn memory_expires_session_like_real_server() {
     let real = RealBackend::start().run(async |site| fall_silent(&*site).await);
     let memory = MemoryBackend::run(async |site| fall_silent(&*site).await);
     // The server counts from the last ping, and keeps a session until the end of a tick. A real server is a little
     // late.
-    let (ping, tick, late) = (TIMEOUT * 3 / 20, Duration::from_millis(200), Duration::from_millis(500));
+    let ping = TIMEOUT * 3 / 20;
+    let tick = Duration::from_millis(200);
+    let late = Duration::from_millis(500);
     for (SilenceTimes { node_gone, client_over }, late) in [(&real, late), (&memory, Duration::ZERO)] {
         assert!(*node_gone >= TIMEOUT - ping && *node_gone <= TIMEOUT + tick + late, "{real:?} {memory:?}");
         let gives_up = TIMEOUT * 7 / 5;
@@ -111,17 +115,19 @@ fn memory_ends_a_silent_session_when_a_real_server_does() {
     }
 }
 
-/// Both must answer the same. Each word in `exercised` must be part of enough answers, so that the comparison means
-/// something.
+/// Both must give the same answers. Each text in `exercised` must be part of enough answers, so that the comparison
+/// means something.
 fn compare(
     test: &str,
     cases: u32,
     scripts: impl Strategy<Value = Vec<ScriptStep>>,
     exercised: &[&'static str],
 ) {
-    let (seed, cases) = (run::seed(test), run::cases(cases));
+    let seed = run::seed(test);
+    let cases = run::cases(cases);
     let real = RealBackend::start();
-    let (played, lines) = (Cell::new(0), RefCell::new(vec![0; exercised.len()]));
+    let played = Cell::new(0);
+    let lines = RefCell::new(vec![0; exercised.len()]);
     let case = |script: Vec<ScriptStep>| -> TestCaseResult {
         let root = &format!("/{test}-{}", played.replace(played.get() + 1));
         let expected = real.run(async |site| play(&*site, root, &script).await);
@@ -151,6 +157,8 @@ const ROUNDS: u32 = 8;
 fn same(expected: &[String], ours: &[String]) -> TestCaseResult {
     let differs = (0..expected.len().max(ours.len())).find(|at| expected.get(*at) != ours.get(*at));
     let Some(at) = differs else { return Ok(()) };
-    let (real, memory, before) = (expected.get(at), ours.get(at), expected[..at].join("\n  "));
+    let real = expected.get(at);
+    let memory = ours.get(at);
+    let before = expected[..at].join("\n  ");
     Err(TestCaseError::fail(format!("\n  real:   {real:?}\n  memory: {memory:?}\n  after:\n  {before}")))
 }

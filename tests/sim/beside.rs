@@ -45,7 +45,7 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
 /// The first create of a lock node is done, and its answer is lost.
 fn lose_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
-    doctor.set_rule(move |asked| match asked {
+    doctor.set_rule(move |request| match request {
         SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } if !lost.replace(true) => {
             RequestFate::Done(unanswered())
         }
@@ -53,8 +53,9 @@ fn lose_answer(doctor: &FaultInjector) {
     });
 }
 
+/// A node in a foreign layout whose create was not answered is found by its name, and removed at the end.
 #[test]
-fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
+fn unanswered_create_is_found_by_name() {
     for (layout, mark) in LINES {
         simulated_time::run(async {
             let doctor = FaultInjector::new();
@@ -79,7 +80,7 @@ fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
 
 /// kazoo makes sure of its parent once, and Curator each time. So kazoo's stays, and Curator's goes when it is empty.
 #[test]
-fn the_parent_is_made_as_the_other_programs_make_it() {
+fn parent_is_created_like_foreign_program() {
     for (layout, stays) in [
         (ForeignLayout::CuratorMutex, false),
         (ForeignLayout::CuratorReadWrite, false),
@@ -98,7 +99,7 @@ fn the_parent_is_made_as_the_other_programs_make_it() {
 
 /// What stands above is made with the access rights of the node above it, and one of them may be there already.
 #[test]
-fn only_the_levels_that_are_missing_are_made() {
+fn only_missing_levels_are_created() {
     for there in 0..3 {
         simulated_time::run(async {
             let doctor = FaultInjector::new();
@@ -110,8 +111,8 @@ fn only_the_levels_that_are_missing_are_made() {
             }
             let made = Rc::<RefCell<Vec<String>>>::default();
             let noted = made.clone();
-            doctor.set_rule(move |asked| {
-                if let SessionRequest::Create { path, kind } = asked
+            doctor.set_rule(move |request| {
+                if let SessionRequest::Create { path, kind } = request
                     && kind != NodeKind::EphemeralSequential
                 {
                     noted.borrow_mut().push(path.to_owned());
@@ -128,7 +129,7 @@ fn only_the_levels_that_are_missing_are_made() {
 /// A new plan places the lock of a key elsewhere. The key is locked at the new place, and the old lock node is
 /// removed.
 #[test]
-fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
+fn moved_lock_is_taken_where_placed() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
         let hold = Hold::Cached(CachedHold { linger: T * 100, ..CachedHold::default() });
@@ -143,9 +144,9 @@ fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
     });
 }
 
-/// The native and foreign nodes of one set are made in one transaction, each with the name that its layout asks for.
+/// The native and foreign nodes of one set are made in one transaction, each with the name that its layout demands.
 #[test]
-fn the_keys_of_a_set_may_lie_in_different_layouts() {
+fn set_locks_keys_across_layouts() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
         let sites = [LockSite::Native, at(ForeignLayout::CuratorMutex)];

@@ -1,5 +1,5 @@
-//! The cost of a lock on a key that nobody holds, in requests to ZooKeeper and in round trips. Keys that share a
-//! transaction must not cost each other their locks.
+//! The cost of a lock on a free key, in requests to ZooKeeper and in round trips. Keys that share a transaction must
+//! not cost each other their locks.
 
 mod coming_back;
 
@@ -86,7 +86,8 @@ struct CostFixture {
 
 impl CostFixture {
     async fn start() -> Self {
-        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let doctor = FaultInjector::new();
         let bench = Self { locks: session(&ensemble, &doctor).await, ensemble, doctor };
         // Makes the folders of the keys, which stay.
         bench.all_at_once().await;
@@ -122,8 +123,8 @@ impl CostFixture {
     async fn loses_two_answers(&self, fate: RequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
-        self.doctor.set_rule(move |asked| {
-            if !is_shared(asked) || counting.get() == 2 {
+        self.doctor.set_rule(move |request| {
+            if !is_shared(request) || counting.get() == 2 {
                 return RequestFate::Passes;
             }
             counting.set(counting.get() + 1);
@@ -140,9 +141,9 @@ impl CostFixture {
     fn counts(&self) -> Rc<RefCell<RequestCounts>> {
         let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
-        self.doctor.set_rule(move |asked| {
-            if is_of_locks(asked) {
-                counting.borrow_mut().counts(asked);
+        self.doctor.set_rule(move |request| {
+            if is_of_locks(request) {
+                counting.borrow_mut().counts(request);
             }
             RequestFate::Passes
         });
@@ -188,11 +189,13 @@ fn gives_back(tenure: GrantGuard) {
     tenure.mark_settled();
 }
 
+/// A lock alone costs two requests in one round trip, and one request to release it.
 #[test]
-fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
+fn single_lock_costs_one_round_trip() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let (tally, began) = (bench.counts(), Instant::now());
+        let tally = bench.counts();
+        let began = Instant::now();
         let tenure = bench.takes(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
         assert_eq!(tally.take(), RequestCounts { transactions: 1, looks: 1, ..RequestCounts::default() });
@@ -203,12 +206,14 @@ fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
     });
 }
 
+/// Requests of many keys at one time share transactions: less than one request to ZooKeeper for two locks.
 #[test]
-fn what_many_keys_need_at_one_time_is_asked_for_together() {
+fn concurrent_requests_share_transactions() {
     const ROUNDS: u32 = 20;
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let (tally, longest) = (bench.counts(), Cell::new(Duration::ZERO));
+        let tally = bench.counts();
+        let longest = Cell::new(Duration::ZERO);
         join_all((0..KEYS).map(async |key| {
             sleep(Duration::from_micros(700) * key).await;
             for _ in 0..ROUNDS {
@@ -232,7 +237,7 @@ fn what_many_keys_need_at_one_time_is_asked_for_together() {
 
 /// Another program has made the parent of one key. So the create of that parent fails in the shared transaction.
 #[test]
-fn what_is_refused_to_one_key_is_done_for_the_others() {
+fn one_refused_key_blocks_no_other() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         let tenure = bench.takes(KEYS - 3).await;
@@ -242,13 +247,14 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
         let stranger = bench.stranger().await;
         stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
 
-        let (tally, began) = (bench.counts(), Instant::now());
+        let tally = bench.counts();
+        let began = Instant::now();
         let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
         // The request waits behind two others, is refused, and is repeated. The refused key uses the parent that is
         // there.
         assert_eq!(began.elapsed(), ROUND_TRIP * 4);
         assert_eq!(tally.borrow().creates, 1);
-        // From now on this key is known, and does not delay the others.
+        // From now on this key is recorded as shared, and does not delay the other keys.
         tenures.into_iter().for_each(gives_back);
         bench.nothing_is_left().await;
         stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
@@ -268,7 +274,7 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
 
 /// Whether the transaction was done or not, each request finds out the result for its own key.
 #[test]
-fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
+fn lost_shared_transaction_leaves_no_node() {
     for fate in lost_answers() {
         simulated_time::run(async {
             let bench = CostFixture::start().await;
@@ -281,7 +287,7 @@ fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody()
 
 /// Tenures of one key differ by the transactions that made their nodes.
 #[test]
-fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
+fn transactions_are_shared_across_keys_only() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();

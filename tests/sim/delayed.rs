@@ -1,5 +1,5 @@
-//! Locks of services where nobody compares tokens. The tests play the schedules of the model `delay`: which record the
-//! next holder finds, and how long it waits.
+//! Locks of services that compare no tokens. The tests play the schedules of the model `delay`: which record the next
+//! holder finds, and how long it waits.
 
 mod fixture;
 mod leaving;
@@ -21,11 +21,13 @@ use crate::{
     simulated_time,
 };
 
+/// An orderly handover costs no delay, and leaves no parent node once the key is unused.
 #[test]
-fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
+fn orderly_handover_costs_no_delay() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         for hold in HOLDS {
             for locks in [&one, &other, &one, &one] {
                 let (waited, tenure) = timed_take(locks, hold).await;
@@ -51,10 +53,11 @@ fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing() {
 /// The model's `NO_DELAY` goes without the delay. Its `CLEAN_AFTER_UNKNOWN` writes a clean record in spite of the
 /// unknown outcome.
 #[test]
-fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
+fn unknown_outcome_delays_next_holder() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         for hold in HOLDS {
             for next in [&one, &other] {
                 send(take(&one, hold).await, false);
@@ -74,10 +77,11 @@ fn after_an_outcome_that_nobody_knows_whoever_is_next_sits_the_delay_out() {
 
 /// A tenure reports only the first cause of its end. The unknown outcome comes later and must count nevertheless.
 #[test]
-fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
+fn lost_outcome_after_end_imposes_delay() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         let held = take(&one, HOLDS[1]).await;
         one.keeper.close_all();
         send_open(held);
@@ -97,11 +101,12 @@ fn send_open(tenure: GrantGuard) {
 
 /// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
 #[test]
-fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
+fn unanswered_first_write_is_not_clean() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let ensemble = ensemble();
-            let (one, (doctor, other)) = (gateway(&ensemble).await.1, gateway(&ensemble).await);
+            let one = gateway(&ensemble).await.1;
+            let (doctor, other) = gateway(&ensemble).await;
             for hold in HOLDS {
                 send(take(&one, hold).await, false);
                 let asked = once(&doctor, is_first_word, fate.clone());
@@ -109,7 +114,7 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
                 assert!(asked.get(), "not exercised");
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
-                // If there was no holder before, the next holder waits for nobody.
+                // If there was no holder before, the next holder waits for no delay.
                 let asked = once(&doctor, is_first_word, fate.clone());
                 let (waited, tenure) = timed_take(&other, Hold::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
@@ -121,17 +126,18 @@ fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clea
     }
 }
 
-/// The model's `READ_EARLY`: while a request waits in line, the holder has yet to write its record.
+/// The model's `READ_EARLY`: while a request waits in the queue, the holder has yet to write its record.
 #[test]
-fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
+fn record_is_read_at_grant() {
     for hold in HOLDS {
         simulated_time::run(async {
             let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let (doctor, one) = gateway(&ensemble).await;
+            let other = gateway(&ensemble).await.1;
             // The first holder writes its record late, because the write is lost again and again.
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
-            doctor.set_rule(move |asked| match asked {
+            doctor.set_rule(move |request| match request {
                 SessionRequest::Commit { steps } if is_first_word(steps) && still.get() => {
                     RequestFate::Refused(unanswered())
                 }
@@ -167,14 +173,16 @@ fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
     }
 }
 
-/// The model's `GIVE_UP_CLEAN`; and the other way round, nobody would ever run.
+/// The model's `GIVE_UP_CLEAN`: a request that waits less than the delay is refused. The delay elapses all the same,
+/// so that a later request is granted.
 #[test]
-fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_same() {
+fn delay_elapses_despite_short_waits() {
     for hold in HOLDS {
         for wait in [Duration::ZERO, T] {
             simulated_time::run(async {
                 let ensemble = ensemble();
-                let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+                let one = gateway(&ensemble).await.1;
+                let other = gateway(&ensemble).await.1;
                 send(take(&one, hold).await, false);
                 let left = Instant::now();
                 let mut refused = 0;
@@ -184,9 +192,9 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
                         Err(AcquireError::Delayed(rest)) => {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
-                        // Strict requests wait in line behind the request that waits for the delay.
+                        // Strict requests wait in the queue behind the request that waits for the delay.
                         Err(AcquireError::Locked) if hold == Hold::Strict && refused > 0 => {}
-                        Err(why) => panic!("{hold:?}: {why}"),
+                        Err(error) => panic!("{hold:?}: {error}"),
                     }
                     refused += 1;
                     sleep(Duration::from_millis(500)).await;
@@ -204,10 +212,11 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
 
 /// The gateway has sent nothing itself. Its record must keep the delay for the earlier holder's dispatches.
 #[test]
-fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
+fn stop_during_delay_preserves_its_length() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         let longest = DELAY * 3;
         for hold in HOLDS {
             let (_, sits) = gateway(&ensemble).await;
@@ -226,12 +235,14 @@ fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
     });
 }
 
+/// After a holder that died, the delay begins when its session is over.
 #[test]
-fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
+fn delay_starts_at_dead_session_expiry() {
     for hold in HOLDS {
         simulated_time::run(async {
             let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let (doctor, one) = gateway(&ensemble).await;
+            let other = gateway(&ensemble).await.1;
             let held = take(&one, hold).await;
             held.dispatch().expect("it holds");
             doctor.wire().disconnect(InFlightFate::Lost);
@@ -246,11 +257,13 @@ fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
     }
 }
 
+/// A process that stops in order leaves clean records of its idle keys, and not of keys with a dispatch at work.
 #[test]
-fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_work() {
+fn orderly_stop_cleans_idle_keys_only() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         send(take(&one, HOLDS[1]).await, true);
         one.stop().await;
         let (waited, tenure) = timed_take(&other, HOLDS[1]).await;
@@ -262,7 +275,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
             let held = take(&stops, hold).await;
             held.dispatch().expect("it holds");
             stops.stop().await;
-            // The process dies with its dispatch at work.
+            // The process dies with its dispatch in flight.
             doctor.wire().disconnect(InFlightFate::Lost);
             let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
@@ -273,11 +286,13 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
     });
 }
 
+/// A set waits for the longest delay of its keys, and leaves the same record at each of them.
 #[test]
-fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
+fn set_waits_longest_key_delay() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         let set = |locks| took_set(locks, &["a", "b"]);
         send(set(&one).await.1, true);
         assert!(set(&other).await.0 < SOON, "it was never sent under");

@@ -1,5 +1,5 @@
-//! One node that gateways share with programs that do not know them. The maker of the node holds it. A gateway removes
-//! only its own node.
+//! One node that gateways share with foreign programs. The maker of the node holds it. A gateway removes only its own
+//! node.
 
 mod lost_answers;
 mod strangers;
@@ -83,7 +83,7 @@ impl NodeFixture {
     }
 }
 
-/// A program that does not know gateways.
+/// A foreign program, without a gateway.
 struct PlainProgram(SimSession);
 
 impl PlainProgram {
@@ -129,14 +129,17 @@ fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
     (behind, granted)
 }
 
+/// The creator of the node holds the lock, and the next holder has a larger number, also among other programs.
 #[test]
-fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
+fn creator_holds_and_numbers_grow() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let (plain, mut last) = (Rc::new(stage.plain().await), 0);
+        let plain = Rc::new(stage.plain().await);
+        let mut last = 0;
         let (mut ours, mut grant) = stage.held().await;
         for round in 0..3 {
-            let (seen, live) = (stage.node().expect("made"), stage.live());
+            let seen = stage.node().expect("made");
+            let live = stage.live();
             let number = u64::try_from(seen.czxid).expect("counted from one");
             assert_eq!((grant.epoch, grant.sequence, seen.owner), (live.base + number, 0, live.client.id()));
             assert!(seen.czxid > last, "round {round}");
@@ -164,8 +167,9 @@ fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
     });
 }
 
+/// Our requests queue, are granted in order, and only the first of them looks at the node.
 #[test]
-fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
+fn only_first_waiter_watches_node() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
@@ -177,8 +181,8 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
         }
         let tries = Rc::new(Cell::new(0));
         let counted = tries.clone();
-        stage.doctor.set_rule(move |asked| {
-            counted.set(counted.get() + u32::from(creates_node(asked)));
+        stage.doctor.set_rule(move |request| {
+            counted.set(counted.get() + u32::from(creates_node(request)));
             RequestFate::Passes
         });
         sleep(T).await;
@@ -197,15 +201,16 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
     });
 }
 
+/// A request that does not wait is refused at once, and leaves nothing.
 #[test]
-fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
+fn impatient_request_is_refused_at_once() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         let theirs = plain.wait_taken().await;
         let ours = stage.ours().await;
-        let told = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
-        assert!(matches!(told, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{told:?}");
+        let result = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
+        assert!(matches!(result, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{result:?}");
         ours.clear().await;
         drop(ours);
         stage.assert_clear("refused");
@@ -214,8 +219,9 @@ fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
     });
 }
 
+/// Missing nodes above the lock node are created to stay, and existing ones are left as they are.
 #[test]
-fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
+fn missing_parents_are_created_persistent() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
@@ -231,8 +237,9 @@ fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
     });
 }
 
+/// A node that ends with no session is refused as a lock, with a message that names `lock_path`.
 #[test]
-fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
+fn persistent_node_is_no_lock() {
     for kind in [NodeKind::Persistent, NodeKind::Container] {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
@@ -254,12 +261,14 @@ fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
     }
 }
 
+/// A forgotten lock node of this session is removed. Unsigned ones and those of other sessions stay.
 #[test]
-fn a_forgotten_node_of_ours_is_removed_and_no_other() {
+fn janitor_removes_only_own_forgotten_nodes() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (held, _) = stage.held().await;
-        let (live, plain) = (stage.live(), stage.plain().await);
+        let live = stage.live();
+        let plain = stage.plain().await;
         let forgotten = node_data::encode(&live.member, Guid::new(&SystemRandomness));
         live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));

@@ -24,18 +24,21 @@ use world::SimWorld;
 
 use crate::{event_log::EventLog, run, simulated_time};
 
+/// No schedule of accidents makes two requests hold one lock, or breaks another promise of a lock.
 #[test]
-fn no_schedule_of_accidents_breaks_a_lock() {
+fn accident_schedules_break_no_lock() {
     sail_through(StormKind::Honest, "honest", 40);
 }
 
+/// Under wild schedules every request ends, and no lock node is left.
 #[test]
-fn whatever_happens_every_request_ends_and_no_lock_node_is_left() {
+fn wild_schedules_end_without_leftovers() {
     sail_through(StormKind::Wild, "wild", 20);
 }
 
+/// A gateway whose clock runs too slowly is caught: in some schedule two requests hold a lock together.
 #[test]
-fn a_gateway_with_a_slow_clock_is_caught() {
+fn slow_clock_is_caught() {
     let first = run::seed("slow");
     let caught = (0..50).any(|number| {
         let (wrong, _) = judged(StormKind::Honest, ClockSpeed::Slow, first.wrapping_add(number), Level::INFO);
@@ -47,7 +50,8 @@ fn a_gateway_with_a_slow_clock_is_caught() {
 /// Prints a failing schedule, because the seed alone does not repeat it. The seed fixes the requests and the
 /// accidents. It does not fix which of several ready branches `tokio::select!` takes.
 fn sail_through(storm: StormKind, name: &str, cases: u32) {
-    let (first, cases) = (run::seed(name), run::cases(cases));
+    let first = run::seed(name);
+    let cases = run::cases(cases);
     let exercised = [
         " has [",
         "program 1 has",

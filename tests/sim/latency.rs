@@ -1,5 +1,5 @@
-//! Servers that answer more slowly than a heartbeat may be. The gateway has no proof meanwhile. It keeps the session,
-//! because a new session would be no faster.
+//! Servers that answer more slowly than a heartbeat may take. The gateway has no session deadline meanwhile. It keeps
+//! the session, because a new session would be no faster.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -29,8 +29,9 @@ const T: Duration = Duration::from_secs(12);
 /// The time in one direction.
 const SLOW: Duration = Duration::from_millis(1500);
 
+/// A session whose heartbeats are acknowledged too slowly is kept but not ready, and that is logged once.
 #[test]
-fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
+fn slowly_acknowledged_session_is_kept() {
     let log = EventLog::default();
     simulated_time::run(async {
         let _collecting = set_default(log.subscriber(Level::INFO));
@@ -38,7 +39,8 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         let doctor = FaultInjector::new();
         let library =
             FaultyClient { ensemble: SimEnsemble::start(servers), timeout: T, doctor: doctor.clone() };
-        let (clock, stop) = (clock(), CancellationToken::new());
+        let clock = clock();
+        let stop = CancellationToken::new();
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
         let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
@@ -52,7 +54,7 @@ fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
         ));
         seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
         let session = |view: &SessionState| match view {
-            SessionState::Active { deadline: proof, .. } => Some(proof.session()),
+            SessionState::Active { deadline, .. } => Some(deadline.session()),
             _ => None,
         };
         let first = session(&seen.borrow());

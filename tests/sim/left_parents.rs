@@ -39,13 +39,13 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
 
 /// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
 #[test]
-fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
+fn refused_set_leaves_no_parent() {
     for refused_after in [2, u32::MAX] {
         simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let round = Cell::new(0_u32);
-            doctor.set_rule(move |asked| match asked {
+            doctor.set_rule(move |request| match request {
                 SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
                     // As if the parent had disappeared in between.
@@ -54,8 +54,8 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
                 }
                 _ => RequestFate::Passes,
             });
-            let told = locks.acquire(&["a", "b"], Hold::Strict).await.map(drop);
-            assert!(told.is_err(), "every round was refused");
+            let result = locks.acquire(&["a", "b"], Hold::Strict).await.map(drop);
+            assert!(result.is_err(), "every round was refused");
             sleep(T).await;
             assert_eq!(parents(&ensemble), [""; 0], "refused after {refused_after}");
             locks.stop().await;
@@ -65,7 +65,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
 
 /// From the fifth round on, the parent is made by a request of its own, before the node.
 #[test]
-fn a_node_that_is_refused_leaves_no_parent() {
+fn refused_node_leaves_no_parent() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
@@ -74,7 +74,7 @@ fn a_node_that_is_refused_leaves_no_parent() {
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
-        doctor.set_rule(move |asked| match asked {
+        doctor.set_rule(move |request| match request {
             // As if another client had made the parent, and removed it before our request.
             SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
                 RequestFate::Refused(ZkError::NodeExists)
@@ -89,29 +89,29 @@ fn a_node_that_is_refused_leaves_no_parent() {
             }
             _ => RequestFate::Passes,
         });
-        let told = locks.acquire(&["a"], Hold::Strict).await.map(drop);
-        assert!(told.is_err(), "every round was refused");
+        let result = locks.acquire(&["a"], Hold::Strict).await.map(drop);
+        assert!(result.is_err(), "every round was refused");
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
         locks.stop().await;
     });
 }
 
-/// A server that refuses for a while is not asked without end meanwhile.
+/// A server that refuses for a while does not get the request without end meanwhile.
 #[test]
-fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
+fn refused_removal_retries_after_pause() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         let tenure = locks.acquire(&["a"], Hold::Strict).await.expect("free");
         let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
-        // Somebody stands in line, so the node is removed without its parent.
+        // Another client waits in the queue, so the node is removed without its parent.
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         other.create(&format!("{parent}/_c_0-w-"), b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
-        doctor.set_rule(move |asked| {
-            if !matches!(asked, SessionRequest::Delete { .. }) {
+        doctor.set_rule(move |request| {
+            if !matches!(request, SessionRequest::Delete { .. }) {
                 return RequestFate::Passes;
             }
             counted.set(counted.get() + 1);

@@ -1,5 +1,5 @@
-//! What each kind of lock does with its nodes, without the tenures above it: who watches them, who may remove them, and
-//! what it costs to give them back.
+//! The nodes of each kind of lock, without the tenures above it: which of them are watched, which may be removed, and
+//! the cost of their release.
 
 mod fixture;
 mod sets;
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// An attempt that is dropped before it has cleared its nodes, as after a panic: they may still hold.
 #[test]
-fn what_may_still_hold_stays_until_the_session_ends() {
+fn dropped_attempt_keeps_its_nodes() {
     for (kind, attempts) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -49,9 +49,9 @@ fn what_may_still_hold_stays_until_the_session_ends() {
     }
 }
 
-/// All nodes of a holder go in one request, and nothing is asked afterwards.
+/// All nodes of a holder are removed in one request, and no request follows.
 #[test]
-fn what_is_given_back_takes_one_request() {
+fn release_takes_one_request() {
     for (kind, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -66,7 +66,7 @@ fn what_is_given_back_takes_one_request() {
     }
 }
 
-/// Watches while `happens`, and returns the paths that were told as gone. `Err`: it still watches.
+/// Watches while `happens`, and returns the paths that were reported as gone. `Err`: it still watches.
 async fn told_while(
     session: &SupervisedSession,
     held: &HeldLock,
@@ -88,22 +88,23 @@ async fn told_while(
     if ended { Ok(told.into_inner()) } else { Err(told.into_inner()) }
 }
 
+/// A holder is notified of each of its nodes that another client removes.
 #[test]
-fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
+fn holder_learns_of_each_removed_node() {
     for (kind, _) in ALL {
         for at in 0..2 {
             simulated_time::run(async {
                 let session = SupervisedSession::start(T).await;
                 let held = hold(&session, kind).await;
                 let Some(stolen) = nodes(&session).get(at).cloned() else { return };
-                // The place in line for a shared node is nobody's lock.
+                // The place in the queue for a shared node is no lock.
                 if matches!(held, HeldLock::Shared(_)) && stolen != SHARED {
                     return;
                 }
                 let steals = async || session.ensemble.steal(&stolen);
                 let told = told_while(&session, &held, steals).await;
                 let lock = match held {
-                    // A node in line is told by the parent of its key.
+                    // A node in the queue is reported by the parent of its key.
                     HeldLock::One(_) => stolen.rsplit_once('/').expect("absolute").0.to_owned(),
                     HeldLock::Shared(_) | HeldLock::Permit(_) => stolen,
                 };
@@ -116,8 +117,9 @@ fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
     }
 }
 
+/// A holder watches its nodes until its session ends, and that end is reported as no removal.
 #[test]
-fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
+fn session_end_reports_no_removal() {
     for (kind, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -132,7 +134,7 @@ fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
 
 /// The client library has died: each request fails like this, for ever.
 #[test]
-fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
+fn watch_ends_with_session_without_client() {
     for (kind, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -150,21 +152,22 @@ fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
     }
 }
 
-/// Each watch is told of it.
+/// Each watch fires.
 async fn write_to_all(session: &SupervisedSession, stranger: &SimSession) {
     for path in nodes(session) {
         stranger.commit(&[MultiOp::Set { path: &path, data: b"a note" }]).await.expect("there");
     }
 }
 
-/// The server tells when a node changes, so nobody has to look again and again.
+/// The server fires a watch when a node changes, so an undisturbed holder sends no further requests.
 #[test]
-fn a_holder_to_which_nothing_happens_asks_nothing_more() {
+fn undisturbed_holder_sends_no_requests() {
     for (kind, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let (asked, of_the_lock) = (Rc::new(Cell::new(0)), nodes(&session));
+            let asked = Rc::new(Cell::new(0));
+            let of_the_lock = nodes(&session);
             let counted = asked.clone();
             let counts = async || {
                 session.doctor.set_rule(move |asked| {
@@ -183,9 +186,9 @@ fn a_holder_to_which_nothing_happens_asks_nothing_more() {
     }
 }
 
-/// A stranger writes into the node: it is ours all the same.
+/// Another client writes into the node: it is ours all the same, and is held and removed.
 #[test]
-fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
+fn overwritten_node_is_kept_and_removed() {
     for (kind, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -201,9 +204,10 @@ fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
     }
 }
 
-/// Somebody else has the path by the time that we look. A node that stands in line has a name that nobody else gets.
+/// By the time that we look, another client has made a node at this path: it is reported as a loss, and not removed.
+/// The name of a node in the queue is unique, so this cannot happen to it.
 #[test]
-fn what_another_one_made_in_the_place_of_our_node_is_theirs() {
+fn replacement_node_is_reported_and_left() {
     for kind in [LockKind::Shared, LockKind::Permit] {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;

@@ -1,15 +1,15 @@
 //! Simulation: the gateway's locks on a ZooKeeper in memory, under thousands of schedules of accidents.
 //!
-//! [`answers`] shows that the ZooKeeper in memory is one: it answers what a real server answers. [`accidents`] shows
-//! that each accident is what its name says. [`gateways`] uses both against the lock. A library that is [`faulty_client`] plays
-//! what no wire does: [`wedged`] is one that is gone, [`left_parents`] what is refused too late, [`beside`] both of these among
-//! the locks of other programs, [`exclusive_node`] a node that others make as well; [`latency`] is servers that take long.
-//! [`whole`] is all of it: gateways, a guard, an upstream and clients.
-//! [`supervised`] is a session without the rest of a gateway: [`lock_nodes`] is what each kind of lock does with its nodes.
-//! [`cold`] is what locks cost of keys that are mostly free, [`unsent`] one of which nobody wants the node before it is made,
-//! [`permits`] one that several hold at once. [`operations`] are written down before they are sent,
-//! [`used_up_numbers`] is what becomes of a parent whose nodes have had the last number. [`delayed`] plays the
-//! schedules of the model of that name.
+//! [`answers`] shows that the ZooKeeper in memory is faithful: it answers like a real server. [`accidents`] shows that
+//! each accident does what its name states. [`gateways`] uses both against the lock. A [`faulty_client`] is a client
+//! library with faults that no wire has: [`wedged`] is a library whose task is gone, [`left_parents`] has requests that
+//! are refused too late, [`beside`] has both among the locks of foreign programs, [`exclusive_node`] a node that foreign
+//! programs make as well; [`latency`] has slow servers. [`whole`] is all of it: gateways, a guard, an upstream and
+//! clients. [`supervised`] is a session without the rest of a gateway: [`lock_nodes`] tests the nodes of each kind of
+//! lock. [`cold`] counts the cost of locks on keys that are mostly free, [`unsent`] gives locks up before their nodes are
+//! made, [`permits`] has locks with several holders. [`operations`] are recorded before they are sent,
+//! [`used_up_numbers`] brings the sequence numbers below a parent to their limit. [`delayed`] plays the schedules of the
+//! model of that name.
 
 mod accidents;
 mod agreement;

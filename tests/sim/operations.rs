@@ -1,8 +1,8 @@
-//! Operations of `once: {store: zookeeper}`: written down before they are sent, and once.
+//! Operations of `once: {store: zookeeper}`: recorded before they are sent, and executed once.
 //!
-//! [`repeats`] is what a request is told whose operation is known. [`lost_answers`] is what becomes of a record whose writer
-//! does not hear of its write, [`lost_word`] the same where the server also refuses to show the record. [`operators`] is
-//! what a person decides.
+//! [`repeats`] has the answers to requests whose operation is recorded already. [`lost_answers`] loses the answer to the
+//! write of a record, [`lost_word`] the same where the server also refuses to show the record. [`operators`] has the
+//! decisions of a person.
 
 mod fixture;
 mod lost_answers;

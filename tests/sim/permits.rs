@@ -32,17 +32,20 @@ impl PermitEpochs {
     }
 }
 
+/// Never more requests than permits hold the key, and they are granted in the order of arrival.
 #[test]
-fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
+fn permits_are_granted_in_order() {
     simulated_time::run(async {
-        let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
+        let stage = PermitFixture::new(2).await;
+        let mut marks = PermitEpochs::default();
         let mut asking = Vec::new();
         for number in 0..12 {
             asking.push(spawn_acquire(&stage.gateways[number % 2], semaphore(3)));
             // In this order.
             sleep(T / 50).await;
         }
-        let (mut asking, mut held) = (asking.into_iter(), Vec::new());
+        let mut asking = asking.into_iter();
+        let mut held = Vec::new();
         for _ in 0..3 {
             held.push(expect_granted(asking.next().expect("twelve")).await);
         }
@@ -67,8 +70,9 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
     });
 }
 
+/// The queue of a gateway counts the requests that wait behind all holders, and not the holders.
 #[test]
-fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
+fn queue_limit_excludes_permit_holders() {
     simulated_time::run(async {
         let stage = PermitFixture::new(1).await;
         let mut held = Vec::new();
@@ -107,10 +111,10 @@ async fn asked_at_one_leaving(waiters: usize) -> u32 {
     counted
 }
 
-/// Only the next request in line looks at the key, and the one behind it is told when the next one holds. No other
-/// request is woken.
+/// Only the next request in the queue looks at the key, and the one behind it is woken when the next one holds. No
+/// other request is woken.
 #[test]
-fn one_who_leaves_wakes_two_and_not_all_who_wait() {
+fn release_wakes_two_waiters_only() {
     let few = simulated_time::run(asked_at_one_leaving(3));
     let many = simulated_time::run(asked_at_one_leaving(60));
     assert_eq!(few, many);
@@ -120,7 +124,7 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
 /// The request in front gets its permit just before the request behind sets its watch on it. The list of nodes must be
 /// read after the watch was set.
 #[test]
-fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
+fn newly_first_waiter_sees_release() {
     simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
@@ -133,8 +137,8 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
         let places = stage.nodes().into_iter().filter(|path| path.contains("-s2-"));
         let place = places.max_by_key(last).expect("three are there");
         let doctor = stage.gateways[1].doctor.clone();
-        doctor.clone().set_rule(move |asked| {
-            if matches!(asked, SessionRequest::Other { path } if path == place) {
+        doctor.clone().set_rule(move |request| {
+            if matches!(request, SessionRequest::Other { path } if path == place) {
                 doctor.wire().stall(Direction::ToServer);
             }
             RequestFate::Passes
@@ -154,15 +158,16 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
     });
 }
 
-/// Two requests may have permits. The later one is faster: twice it gets a permit and gives it back before the earlier
-/// one has its own. The earlier one has the oldest place in line, and its token must be the newest.
+/// Two requests may have permits. The later one is faster: twice it gets a permit and releases it before the earlier
+/// one has its own. The earlier one has the oldest place in the queue, and its token must be the newest.
 #[test]
-fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
+fn slow_grant_gets_newest_token() {
     simulated_time::run(async {
-        let (stage, mut marks) = (PermitFixture::new(2).await, PermitEpochs::default());
+        let stage = PermitFixture::new(2).await;
+        let mut marks = PermitEpochs::default();
         let doctor = stage.gateways[0].doctor.clone();
-        doctor.clone().set_rule(move |asked| {
-            if fixture::takes_a_permit(asked) {
+        doctor.clone().set_rule(move |request| {
+            if fixture::takes_a_permit(request) {
                 doctor.wire().stall(Direction::ToServer);
             }
             RequestFate::Passes
@@ -186,8 +191,9 @@ fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_i
     });
 }
 
+/// A request with another number of permits is refused at once, and delays no request behind it.
 #[test]
-fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
+fn other_permit_count_is_refused() {
     simulated_time::run(async {
         let stage = PermitFixture::new(3).await;
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
@@ -196,8 +202,8 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
             let like = spawn_acquire(&stage.gateways[2], semaphore(2));
             let like =
                 timeout(T / 4, like).await.expect("not behind it").expect("no panic").expect("granted");
-            let told = timeout(T, unlike).await.expect("at once").expect("no panic").map(drop);
-            assert_eq!(told, Err(AcquireError::PermitsDiffer));
+            let result = timeout(T, unlike).await.expect("at once").expect("no panic").map(drop);
+            assert_eq!(result, Err(AcquireError::PermitsDiffer));
             drop(like);
         }
         held.mark_settled();
@@ -205,8 +211,8 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
         sleep(T / 4).await;
         let alone = spawn_acquire(&stage.gateways[1], LockSite::Native);
         let alone = alone.await.expect("no panic").expect("nobody is before it");
-        let told = spawn_acquire(&stage.gateways[0], semaphore(2)).await.expect("no panic").map(drop);
-        assert_eq!(told, Err(AcquireError::PermitsDiffer));
+        let result = spawn_acquire(&stage.gateways[0], semaphore(2)).await.expect("no panic").map(drop);
+        assert_eq!(result, Err(AcquireError::PermitsDiffer));
         drop(alone);
         sleep(T / 4).await;
         stage.assert_nothing_left();
@@ -214,9 +220,9 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
     });
 }
 
-/// The last holder with the former number of permits leaves while the first request with the new number asks.
+/// The last holder with the former number of permits leaves while the first request with the new number arrives.
 #[test]
-fn a_number_that_was_just_changed_refuses_nobody() {
+fn changed_permit_count_refuses_no_request() {
     simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
@@ -229,8 +235,9 @@ fn a_number_that_was_just_changed_refuses_nobody() {
     });
 }
 
+/// The queue shows holders with their permits, and an operator who breaks one frees its permit.
 #[test]
-fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
+fn broken_holder_frees_its_permit() {
     simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
@@ -239,14 +246,14 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
         }
         let waits = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 10).await;
-        let keeper = &stage.gateways[1].locks.keeper;
-        let line = keeper.queue_entries(&fixture::key(), semaphore(2)).await.expect("told");
+        let lock_manager = &stage.gateways[1].locks.keeper;
+        let line = lock_manager.queue_entries(&fixture::key(), semaphore(2)).await.expect("told");
         let shown: Vec<_> =
             line.iter().map(|one| (one.holds, one.permit.map(|permit| permit.number()))).collect();
         assert_eq!(shown, [(true, Some(0)), (true, Some(1)), (false, None)]);
         let number = held[0].first_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
-        let broken = keeper.break_lock(&fixture::key(), semaphore(2), line[0].node.clone()).await;
+        let broken = lock_manager.break_lock(&fixture::key(), semaphore(2), line[0].node.clone()).await;
         assert_eq!(broken, Ok(BreakOutcome::Gone));
         let next = expect_granted(waits).await;
         assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
@@ -260,10 +267,10 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
     });
 }
 
-/// The loss of either node must end the evidence. Without the place in line, others count one holder less. Without the
-/// permit, somebody else takes the permit.
+/// The loss of either node must end the lock validity. Without the place in the queue, other gateways count one holder
+/// less. Without the permit, another holder takes the permit.
 #[test]
-fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
+fn lost_place_or_permit_ends_validity() {
     for permit in [true, false] {
         simulated_time::run(async move {
             let stage = PermitFixture::new(2).await;
@@ -284,18 +291,17 @@ fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
     }
 }
 
+/// The end of a session frees its permits, and the waiting requests of all gateways are granted.
 #[test]
-fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
+fn session_end_frees_permits() {
     simulated_time::run(async {
         let stage = PermitFixture::new(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await);
         }
-        let (behind, last) = (
-            spawn_acquire(&stage.gateways[0], semaphore(2)),
-            spawn_acquire(&stage.gateways[1], semaphore(2)),
-        );
+        let behind = spawn_acquire(&stage.gateways[0], semaphore(2));
+        let last = spawn_acquire(&stage.gateways[1], semaphore(2));
         sleep(T / 10).await;
         stage.gateways[0].doctor.wire().expire();
         let last = timeout(T * 3, last).await.expect("its turn").expect("no panic").expect("granted");

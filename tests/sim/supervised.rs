@@ -1,4 +1,4 @@
-//! One session of a gateway, and no tenures above it: a test asks the recipes for locks itself.
+//! One session of a gateway, and no tenures above it: a test calls the lock recipes itself.
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
@@ -44,11 +44,13 @@ pub(crate) struct SupervisedSession {
 impl SupervisedSession {
     /// Returns when there is a session.
     pub(crate) async fn start(session_timeout: Duration) -> Self {
-        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let doctor = FaultInjector::new();
         let library =
             FaultyClient { ensemble: ensemble.clone(), timeout: session_timeout, doctor: doctor.clone() };
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
-        let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
+        let current = Rc::new(CurrentSession::default());
+        let stop = CancellationToken::new();
         let clock = clock();
         let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: PeerSecret::new(&SeededRng::new(1)) };
         let member = LocalMember::with_endpoint(PLAN, Some(reach));
@@ -64,7 +66,7 @@ impl SupervisedSession {
         self.current.session().expect("a session")
     }
 
-    /// A session of somebody else.
+    /// A session of another client.
     pub(crate) async fn connect_other(&self) -> SimSession {
         let wire = self.ensemble.wire();
         self.ensemble.client(&wire, self.session_timeout).connect().await.expect("a session")
@@ -84,7 +86,7 @@ impl SupervisedSession {
     }
 }
 
-/// A request that waits until it is told to stop.
+/// A request that waits until it is cancelled.
 #[derive(Default)]
 pub(crate) struct WaitingRequest {
     pub(crate) gone: CancellationToken,

@@ -17,8 +17,9 @@ use crate::{
 const T: Duration = Duration::from_secs(12);
 const WAY: Duration = Duration::from_millis(10);
 
+/// A node whose request was given up before its create was sent is removed when it is created.
 #[test]
-fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
+fn abandoned_unsent_create_is_removed_later() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
@@ -37,7 +38,7 @@ fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
         }
         session.doctor.wire().delay(WAY..WAY);
         for attempt in &attempts {
-            // Asks, and gives up at once, as after a panic.
+            // Sends its requests, and gives up at once, as after a panic.
             assert!(Box::pin(attempt.acquire(&mut WaitingRequest::default())).now_or_never().is_none());
         }
         let cleared = async {

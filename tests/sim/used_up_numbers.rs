@@ -1,5 +1,5 @@
-//! The numbers of the nodes below one parent come to their limit: the parent is replaced when all are gone that stand in line
-//! below it, and tokens go on growing.
+//! The sequence numbers of the nodes below one parent come to their limit: the parent is replaced when the queue below it
+//! is empty, and tokens go on growing.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl SequenceFixture {
         Self { ensemble, gateways, looker }
     }
 
-    /// Asks for these keys at a gateway.
+    /// Requests these keys at a gateway.
     fn asks(&self, gateway: usize, names: &[&'static str]) -> JoinHandle<Result<GrantGuard, AcquireError>> {
         self.asks_of(gateway, names, &KeyOptions::default())
     }
@@ -62,7 +62,7 @@ impl SequenceFixture {
         spawn_local(acquire(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
     }
 
-    /// Returns when so many nodes stand in line for the key.
+    /// Returns when so many nodes wait in the queue of the key.
     async fn stand_in_line(&self, name: &str, many: usize) {
         let parent = parent(name);
         loop {
@@ -97,8 +97,14 @@ async fn acquire(
     of: KeyOptions,
 ) -> Result<GrantGuard, AcquireError> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
-    let (mode, hold, wait, route) = (Mode::Exclusive, Hold::Strict, T * 20, "sim".into());
-    let (sites, queue, waits, delay) = (&of.sites, 100, WaitPlace::Here, of.delay);
+    let mode = Mode::Exclusive;
+    let hold = Hold::Strict;
+    let wait = T * 20;
+    let route = "sim".into();
+    let sites = &of.sites;
+    let queue = 100;
+    let waits = WaitPlace::Here;
+    let delay = of.delay;
     keeper
         .acquire(LockRequest { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route })
         .await
@@ -118,7 +124,7 @@ fn gives_back(tenure: GrantGuard) {
     drop(tenure);
 }
 
-/// Somebody stands in line all the time, so the parent stays and its numbers are used up.
+/// The queue is never empty, so the parent stays and its numbers are used up.
 async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize) -> Vec<(u64, u32)> {
     let mut seen = Vec::new();
     let mut held = stage.asks(0, names).await.expect("no panic").expect("free");
@@ -146,8 +152,9 @@ fn check(seen: &[(u64, u32)]) {
     assert_eq!(numbers, [0, 1, 2, 0, 1, 2, 0], "each number is used, and they begin anew");
 }
 
+/// Sequence numbers begin anew below a new parent when they are used up, and tokens grow nevertheless.
 #[test]
-fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
+fn numbers_restart_below_new_parent() {
     simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot"], 7).await);
@@ -155,8 +162,9 @@ fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
     });
 }
 
+/// The sequence numbers of the keys of a set begin anew below new parents as well, and tokens grow.
 #[test]
-fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
+fn numbers_of_set_keys_restart() {
     simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot", "warm"], 7).await);
@@ -164,8 +172,9 @@ fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
     });
 }
 
+/// A parent with a record is not replaced: the request above the last number is refused, and the record stays.
 #[test]
-fn a_parent_that_keeps_a_record_is_not_replaced() {
+fn parent_with_record_is_not_replaced() {
     simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         let first = stage.asks(0, &["hot"]).await.expect("no panic").expect("free");
@@ -193,11 +202,11 @@ fn a_parent_that_keeps_a_record_is_not_replaced() {
 }
 
 #[test]
-fn nodes_of_others_are_waited_for_before_a_parent_is_replaced() {
+fn parent_replacement_waits_for_foreign_nodes() {
     simulated_time::run(async {
         let stage = SequenceFixture::set().await;
         let parent = parent("hot");
-        // Somebody else's nodes have used up the numbers, and one of them stays for a while.
+        // Nodes of another client have used up the numbers, and one of them stays for a while.
         for folder in [format!("{ROOT}/locks"), parent.rsplit_once('/').expect("absolute").0.to_owned()] {
             drop(stage.looker.create(&folder, b"", NodeKind::Persistent).await);
         }
@@ -222,9 +231,10 @@ fn nodes_of_others_are_waited_for_before_a_parent_is_replaced() {
 /// The last number below a parent that is not replaced. At 2^31 - 1 the server gives one number to several nodes.
 const LAST: i32 = i32::MAX - (1 << 20) + 1;
 
-/// Parents with a record and those of other programs are not replaced, so nobody holds with a number above the last one.
+/// Parents with a record and those of foreign programs are not replaced, so a request with a number above the last one
+/// is refused.
 #[test]
-fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is_refused() {
+fn number_after_last_is_refused() {
     let foreign = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };
     let elsewhere = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/warm".into() };
     let delayed = KeyOptions { delay: Some(T), sites: Vec::new() };

@@ -39,12 +39,14 @@ fn end_task(doctor: &FaultInjector) {
     doctor.wire().disconnect(InFlightFate::Lost);
 }
 
+/// A session that answers nothing and does not end is given up, and another one replaces it.
 #[test]
-fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
+fn unanswering_session_is_given_up() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
-        let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
+        let current = Rc::new(CurrentSession::default());
+        let stop = CancellationToken::new();
         let settings = Rc::new(settings(clock(), T));
         let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
@@ -72,13 +74,14 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
 async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
     let live = seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
     match &*live {
-        SessionState::Active { deadline: proof, .. } => proof.session(),
+        SessionState::Active { deadline, .. } => deadline.session(),
         _ => unreachable!("waited for"),
     }
 }
 
+/// The keys of a session that was given up, held or new, are granted under the next session.
 #[test]
-fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
+fn keys_move_to_next_session() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let locks = LockSide::new(library(&doctor)).await;
@@ -104,7 +107,7 @@ fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
 /// The supervisor learns of the end only with the next heartbeat. Until then every operation of a key's task fails at
 /// once. Such a task must yield nevertheless.
 #[test]
-fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
+fn key_of_ended_session_yields() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let locks = LockSide::new(library(&doctor)).await;

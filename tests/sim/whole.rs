@@ -30,9 +30,11 @@ use sim_run::{RunResults, SafetyRule, SimRun, first_failing, run_all};
 
 use crate::run;
 
+/// No schedule of accidents breaks a promise of whole gateways.
 #[test]
-fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
-    let (first, cases) = (run::seed_from(1, "whole"), run::cases(CASES));
+fn no_schedule_breaks_gateway_promise() {
+    let first = run::seed_from(1, "whole");
+    let cases = run::cases(CASES);
     let RunResults { failed, seen } =
         run_all((0..u64::from(cases)).map(|number| SimRun::new(first.wrapping_add(number))), 20);
     eprintln!("whole: {cases} schedules, {} failed; {seen:?}", failed.len());
@@ -55,7 +57,7 @@ fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
 /// Keys got other names and then their old ones again, while a client held a lease of an old name. Requests under the names in between
 /// had newer tokens than the lease. A run of 2,000 seeds found it.
 #[test]
-fn no_request_runs_under_a_lease_that_is_older_than_the_names_of_its_keys() {
+fn lease_predating_key_names_is_refused() {
     let play = SimRun::new(1_795_675_023).with_log().run();
     assert_eq!(play.wrong, Vec::<String>::new());
     let refused = play.chronicle.lines().filter(|line| line.contains("changed since the lease")).count();
@@ -67,13 +69,14 @@ const CASES: u32 = 100;
 
 /// This test also runs as the child process that plays a seed.
 #[test]
-fn a_seed_has_one_history() {
+fn seed_has_one_history() {
     if sim_run::is_child_process() {
         return;
     }
     for seed in 0..4 {
         let play = SimRun::new(seed).with_log();
-        let (one, other) = (play.run(), play.run());
+        let one = play.run();
+        let other = play.run();
         assert!(one.chronicle.lines().count() > 100, "not exercised: {}", one.chronicle);
         let differs = one.chronicle.lines().zip(other.chronicle.lines()).find(|(one, other)| one != other);
         assert_eq!(differs, None, "seed {seed}");
@@ -81,8 +84,9 @@ fn a_seed_has_one_history() {
     }
 }
 
+/// A failing schedule is shrunk to at most six events, and still fails.
 #[test]
-fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
+fn failing_schedule_is_shrunk() {
     let plays = (50..500).map(|seed| SimRun::new(seed).without(SafetyRule::Inheritance));
     let (failing, wrong) = first_failing(plays).expect("caught");
     let events = failing.events();
@@ -96,8 +100,8 @@ fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
     assert!(!shrunk.run().wrong.is_empty(), "it still fails");
 }
 
-/// The number of schedules in which something on the way to the service stands still: a tenth of what a run is asked for,
-/// because these take long.
+/// The number of schedules with a standstill on the way to the service: a tenth of the requested cases, because these
+/// take long.
 fn standstill_cases() -> u64 {
     u64::from(run::cases(200)).div_ceil(10)
 }
@@ -120,16 +124,18 @@ fn no_standstill_breaks_a_promise(way: UpstreamPath, cases: u64) -> BTreeMap<Str
     seen
 }
 
+/// With a filter, no relay, queue or instance that stands still breaks a promise.
 #[test]
-fn with_a_filter_no_relay_queue_or_instance_that_stands_still_breaks_a_promise() {
+fn with_filter_no_standstill_breaks_promise() {
     let cases = standstill_cases();
     let seen = no_standstill_breaks_a_promise(UpstreamPath::Filtered, cases);
     let refused = seen.get("refused by the filter").copied().unwrap_or_default();
     assert!(refused > cases / 3, "not exercised: {seen:?}");
 }
 
+/// Without a filter, a standstill longer than the wait is outside of the promise, and answers stay true.
 #[test]
-fn without_a_filter_what_stands_still_longer_than_the_wait_is_outside_of_the_promise_and_told_truly() {
+fn without_filter_standstill_is_outside_promise() {
     let cases = standstill_cases();
     let seen = no_standstill_breaks_a_promise(UpstreamPath::Relayed, cases);
     let outside = seen.get("outside").copied().unwrap_or_default();
@@ -144,14 +150,15 @@ fn assert_caught_behind_filter(rule: SafetyRule, first: u64) {
     assert_eq!(with.run().wrong, Vec::<String>::new(), "the rule makes the difference");
 }
 
+/// Simulation catches a filter that lets late requests pass.
 #[test]
-fn a_filter_that_lets_late_requests_pass_is_caught() {
+fn filter_passing_late_requests_is_caught() {
     assert_caught_behind_filter(SafetyRule::Filter, 0);
 }
 
 /// What the guard writes into `Fencing-Not-After` is what the filter goes by.
 #[test]
-fn a_guard_that_says_too_late_a_moment_is_caught() {
+fn late_not_after_is_caught() {
     assert_caught_behind_filter(SafetyRule::NotAfter, 95);
 }
 
@@ -167,32 +174,38 @@ fn assert_caught_without(rule: SafetyRule, first: u64) {
     assert_eq!(SimRun::new(failing.seed).run().wrong, Vec::<String>::new(), "the rule makes the difference");
 }
 
+/// Simulation catches a guard without its second check before sending.
 #[test]
-fn a_guard_without_its_second_check_is_caught() {
+fn guard_without_second_check_is_caught() {
     assert_caught_without(SafetyRule::SecondCheck, 60);
 }
 
+/// Simulation catches a guard whose exchange ends with its client.
 #[test]
-fn an_exchange_that_ends_with_its_client_is_caught() {
+fn exchange_ending_with_client_is_caught() {
     assert_caught_without(SafetyRule::Detach, 35);
 }
 
+/// Simulation catches a probe whose negative answer counts too early.
 #[test]
-fn a_probe_whose_no_counts_too_early_is_caught() {
+fn probe_with_early_negative_is_caught() {
     assert_caught_without(SafetyRule::LateNo, 25);
 }
 
+/// Simulation catches a config generation that inherits nothing from the one before.
 #[test]
-fn an_edition_that_inherits_nothing_is_caught() {
+fn config_generation_without_inheritance_is_caught() {
     assert_caught_without(SafetyRule::Inheritance, 50);
 }
 
+/// Simulation catches a probe that asks about another principal.
 #[test]
-fn a_probe_about_another_principal_is_caught() {
+fn probe_for_other_principal_is_caught() {
     assert_caught_without(SafetyRule::Principal, 0);
 }
 
+/// Simulation catches a guard for which the answer of a proxy ends an execution.
 #[test]
-fn an_answer_of_a_proxy_that_ends_an_execution_is_caught() {
+fn proxy_answer_ending_execution_is_caught() {
     assert_caught_without(SafetyRule::Unfinished, 0);
 }

@@ -15,10 +15,10 @@ use tokio::{
 
 use crate::prometheus::Prometheus;
 
-/// A Prometheus that is told during its life whom to look at. Its rules are [hurried](crate::prometheus::speed_up).
+/// A Prometheus whose targets are set while it runs. Its rules are [hurried](crate::prometheus::speed_up).
 pub struct AlertWatch(Prometheus);
 
-/// The gateways and guards of one test, as Prometheus knows them.
+/// The gateways and guards of one test, as Prometheus labels them.
 pub struct WatchedInstallation<'w> {
     watch: &'w AlertWatch,
     job: String,
@@ -44,7 +44,7 @@ impl AlertWatch {
         WATCH.get_or_init(Self::own).await
     }
 
-    /// For a test about what is told of all that a Prometheus sees.
+    /// For a test about the alerts on everything that a Prometheus scrapes.
     pub async fn own() -> Self {
         Self(Prometheus::start_hurried().await)
     }
@@ -93,7 +93,7 @@ impl WatchedInstallation<'_> {
         &self.job
     }
 
-    /// Polls until an expression gives something: Prometheus tells whoever asks.
+    /// Polls until an expression has a result: Prometheus sends no event.
     ///
     /// # Panics
     /// If it does not in time.
@@ -110,7 +110,7 @@ impl WatchedInstallation<'_> {
     /// Polls until an alert fires about this installation.
     ///
     /// # Panics
-    /// If it does not, or if what it says is not complete.
+    /// If it does not, or if its annotations are not complete.
     pub async fn wait_firing(&self, alert: &str) -> FiringAlert {
         let fires = async {
             loop {
@@ -144,7 +144,7 @@ impl WatchedInstallation<'_> {
         timeout(GOES, ends).await.unwrap_or_else(|_| panic!("{} does not end", firing.alert));
     }
 
-    /// An alert about nobody in particular is about everybody.
+    /// An alert without a target label is about all targets.
     async fn found(&self, alert: &str) -> Option<Value> {
         let files = fs::read_dir(self.watch.0.targets()).expect("our own folder");
         let own: Vec<String> = files

@@ -34,13 +34,14 @@ impl Balancer {
     }
 
     /// # Panics
-    /// If somebody has this address.
+    /// If another process has this address.
     pub async fn start_at(address: SocketAddr, addresses: &[SocketAddr]) -> Self {
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let turn = Arc::new(Mutex::new(RoundRobin { to: addresses.to_vec(), next: 0 }));
         let hang_up = Arc::<Notify>::default();
-        let (next, over) = (turn.clone(), hang_up.clone());
+        let next = turn.clone();
+        let over = hang_up.clone();
         let running = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let to = next.lock().unwrap_or_else(PoisonError::into_inner).take();

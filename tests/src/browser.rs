@@ -33,7 +33,7 @@ impl Browser {
         let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
         let listening = child.clone();
         let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
-        let line = line.await.expect("no panic").unwrap_or_else(|why| panic!("chromedriver: {why}"));
+        let line = line.await.expect("no panic").unwrap_or_else(|error| panic!("chromedriver: {error}"));
         let port = line.split(LISTENS).nth(1).map(|rest| rest.trim_end_matches('.').trim());
         let port: u16 = port.and_then(|port| port.parse().ok()).expect("it says its port");
         let driver = SocketAddr::from(([127, 0, 0, 1], port));
@@ -173,8 +173,9 @@ mod tests {
         lines.filter(|line| line.contains(&folder)).map(|line| line.replace('\0', " ")).collect()
     }
 
+    /// When chromedriver is killed, no process of its browser is left.
     #[tokio::test]
-    async fn a_browser_does_not_outlive_a_chromedriver_that_is_killed() {
+    async fn ends_when_chromedriver_is_killed() {
         let browser = Browser::start().await;
         let profile = browser.profile();
         assert!(!naming(profile).is_empty(), "not exercised: no process names {}", profile.display());

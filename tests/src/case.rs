@@ -1,8 +1,9 @@
 //! Byte cases as data: the bytes of a client, the request that an upstream must see, its answer, and the answer that
 //! the client must get.
 //!
-//! The format is told in `tests/wire/README.md`. [`parse`] reads files, [`run`] plays one case against a proxy in
-//! front of a [`service`], and [`judge`] compares what was seen with what the file says.
+//! The format is described in `tests/wire/README.md`. [`parse`] reads files, [`run`] plays one case against a proxy
+//! in
+//! front of a [`service`], and [`judge`] compares the run with the file.
 
 mod escape;
 pub mod judge;
@@ -30,7 +31,7 @@ pub fn folder() -> PathBuf {
 pub fn load(file: &str) -> Vec<WireCase> {
     let path = folder().join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    parse::cases(file, &text).unwrap_or_else(|why| panic!("{why}"))
+    parse::cases(file, &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The names of all files with cases, sorted.

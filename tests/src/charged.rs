@@ -25,8 +25,8 @@ use crate::{
     wait::wait_until,
 };
 
-/// A running `fencegate lock` (the keeper), its watchman and its command. Dropping this kills the keeper, and the other
-/// two end with it.
+/// A running `fencegate lock` (the lock keeper), its supervisor and its command. Dropping this kills the lock keeper,
+/// and the other two end with it.
 pub struct LockedCommand {
     keeper: ChildProcess,
     home: TempDir,
@@ -63,7 +63,7 @@ impl LockSource {
 /// How a command behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandBehavior {
-    /// It ends when it is asked to.
+    /// The command ends when it gets SIGTERM.
     Meek,
     /// It ends when it is killed.
     Stubborn,
@@ -95,7 +95,8 @@ impl LockedCommand {
     /// # Panics
     /// If it cannot be started.
     pub fn spawn(way: impl Into<LockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
-        let (heart, life) = (heart_script().display().to_string(), "life".to_owned());
+        let heart = heart_script().display().to_string();
+        let life = "life".to_owned();
         Self::begin(way.into(), verb, |home| {
             let life = home.join(&life).display().to_string();
             vec!["python3".to_owned(), heart, life, manner.word().to_owned()]
@@ -193,7 +194,7 @@ impl LockedCommand {
         self.keeper.signal(signal).expect("our own child");
     }
 
-    /// Waits for a line of its output, said before or to come.
+    /// Waits for a line of its output, printed before or to come.
     ///
     /// # Panics
     /// If it does not come.
@@ -209,12 +210,12 @@ impl LockedCommand {
         wait_until(what, said, || self.log()).await
     }
 
-    /// The whole output of the keeper and of its command.
+    /// The whole output of the lock keeper and of its command.
     pub fn log(&self) -> String {
         self.keeper.log()
     }
 
-    /// The end of the proof of the lock, as the keeper printed it when it ended the command.
+    /// The end of the session deadline, as the lock keeper printed it when it ended the command.
     pub async fn proof_deadline(&self) -> BootInstant {
         let line = self.wait_output("proven until ").await;
         let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());

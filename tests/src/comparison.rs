@@ -26,11 +26,11 @@ pub enum LockSystem {
 /// What the duel asserts of a contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedResult {
-    /// Stale writes land, because nobody compares tokens.
+    /// Stale writes land, because no service compares tokens.
     Violated,
     /// No execution overlaps another one and no stale write lands. Late writes are refused.
     Holds,
-    /// No execution overlaps another one and no stale write lands, because nobody gets the lock while a late write
+    /// No execution overlaps another one and no stale write lands, because no lock is granted while a late write
     /// could come.
     Waits,
 }
@@ -60,10 +60,10 @@ pub struct SystemRun {
     pub lost: usize,
     /// Writes of a former holder after a newer holder had begun.
     pub stale: usize,
-    /// Late writes that somebody refused.
+    /// Late writes that were refused.
     pub refused: usize,
     pub pauses: usize,
-    /// Pauses in which somebody else was let in.
+    /// Pauses in which another client got the lock.
     pub taken_over: usize,
     pub per_second: f64,
     /// Seconds from each kill to the end of the next execution.
@@ -113,8 +113,8 @@ impl LockSystem {
         match self {
             Self::Guard | Self::Upstream => ExpectedResult::Holds,
             Self::Delay => ExpectedResult::Waits,
-            // Restate does not protect a service outside of it. `None` is the control: the same gateways, and nobody
-            // compares tokens.
+            // Restate does not protect a service outside of it. `None` is the control: the same gateways, without a
+            // service that compares tokens.
             Self::Curator
             | Self::Kazoo
             | Self::Redis
@@ -157,7 +157,7 @@ impl ComparisonReport {
         Ok(Self { file, rows })
     }
 
-    /// Puts the bouts of one contestant in the place of its earlier ones, and writes the file.
+    /// Replaces the earlier bouts of one contestant, and writes the file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -170,8 +170,8 @@ impl ComparisonReport {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn skip(&mut self, contestant: LockSystem, why: &str) -> io::Result<()> {
-        self.put(json!({"contestant": contestant.name(), "skipped": why}))
+    pub fn skip(&mut self, contestant: LockSystem, reason: &str) -> io::Result<()> {
+        self.put(json!({"contestant": contestant.name(), "skipped": reason}))
     }
 
     fn put(&mut self, row: Value) -> io::Result<()> {
@@ -234,7 +234,7 @@ fn spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> Strin
     format!("{:.digits$}{unit} ({first:.digits$} to {last:.digits$})", values[values.len() / 2])
 }
 
-/// A document with another text between the marks; none if it has no marks.
+/// A document with another text between the markers; none if it has no markers.
 pub fn replace_table(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
@@ -318,8 +318,9 @@ mod tests {
         report
     }
 
+    /// The table of a sound report replaces the one in the document, and the check of the document reports nothing.
     #[test]
-    fn a_report_becomes_a_table_about_which_nobody_complains() {
+    fn table_of_sound_report_is_accepted() {
         let report = report("duel-as-told.json");
         let read = ComparisonReport::open(report.file.clone()).expect("its own");
         assert_eq!(read.rows, report.rows);
@@ -334,8 +335,9 @@ mod tests {
         assert_eq!(replace_table("without marks", &table), None);
     }
 
+    /// Each single change of the table in the document is reported by the check.
     #[test]
-    fn a_table_that_was_doctored_is_complained_about() {
+    fn doctored_table_is_reported() {
         let document = replace_table(&format!("{BEGINS}{ENDS}"), &report("duel-doctored.json").table())
             .expect("it has marks");
         for (from, to) in [

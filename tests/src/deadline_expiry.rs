@@ -1,6 +1,7 @@
-//! Schedules in which a gateway's proof ends while its session lives on and the upstream is still at work, and in time.
+//! Schedules in which a gateway's session deadline passes while its session lives on and the upstream still executes,
+//! and in time.
 //!
-//! Nobody compares tokens here, so only the gateway keeps two executions of a key apart.
+//! No service compares tokens here, so only the gateway keeps two executions of a key apart.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-/// With ticks of 200 ms the margin is 1.5 s, a heartbeat 1 s: the proof ends 4.5 s after a beat.
+/// With ticks of 200 ms the safety margin is 1.5 s, a heartbeat 1 s: the session deadline is 4.5 s after a beat.
 const SESSION: Duration = Duration::from_secs(6);
 
 /// The result of one round.
@@ -38,12 +39,13 @@ fn policy(site: &TestSite, name: &str, response_timeout: Duration) -> TestPolicy
         .with("/routes/0/fence/wait", "20s")
 }
 
-/// The holder stands still for longer than its proof and for less than its session.
+/// The holder is paused for longer than its session deadline and for less than its session.
 pub async fn pause() -> ExpiryRound {
     const EXECUTION: Duration = Duration::from_millis(5600);
     let site = TestSite::fresh().await;
     let ours = |name| policy(&site, name, EXECUTION + Duration::from_millis(400));
-    let (victim_policy, next_policy) = (ours("victim"), ours("next"));
+    let victim_policy = ours("victim");
+    let next_policy = ours("next");
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
     site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
     let given_up = victim.begin(TestRequest::post("/pay/7"));
@@ -53,13 +55,14 @@ pub async fn pause() -> ExpiryRound {
     victim.signal(Signal::STOP);
     sleep(Duration::from_millis(4700)).await;
     victim.signal(Signal::CONT);
-    let (given_up, newer) = (given_up.answer().await, newer.answer().await);
+    let given_up = given_up.answer().await;
+    let newer = newer.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
     judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
-/// The holder does not reach ZooKeeper for longer than its proof and for less than its session; a request is sent late
-/// in that time.
+/// The holder does not reach ZooKeeper for longer than its session deadline and for less than its session; a request
+/// is sent late in that time.
 pub async fn short_cut() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
@@ -80,13 +83,14 @@ pub async fn short_cut() -> ExpiryRound {
     sleep(Duration::from_millis(4600).saturating_sub(cut.elapsed())).await;
     link.cut();
     link.mend();
-    let (given_up, newer) = (given_up.answer().await, newer.answer().await);
+    let given_up = given_up.answer().await;
+    let newer = newer.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
     judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
-/// Connecting takes nearly as long as the proof of a session lasts. A lock that is granted then must not be given up at
-/// once.
+/// Connecting takes nearly as long as the deadline of a session lasts. A lock that is granted then must not be given up
+/// at once.
 pub async fn reconnect() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;

@@ -1,5 +1,5 @@
-//! A relay that acknowledges what it gets and delivers it later, whatever has become of the sender: as a proxy does whose
-//! way to the service was cut, or the queue of a machine that stood still.
+//! A relay that acknowledges requests and delivers them later, whatever has become of the sender: like a proxy that was
+//! cut off from the service, or the queue of a machine that was paused.
 
 use std::{
     net::SocketAddr,

@@ -1,5 +1,4 @@
-//! The amount of work that a promise does to show its claim: enough in each run, and more where `tests/run --faults`
-//! asks for it.
+//! The amount of work that a promise does to show its claim: enough in each run, and more with `tests/run --faults`.
 
 use std::env;
 

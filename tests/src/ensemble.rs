@@ -112,7 +112,7 @@ impl Ensemble {
         (leader + 1) % SERVERS
     }
 
-    /// Kills a server, which has no time to tell anybody. Its data stays.
+    /// Kills a server, which cannot close its connections in order. Its data stays.
     pub fn kill(&mut self, server: usize) {
         self.servers[server].process = None;
     }
@@ -160,7 +160,7 @@ impl Ensemble {
         self.leader().await;
     }
 
-    /// What one server answers to a four-letter word.
+    /// The answer of one server to a four-letter command.
     pub async fn ask(&self, server: usize, word: &str) -> String {
         ask(self.address(server), word).await.expect("the server is up")
     }
@@ -175,7 +175,7 @@ impl Ensemble {
     }
 }
 
-/// The pause between two polls, because no event says when a server begins to serve.
+/// The pause between two polls, because no event reports that a server begins to serve.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Server {
@@ -225,8 +225,9 @@ mod tests {
 
     use super::*;
 
+    /// After the leader is killed another server leads, and the old leader rejoins as a follower with the same nodes.
     #[tokio::test]
-    async fn an_ensemble_finds_another_leader_and_takes_the_old_one_back() {
+    async fn elects_new_leader_and_readmits_old() {
         let mut ensemble = Ensemble::start().await;
         let leader = ensemble.leader().await;
         let client = Client::connect(&ensemble.addresses().join(",")).await.expect("serves");

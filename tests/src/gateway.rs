@@ -32,7 +32,7 @@ pub struct Gateway {
 pub struct GatewayLaunch {
     policy: TestPolicy,
     binary: PathBuf,
-    /// The words of a command line in front of the binary, such as `env` or `prlimit`.
+    /// The arguments in front of the binary, such as `env` or `prlimit`.
     names: Vec<String>,
     failpoints: Failpoints,
     init: bool,
@@ -89,7 +89,8 @@ impl Gateway {
     /// Waits for two lookups of one name each with this `result`, `good` or `bad`. The second lookup has begun after
     /// this call.
     pub async fn wait_lookup(&self, result: &str) {
-        let (name, label) = ("fencegate_upstream_resolutions_total", format!("result=\"{result}\""));
+        let name = "fencegate_upstream_resolutions_total";
+        let label = format!("result=\"{result}\"");
         let before = self.metrics().await.sum(name, &[&label]);
         self.wait_series_at_least(name, &[&label], before + 2.0).await;
     }
@@ -125,21 +126,22 @@ impl GatewayLaunch {
         self
     }
 
-    /// The gateway sees these names in the place of the machine's.
+    /// The gateway resolves these names instead of those of the machine.
     #[must_use]
     pub fn with_hosts(mut self, hosts: &HostsFile) -> Self {
         self.names = hosts.command();
         self
     }
 
-    /// The gateway sees these clocks in the place of the machine's.
+    /// The gateway reads these clocks instead of those of the machine.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.names = clock.command();
         self
     }
 
-    /// The gateway runs where this command leads, such as a network namespace. Its admin listener asks for the token.
+    /// The gateway is started by this command, for example in a network namespace. Its admin listener demands the
+    /// token.
     #[must_use]
     pub fn with_command(mut self, command: Vec<String>, token: &str) -> Self {
         self.names = command;
@@ -161,7 +163,7 @@ impl GatewayLaunch {
         self
     }
 
-    /// The gateway tells each client of this socket how often it has allocated.
+    /// The gateway reports its number of allocations to each client of this socket.
     #[must_use]
     pub fn with_allocation_socket(mut self, socket: &Path) -> Self {
         self.binary = counting_binary();
@@ -267,7 +269,7 @@ impl GatewayLaunch {
         }
         let process =
             TestProcess::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
-        let mut process = process.unwrap_or_else(|why| panic!("{why}"));
+        let mut process = process.unwrap_or_else(|error| panic!("{error}"));
         if let Some(token) = &self.token {
             process.set_admin_token(token);
         }
@@ -293,7 +295,7 @@ pub async fn command_with_timeout(patience: Duration, arguments: &[&str]) -> io:
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
-/// The same, with these names in the place of the machine's.
+/// The same, with these names instead of those of the machine.
 ///
 /// # Errors
 /// When it cannot be started.

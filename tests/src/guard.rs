@@ -32,7 +32,7 @@ use crate::{
     wait::wait_until,
 };
 
-/// The things of one test alone: an origin with one door, and guards beside it.
+/// The set-up of one test alone: an origin with one listener, and guards in front of it.
 pub struct GuardFixture {
     pub origin: Origin,
     door: SocketAddr,
@@ -51,7 +51,7 @@ pub struct GuardLaunch {
     file: TestPolicy,
     binary: PathBuf,
     failpoints: Failpoints,
-    /// The words of a command line in front of the binary.
+    /// The arguments in front of the binary.
     behind: Vec<String>,
     init: Option<u64>,
     ensemble: String,
@@ -184,7 +184,7 @@ impl GuardLaunch {
         self
     }
 
-    /// The store records for ever that a used key may still be at work. Such a guard ends only by a kill.
+    /// The store records for ever that a used key may have executions in flight. Such a guard ends only by a kill.
     #[must_use]
     pub fn with_permanent_quarantine(self) -> Self {
         self.failpoint("guard_rests", "sleep(600000)")
@@ -207,7 +207,7 @@ impl GuardLaunch {
         self.home().join("token")
     }
 
-    /// The guard sees these clocks in the place of the machine's.
+    /// The guard reads these clocks instead of those of the machine.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.behind = clock.command();
@@ -228,7 +228,7 @@ impl GuardLaunch {
         self
     }
 
-    /// The next start makes the store, with this floor.
+    /// The next start creates the store, with this floor.
     #[must_use]
     pub fn init(mut self, floor: u64) -> Self {
         self.init = Some(floor);
@@ -266,7 +266,7 @@ impl GuardLaunch {
     /// # Panics
     /// If it ends or is silent instead.
     pub async fn start(&self) -> Guard {
-        self.try_start().await.unwrap_or_else(|why| panic!("{why}"))
+        self.try_start().await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Like [`GuardLaunch::start`].
@@ -351,7 +351,7 @@ impl Guard {
         &self.launch
     }
 
-    /// Polls until this epoch has been announced for a key. The guard answers questions about marks, and sends no
+    /// Polls until this epoch has been announced for a key. The guard can be queried for watermarks, and sends no
     /// event.
     pub async fn wait_watermark(&self, key: &str, epoch: u64) {
         let path = format!("/api/v1/keys/{key}");

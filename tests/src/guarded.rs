@@ -64,7 +64,7 @@ impl GuardedSite {
             .with("/upstreams/ledger/fencing", "guard")
             .with("/upstreams/ledger/direct", true)
             .with("/upstreams/ledger/response_timeout", "16s")
-            // The wait leaves room for a session that has to end first.
+            // The wait is long enough for a session that has to end first.
             .with("/routes/0/fence/wait", "15s")
     }
 

@@ -7,9 +7,9 @@ use crate::{
     process::{PendingRequest, TestProcess},
 };
 
-/// One request under way. Its execution goes on even if its sender dies.
+/// One request in flight. Its execution goes on even if its sender dies.
 pub struct HeldRequest {
-    /// Its client, who waits for the answer.
+    /// Its client, which waits for the answer.
     pub request: PendingRequest,
     /// The request as it arrived.
     pub record: RequestRecord,
@@ -22,7 +22,8 @@ impl Origin {
     /// # Panics
     /// If it does not arrive in time, or is answered before.
     pub async fn hold_request(&self, through: &TestProcess, ask: TestRequest) -> HeldRequest {
-        let (path, before) = (ask.target().to_owned(), self.count(ask.target()));
+        let path = ask.target().to_owned();
+        let before = self.count(ask.target());
         let latch = self.hold(&path);
         let mut request = through.begin(ask);
         let record = tokio::select! {

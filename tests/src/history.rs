@@ -1,5 +1,5 @@
-//! Judges the executions: tokens grow, and the answers told the truth. Two executions of one key overlap only if both
-//! of them only read.
+//! Judges the executions: tokens grow, and the answers were true. Two executions of one key overlap only if both of
+//! them only read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     origin::{AccessMode, OriginLog, RequestRecord},
 };
 
-/// The executions of an origin, and the outcomes that its clients were told.
+/// The executions of an origin, and the outcomes that its clients received.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub executions: Vec<Execution>,
@@ -28,7 +28,7 @@ pub struct Execution {
     pub token: Token,
     pub gateway: String,
     pub attempt: Option<String>,
-    /// When the last byte of the request was sent, by whoever waits for its end. `None`: not known.
+    /// When the last byte of the request was sent, by the client that waits for its end. `None`: not known.
     pub sent: Option<Instant>,
     pub began: Instant,
     /// `None`: the end is not known, so the execution counts as running.
@@ -39,7 +39,7 @@ pub struct Execution {
 #[derive(Debug, Clone)]
 pub struct Attempt {
     pub id: String,
-    /// None: the connection broke, or the answer did not say.
+    /// None: the connection broke, or the answer has no outcome.
     pub outcome: Option<FencingOutcome>,
 }
 
@@ -67,9 +67,9 @@ pub enum Violation {
     Overlap { key: String, first: Token, second: Token },
     /// The second began after the first, and its token is not newer.
     NotNewer { key: String, first: Token, second: Token },
-    /// A client was told `done`, and nothing was executed.
+    /// A client received `done`, and nothing was executed.
     DoneWithoutExecution(String),
-    /// A client was told `not-dispatched`, and the upstream saw the request.
+    /// A client received `not-dispatched`, and the upstream got the request.
     NotDispatchedButExecuted(String),
     /// One attempt was executed more than once.
     ExecutedTwice(String),
@@ -82,12 +82,12 @@ impl History {
         Self { executions: fenced.map(Execution::from_record).collect(), attempts: Vec::new() }
     }
 
-    /// Adds what the client of one attempt was told.
+    /// Adds the outcome that the client of one attempt received.
     pub fn record_answer(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
         self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
-    /// How often a key went from one gateway to another: a history without hand-overs proves little.
+    /// How often a key went from one gateway to another: a history without handovers shows little.
     pub fn hand_overs(&self) -> usize {
         let pairs = |line: Vec<&Execution>| line.windows(2).filter(|p| p[0].gateway != p[1].gateway).count();
         self.by_key().into_values().map(pairs).sum()
@@ -113,7 +113,7 @@ impl History {
     }
 
     /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
-    /// twice, if that needs an execution that did not keep the condition. What clients were told has to be true in any
+    /// twice, if that needs an execution that did not keep the condition. The answers to clients have to be true in any
     /// case.
     pub fn judge(&self, condition: PromiseCondition) -> HistoryVerdict {
         let kept = |execution: &&Execution| condition.is_kept_by(execution);
@@ -164,7 +164,7 @@ impl History {
 }
 
 impl Execution {
-    /// The execution as the door saw it: from its first byte to the last byte of its answer.
+    /// The execution as seen at the listener: from its first byte to the last byte of its answer.
     pub fn from_record(record: &RequestRecord) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
@@ -182,7 +182,7 @@ impl Execution {
 impl PromiseCondition {
     fn is_kept_by(self, execution: &Execution) -> bool {
         let (since, most) = match self {
-            // Where the time of the sending is not known, nothing keeps a request that was sent.
+            // Where the time of the sending is not known, no condition excludes a request that was sent.
             Self::OverAfterSending(wait) => (execution.sent.unwrap_or(execution.began), wait),
             Self::Lasts(length) => (execution.began, length),
         };
@@ -193,14 +193,16 @@ impl PromiseCondition {
 /// Sweeps one key's executions.
 fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
     let mut broken = Vec::new();
-    let (mut writers, mut readers) = (EarlierExecutions::default(), EarlierExecutions::default());
+    let mut writers = EarlierExecutions::default();
+    let mut readers = EarlierExecutions::default();
     for execution in line {
         // Readers may overlap readers, and have no order among themselves.
         let (before, own): (&[&EarlierExecutions<'_>], _) = match execution.access {
             AccessMode::Exclusive => (&[&writers, &readers], &writers),
             AccessMode::Shared => (&[&writers], &readers),
         };
-        let (key, second) = (key.to_owned(), execution.token);
+        let key = key.to_owned();
+        let second = execution.token;
         let latest = before.iter().filter_map(|before| before.latest).max_by_key(|one| ExecutionEnd::of(one));
         if let Some(first) =
             latest.filter(|latest| ExecutionEnd::of(latest) > ExecutionEnd::At(execution.began))
@@ -275,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Three executions in a row, each told to its client as done.
+    /// Three executions in a row, each reported to its client as done.
     fn good() -> History {
         let start = Instant::now();
         let executions = vec![
@@ -288,13 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_history_holds() {
+    fn clean_history_has_no_violations() {
         good().assert_holds();
         assert_eq!(good().hand_overs(), 2);
     }
 
+    /// Each single change of a sound history is reported as exactly the violations that it causes.
     #[test]
-    fn a_doctored_history_does_not() {
+    fn doctored_history_is_rejected() {
         type HistoryEdit = fn(&mut History);
         let overlap = |first, second| Violation::Overlap {
             key: "a".into(),
@@ -336,8 +339,9 @@ mod tests {
         }
     }
 
+    /// An execution that stood still on its way is outside of the promise without a filter, and breaks it with one.
     #[test]
-    fn what_stood_still_on_its_way_is_outside_of_the_promise_without_a_filter_and_not_with_one() {
+    fn late_start_is_judged_by_condition() {
         let ms = Duration::from_millis;
         let mut history = good();
         // The first one was sent at the beginning, and is begun late: within the third one.
@@ -356,9 +360,9 @@ mod tests {
         assert_eq!(history.judge(PromiseCondition::Lasts(ms(4))).broken, Vec::new());
     }
 
+    /// A double execution is outside of the promise if one of the two was late. An untrue answer always breaks it.
     #[test]
-    fn an_attempt_is_executed_twice_outside_of_the_promise_if_one_of_the_two_was_late_and_untrue_words_never_are()
-     {
+    fn late_second_execution_is_outside_promise() {
         let ms = Duration::from_millis;
         let mut history = good();
         history.executions[1].attempt = Some("1".into());
@@ -374,8 +378,10 @@ mod tests {
         Execution { access: AccessMode::Shared, ..execution(start, epoch, began, Some(ended)) }
     }
 
+    /// Readers may overlap in any order of their tokens. A writer overlaps no reader, and neither is stale beside the
+    /// other.
     #[test]
-    fn readers_may_overlap_in_any_order_and_writers_no_reader() {
+    fn readers_overlap_only_readers() {
         let start = Instant::now();
         let of = |executions| History { executions, attempts: Vec::new() }.violations();
         let readers = vec![reader(start, 2, 0, 10), reader(start, 1, 5, 15), reader(start, 2, 6, 8)];

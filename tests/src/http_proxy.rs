@@ -34,7 +34,7 @@ struct ProxyState {
     keeps: Mutex<Option<HeldAnnouncement>>,
 }
 
-/// An announcement on its way. The guard has sent it, and the gateway does not get it before the test lets it go.
+/// An announcement on its way. The guard has sent it, and the gateway does not get it before the test releases it.
 #[derive(Debug, Clone, Default)]
 pub struct HeldAnnouncement {
     said: Latch,
@@ -51,7 +51,7 @@ impl HeldAnnouncement {
     }
 }
 
-/// Whether the hop says that it is there.
+/// Whether the hop adds a field that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViaMode {
     /// The hop adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
@@ -151,7 +151,7 @@ impl ProxyState {
     }
 
     async fn pass(&self, request: &WireMessage) -> io::Result<WireMessage> {
-        // Both halves stay open. A closed half would tell the guard that nobody waits.
+        // Both halves stay open. For the guard, a closed half would mean that no client waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
         let mut answer = answers.read_head().await?;
         answers.read_body(&mut answer, NoLengthMeaning::UntilClose).await?;

@@ -7,7 +7,7 @@ use std::{
 
 use crate::scratch;
 
-/// Builds `src/SOURCE`, and says where the library is. To be built once for all tests of this process.
+/// Builds `src/SOURCE`, and returns the path of the library. To be built once for all tests of this process.
 ///
 /// # Panics
 /// If it cannot be built: the Debian packages gcc and libc6-dev are needed.

@@ -22,7 +22,7 @@ pub struct LeaseTokens(TempDir);
 pub const CLIENT: &str = "client-0123456789abcdef";
 /// The token of a client that may take `other/*`.
 pub const OTHER: &str = "other-0123456789abcdef";
-/// The token of an operator, who may take no lease.
+/// The token of an operator, which may take no lease.
 pub const OPERATOR: &str = "operator-0123456789abcdef";
 
 impl Default for LeaseTokens {

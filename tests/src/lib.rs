@@ -4,25 +4,27 @@
 //! - One test: [`site`] is the set-up that it has to itself, [`gateway`] is the process under test, and [`policy`] is
 //!   the configuration of that process. [`client`], [`load`], [`each_once`] and [`rolling_load`] send requests.
 //!   [`history`] judges the executions.
-//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`zookeeper_proxy`] is the way to them. [`memory`] is
+//! - ZooKeeper: [`zookeeper`] and [`ensemble`] are real servers, and [`zookeeper_proxy`] is a proxy to them. [`memory`] is
 //!   a ZooKeeper for simulated time. [`curator`] is the class path of Java programs that take its locks.
 //! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] keeps
 //!   accounts.
 //! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an intermediary
-//!   between gateway and guard. [`delaying_relay`] delivers late what it has acknowledged. [`postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills
-//!   up. With [`syscall_faults`] a disk is slow, or fails.
-//! - Names, sockets and clocks: [`hosts`] are the names that a process sees, [`socket_relay`] is a way by a unix
-//!   socket, and [`tcp_proxy`] is a way that breaks or falls silent. With [`namespaces`] packets vanish on their way.
+//!   between gateway and guard. [`delaying_relay`] delivers requests late that it has acknowledged. [`postgres`] is a
+//!   database with its accidents, and [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow, or
+//!   fails.
+//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, [`socket_relay`] is a relay over a
+//!   unix socket, and [`tcp_proxy`] is a proxy that breaks or falls silent. With [`namespaces`] packets are dropped.
 //!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
 //! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
 //!   are proxies to compare with.
-//! - Operations: [`prometheus`] collects metrics, [`alert_watch`] sees alerts come and go, and [`runbook`] does what their
-//!   sections say. [`pods`] are the processes that a chart renders. [`stored`] is data that one version writes and
+//! - Operations: [`prometheus`] collects metrics, [`alert_watch`] waits for alerts, and [`runbook`] follows their
+//!   sections. [`pods`] are the processes that a chart renders. [`stored`] is data that one version writes and
 //!   another reads.
-//! - Accidents: [`deadline_expiry`] lets a proof end before its session, [`charged`] is a command under a lock and its mishaps,
-//!   and [`crowd`] is a load on keys that several requests hold at once. [`matrix`] plays all accidents and judges the
-//!   runs. [`zombie`] is a set-up in which a gateway has slept through its session, and [`browser`] looks at it.
-//! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] says how much each promise does.
+//! - Accidents: [`deadline_expiry`] lets a session deadline pass before its session ends, [`charged`] is a command
+//!   under a lock and its faults, and [`crowd`] is a load on keys that several requests hold at once. [`matrix`]
+//!   plays all accidents and judges the runs. [`zombie`] is a set-up in which a gateway has slept through its
+//!   session, and [`browser`] looks at it.
+//! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] sets how much each promise does.
 
 pub mod alert_watch;
 pub mod balancer;

@@ -40,8 +40,8 @@ pub struct LoadPlan {
 pub const PAUSE: Duration = Duration::from_millis(15);
 
 impl LoadPlan {
-    /// Clients that pay to so many accounts, each about fifty times in a second at most: what is asked for faster takes its time from
-    /// all tests beside this one.
+    /// Clients that pay to so many accounts, each about fifty times in a second at most: a faster load takes its
+    /// processor time from all tests beside this one.
     pub fn payments(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
         Self {
             gateways: gateways.iter().map(|gateway| gateway.public).collect(),
@@ -81,7 +81,7 @@ impl Load {
     }
 
     /// Stops the clients and compares their answers with the executions of the origin. At least so many times a key
-    /// went from one gateway to another, because a history without hand-overs proves little. Returns all outcomes.
+    /// went from one gateway to another, because a history without handovers shows little. Returns all outcomes.
     ///
     /// # Panics
     /// If a promise was broken, or if there were too few hand-overs.

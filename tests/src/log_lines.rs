@@ -31,7 +31,8 @@ fn has_rust_value(line: &str) -> bool {
             .any(|(at, _)| !line[..at].ends_with(|before: char| before.is_alphanumeric()))
     });
     let of_fields = line.match_indices(" { ").any(|(at, braces)| {
-        let (name, behind) = (&line[..at], &line[at + braces.len()..]);
+        let name = &line[..at];
+        let behind = &line[at + braces.len()..];
         let name = name.rsplit(|char: char| !char.is_ascii_alphanumeric()).next().unwrap_or_default();
         let field = behind.split(':').next().unwrap_or_default();
         let is_field =
@@ -51,8 +52,9 @@ mod tests {
         )
     }
 
+    /// A log line above debug level with the debug form of a Rust value, or in another format, is reported.
     #[test]
-    fn a_line_for_programmers_is_found() {
+    fn debug_formatting_in_log_is_reported() {
         for said in ["waited Some(33.9µs)", "Difference { added: [] }", "Os { code: 98, kind: AddrInUse }"] {
             assert!(invalid_line(&line("WARN", said)).is_some(), "{said}");
             assert_eq!(invalid_line(&line("DEBUG", said)), None);

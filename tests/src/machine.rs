@@ -17,8 +17,9 @@ fn model(cpuinfo: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The processor model is read from `/proc/cpuinfo`, and a text without one is said to name none.
     #[test]
-    fn the_model_stands_in_what_the_kernel_tells() {
+    fn processor_model_is_read_from_cpuinfo() {
         assert_eq!(model("processor\t: 0\nmodel name\t: AMD EPYC\nstepping\t: 1\n"), "AMD EPYC");
         assert!(model("processor\t: 0\n").contains("does not name"));
     }

@@ -1,13 +1,14 @@
 //! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
 //!
-//! It stands behind the gateway's own seam, [`fencegate_lock::session::client`], and answers as a real server does: the
-//! tests in `sim/` ask both the same questions. Start with [`SimEnsemble::start`] inside a `LocalSet`, make an
-//! [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and hurt the [`Wire`].
+//! It implements the gateway's own client trait, [`fencegate_lock::session::client`], and answers as a real server
+//! does: the tests in `sim/` send both the same requests. Start with [`SimEnsemble::start`] inside a `LocalSet`, make
+//! an [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and inject faults into the
+//! [`Wire`].
 //!
-//! Reading order: [`tree`] holds the nodes, [`request`] is what can be asked of them, [`server`] puts sessions and
-//! [`server_watches`] around them; none of these knows the time. [`ensemble`] brings the clock and the accidents of all,
-//! [`wire`] the accidents of one client. [`client_sim`] is what the client library does, with its [`client_watches`] and
-//! its [`delay_queue`]s; [`session`] is what the gateway sees of it. [`rng`] makes what is random repeatable.
+//! Reading order: [`tree`] holds the nodes, [`request`] has the operations on them, [`server`] adds sessions and
+//! [`server_watches`]; none of these has a clock. [`ensemble`] adds the clock and the faults of all clients, [`wire`]
+//! the faults of one client. [`client_sim`] does what the client library does, with its [`client_watches`] and its
+//! [`delay_queue`]s; [`session`] is the interface for the gateway. [`rng`] makes random numbers repeatable.
 
 mod client_sim;
 mod client_watches;

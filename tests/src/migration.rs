@@ -51,7 +51,7 @@ impl StoreMigration {
         command(&arguments).await.expect("the binary starts")
     }
 
-    /// What it says when it succeeds.
+    /// Its output when it succeeds.
     ///
     /// # Panics
     /// If it does not.
@@ -62,7 +62,7 @@ impl StoreMigration {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Runs it until that is the outcome.
+    /// Runs it until it has that outcome.
     ///
     /// # Panics
     /// If it is another one.
@@ -73,7 +73,7 @@ impl StoreMigration {
     }
 
     /// # Panics
-    /// If it succeeds, or says something else.
+    /// If it succeeds, or prints something else.
     pub async fn expect_refusal(&self, said: &[&str]) {
         for more in [["--dry-run"].as_slice(), &[]] {
             let output = self.run(more).await;
@@ -102,12 +102,13 @@ impl StoreMigration {
         spawn_blocking(killed).await.expect("no panic");
     }
 
-    /// Runs it to its end, which has to be a good one, and tells the most bytes of memory that it has had.
+    /// Runs it to its end, which has to be a success, and returns the peak of its memory in bytes.
     ///
     /// # Panics
     /// If it does not succeed.
     pub async fn peak_memory(&self) -> usize {
-        let (binary, words) = (scratch::binaries().join("fencegate"), self.arguments(&[]));
+        let binary = scratch::binaries().join("fencegate");
+        let words = self.arguments(&[]);
         let runs = move || {
             let child = ChildProcess::spawn(binary, words).expect("setpriv");
             let mut peak = 0;

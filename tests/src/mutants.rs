@@ -26,12 +26,12 @@ pub struct MutatedPackage {
     pub simulated: Vec<String>,
 }
 
-/// A change that nothing can tell from what stands there.
+/// A change that no test can distinguish from the original.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survivor {
     pub file: String,
-    /// In the words of cargo-mutants, without line and column.
+    /// As cargo-mutants prints it, without line and column.
     pub change: String,
     pub why: String,
     /// In so many places of the function.
@@ -53,10 +53,10 @@ impl MutantList {
     /// If it is not there, or in another form.
     pub fn load() -> Self {
         let text = fs::read_to_string(root().join("tests/mutants.toml")).expect("the list");
-        toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"))
+        toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The code whose files have this word in their paths.
+    /// The code whose paths contain this word.
     #[must_use]
     pub fn only(mut self, word: &str) -> Self {
         self.code.iter_mut().for_each(|code| code.files.retain(|file| file.contains(word)));
@@ -64,7 +64,8 @@ impl MutantList {
         self
     }
 
-    /// Which of these the list does not explain: file and change, once for each place. It explains as many as it says.
+    /// Which of these the list does not explain: file and change, once for each place. An entry explains as many
+    /// places as its `times`.
     pub fn unexplained(&self, survived: &[(String, String)]) -> Vec<String> {
         let mut left: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for one in &self.survivor {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_names_its_function() {
+    fn mutation_names_its_function() {
         for (change, function) in [
             ("replace < with <= in Proof::holds", "holds"),
             ("replace Token::number -> u64 with 0", "number"),
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_selects_files() {
+    fn word_selects_matching_files() {
         let code = |files: [&str; 2]| {
             let files = files.map(str::to_owned).into();
             MutatedPackage { package: "p".into(), files, simulated: Vec::new() }
@@ -139,8 +140,9 @@ mod tests {
         assert_eq!(list.survivor.len(), 1);
     }
 
+    /// An entry explains as many surviving changes of its file as `times` says. One more is unexplained.
     #[test]
-    fn the_list_explains_as_many_as_it_says() {
+    fn survivor_explains_given_count_only() {
         let line = "a.rs:7:9: replace | with ^ in hex";
         let survived: Vec<_> = [line, line].iter().filter_map(|line| parse_line(line)).collect();
         let list = MutantList { code: Vec::new(), survivor: vec![survivor("replace | with ^ in hex")] };

@@ -1,8 +1,9 @@
-//! Network namespaces for processes under test, all on one bridge: packets on their way vanish without a word to either side,
-//! in both directions or in one.
+//! Network namespaces for processes under test, all on one bridge: packets are dropped silently, in both directions or in
+//! one.
 //!
 //! The bridge has a namespace of its own. The machine itself gets one interface, with a private address, at which
-//! processes in the namespaces find what listens outside. Everything goes with this value, and also when we are killed.
+//! processes in the namespaces reach listeners outside. Everything is removed when this value is dropped, and also when
+//! the test is killed.
 
 mod removal;
 #[cfg(test)]
@@ -77,10 +78,11 @@ impl NetworkNamespaces {
         let names: Vec<String> =
             (0..members).map(|member| named(&prefix, member)).chain([hub(&prefix)]).collect();
         let made = Self { net: unused_net()?, _removal: NamespaceCleanup::start(&names), prefix };
-        // The kernel knows interfaces by fifteen letters at most.
+        // The kernel allows names of interfaces up to fifteen letters.
         shell(HUB, &[&hub(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
         for member in 0..members {
-            let (name, address) = (named(&made.prefix, member), made.address(member).to_string());
+            let name = named(&made.prefix, member);
+            let address = made.address(member).to_string();
             shell(MEMBER, &[&hub(&made.prefix), &name, &place(member), &address])?;
             made.reaches(&name)?;
         }
@@ -92,7 +94,7 @@ impl NetworkNamespaces {
         let listener = TcpListener::bind((self.machine(), 0)).map_err(|error| error.to_string())?;
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
         let reached = shell(REACHES, &[name, &self.machine().to_string(), &port.to_string()]);
-        reached.map(drop).map_err(|why| format!("a namespace does not reach its machine: {why}"))
+        reached.map(drop).map_err(|error| format!("a namespace does not reach its machine: {error}"))
     }
 
     /// Where members find what listens on this machine.
@@ -109,19 +111,20 @@ impl NetworkNamespaces {
         Ipv4Addr::new(one, two, three, last)
     }
 
-    /// The words in front of a command line that start it in the namespace of a member.
+    /// The arguments in front of a command line that start it in the namespace of a member.
     pub fn command(&self, member: usize) -> Vec<String> {
         let entered = format!("--net=/run/netns/{}", named(&self.prefix, member));
         vec!["nsenter".to_owned(), entered, "--".to_owned()]
     }
 
-    /// Listens at the address of a member. Whoever connects from this machine does so over the bridge, where packets can
-    /// vanish.
+    /// Listens at the address of a member. Connections from this machine go over the bridge, where packets can be
+    /// dropped.
     ///
     /// # Panics
     /// If the kernel does not let us into the namespace.
     pub fn listener(&self, member: usize) -> TcpListener {
-        let (file, address) = (format!("/run/netns/{}", named(&self.prefix, member)), self.address(member));
+        let file = format!("/run/netns/{}", named(&self.prefix, member));
+        let address = self.address(member);
         // A thread of its own, because it stays in the namespace. A socket belongs to the one that it was made in.
         let bound = thread::spawn(move || {
             let namespace = fs::File::open(file)?;
@@ -152,7 +155,7 @@ impl NetworkNamespaces {
         self.at_the_bridge(&["flush", "chain", "bridge", "faults", "way"]);
     }
 
-    /// The interface of a member goes down, as with a cable that is pulled. The member itself is told.
+    /// The interface of a member goes down, as with a cable that is pulled. The kernel of the member notices.
     pub fn unplug(&self, member: usize) {
         self.sets(member, "down");
     }
@@ -210,7 +213,7 @@ fn unused_net() -> Result<[u8; 3], String> {
     Err("no part of 10.0.0.0/8 is unused".to_owned())
 }
 
-/// What a script prints, or what it said when it failed.
+/// The output of a script, or its error output when it failed.
 fn shell(script: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("sh").args(["-euc", script, "sh"]).args(arguments).output();
     let output = output.map_err(|error| format!("sh: {error}"))?;

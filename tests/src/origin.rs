@@ -52,8 +52,8 @@ impl Origin {
         Self::launch(Some(Mutex::default()), None)
     }
 
-    /// Keeps accounts, and adds one for every fenced request. Each works for as long as it says itself ([`WORK`]), and
-    /// is answered with its own name.
+    /// Keeps accounts, and adds one for every fenced request. Each works for as long as the request demands
+    /// ([`WORK`]), and is answered with its own name.
     pub fn with_accounts(rule: AccountRule) -> Self {
         Self::launch(None, Some(Accounts::new(rule)))
     }
@@ -72,7 +72,7 @@ impl Origin {
         }
     }
 
-    /// Opens a listener whose requests are recorded under the name of the gateway that is told to use it.
+    /// Opens a listener whose requests are recorded under the name of the gateway that is configured to use it.
     pub fn door(&self, gateway: &str) -> SocketAddr {
         self.door_at(gateway, ([127, 0, 0, 1], 0).into())
     }
@@ -80,17 +80,19 @@ impl Origin {
     /// The same at an address of the test's choice.
     ///
     /// # Panics
-    /// If somebody else listens there.
+    /// If another process listens there.
     pub fn door_at(&self, gateway: &str, address: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (shared, gateway) = (Arc::clone(&self.shared), gateway.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let gateway = gateway.to_owned();
         let connections = Arc::clone(&self.connections);
         self.runtime.spawn(async move {
             let listener = adopt(listener).expect("listener of the origin");
             while let Ok((stream, _)) = listener.accept().await {
                 let number = connections.fetch_add(1, Ordering::Relaxed);
-                let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
+                let shared = Arc::clone(&shared);
+                let gateway = gateway.clone();
                 tokio::spawn(async move {
                     // Connections break in tests on purpose; what was read before is in the log.
                     drop(connection::serve_connection(Arc::clone(&shared), gateway, number, stream).await);
@@ -177,7 +179,7 @@ impl Origin {
             .await
     }
 
-    /// Waits until so many further requests have come through one door.
+    /// Waits until so many further requests have come through one listener.
     pub async fn wait_more(&self, gateway: &str, count: usize) {
         let through = |log: &OriginLog| log.records.iter().filter(|record| record.gateway == gateway).count();
         let before = through(&self.log());
@@ -211,10 +213,12 @@ mod tests {
         TestRequest::post(path).field("Fencing-Key", "a").field("Fencing-Token", &token)
     }
 
+    /// Every request is recorded with the gateway that sent it, its token, its connection and its times.
     #[tokio::test]
-    async fn every_request_is_recorded_with_its_door_and_its_times() {
+    async fn requests_are_recorded_with_times() {
         let origin = Origin::start();
-        let (one, two) = (origin.door("gw-1"), origin.door("gw-2"));
+        let one = origin.door("gw-1");
+        let two = origin.door("gw-2");
         origin.set_work_time(Duration::from_millis(5));
         fenced("/a?x=1", 7).body("hi").send_to(one).await.expect("answered");
         let between = Instant::now();
@@ -232,8 +236,9 @@ mod tests {
         assert!(log.bytes_since("gw-2", between).starts_with(b"GET /b HTTP/1.1\r\n"));
     }
 
+    /// A held request is answered when its latch is released, and its record has no end until then.
     #[tokio::test]
-    async fn a_held_request_is_answered_when_let_go_and_counts_as_running_until_then() {
+    async fn held_request_runs_until_release() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
         let latch = origin.hold("/a");
@@ -246,8 +251,9 @@ mod tests {
         assert!(origin.log().records[0].ended.is_some());
     }
 
+    /// A caller that disconnects is recorded as gone, and its execution goes on until it is released.
     #[tokio::test]
-    async fn a_caller_that_turns_away_is_noted_and_the_execution_goes_on() {
+    async fn execution_continues_after_caller_disconnects() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
         let latch = origin.hold("/a");
@@ -260,8 +266,9 @@ mod tests {
         origin.wait_for("the end of the execution", |log| log.records[0].ended).await;
     }
 
+    /// The replies scripted for a path come in order, and the default reply comes after them.
     #[tokio::test]
-    async fn scripts_are_played_per_path_in_order_and_then_the_default() {
+    async fn scripts_run_in_order_then_default() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
         let reply = OriginReply::with_body("ten bytes.").status(201).field("X-A", "b");
@@ -280,8 +287,9 @@ mod tests {
         assert!(origin.log().records.iter().all(|record| record.ended.is_some()));
     }
 
+    /// The head arrives while the body is held in its middle, and the whole body arrives after the release.
     #[tokio::test]
-    async fn half_a_body_arrives_before_the_rest_is_let_go() {
+    async fn half_body_arrives_before_release() {
         let origin = Origin::start();
         let mut raw = RawClient::connect(origin.door("gw-1")).await.expect("listens");
         let latch = Latch::default();
@@ -294,8 +302,9 @@ mod tests {
         assert_eq!(answer.body, vec![7; 1 << 20]);
     }
 
+    /// A comparing origin refuses a token that is older than the newest one of its key, or equal to it.
     #[tokio::test]
-    async fn a_comparing_origin_refuses_what_is_not_newer() {
+    async fn comparing_origin_refuses_stale_token() {
         let origin = Origin::with_comparison();
         let door = origin.door("gw-1");
         for (epoch, status) in [(5, 200), (5, 412), (4, 412), (6, 200)] {

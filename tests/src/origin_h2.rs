@@ -1,4 +1,4 @@
-//! An upstream that speaks HTTP/2, records what it gets, and answers as the path of a request says.
+//! An upstream that speaks HTTP/2, records requests, and answers as the path of a request demands.
 
 use std::{
     collections::BTreeMap,
@@ -28,8 +28,9 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while, `/late` takes [`LATE`],
-/// `/last` is the last one of its connection; all others are answered with their body, and a trailer.
+/// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
+/// `/late` takes [`LATE`], `/last` is the last one of its connection; all others are answered with their body, and a
+/// trailer.
 pub struct OriginH2 {
     pub address: SocketAddr,
     shared: Arc<OriginState>,
@@ -77,7 +78,8 @@ impl OriginH2 {
         let listening = {
             let shared = shared.clone();
             tokio::spawn(async move {
-                let (mut connections, mut number) = (JoinSet::new(), 0);
+                let mut connections = JoinSet::new();
+                let mut number = 0;
                 while let Ok((stream, _)) = listener.accept().await {
                     connections.spawn(converse(shared.clone(), number, stream));
                     number += 1;
@@ -109,7 +111,8 @@ pub const LATE: Duration = Duration::from_secs(3);
 const WINDOW: u32 = 64 << 10;
 
 async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream) {
-    let (beside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let beside = Arc::new(AtomicUsize::new(0));
+    let last = Arc::new(Notify::new());
     let service = {
         let last = last.clone();
         service_fn(move |request| {
@@ -185,7 +188,7 @@ impl H2Connection {
             tokio::time::sleep(LATE).await;
         }
         if path.ends_with("/reset") {
-            // An error of the service is told as a reset of the stream.
+            // An error of the service becomes a reset of the stream.
             return Err(self.broken().await);
         }
         if path.ends_with("/last") {

@@ -34,7 +34,8 @@ impl ProxyProcess {
         Self::start("nginx", nginx_command, |listen| nginx(listen, service))
     }
 
-    /// nginx with what is shipped, to be included in its `http`; each pair is written in the place of the first one.
+    /// nginx with the shipped files, to be included in its `http`; the first text of each pair is replaced by the
+    /// second.
     ///
     /// # Panics
     /// As [`Self::nginx`].
@@ -86,8 +87,8 @@ impl ProxyProcess {
         self.child.pid()
     }
 
-    /// Caddy with what is shipped; each pair is written in the place of the first one. `port` is the end of the address at
-    /// which it listens.
+    /// Caddy with the shipped files; the first text of each pair is replaced by the second. `port` is the end of the
+    /// address at which it listens.
     ///
     /// # Panics
     /// If it does not start; Debian has it as `caddy`.
@@ -144,7 +145,8 @@ impl ProxyProcess {
     ) -> Self {
         let command = |home: &Path, _| {
             // It goes by the ending of the name.
-            let (file, named) = (home.join("traefik.yaml"), home.join("fence.yaml").display().to_string());
+            let file = home.join("traefik.yaml");
+            let named = home.join("fence.yaml").display().to_string();
             let starts = fs::read_to_string(home.join("peer.conf")).expect("a folder of our own");
             fs::write(&named, substitute(routes, instead)).expect("a folder of our own");
             let starts = substitute(&starts, &[("/etc/traefik/fence.yaml", named)]);
@@ -185,7 +187,7 @@ impl ProxyProcess {
         panic!("{name} does not listen; it said:\n{said}");
     }
 
-    /// Polls: it tells nobody.
+    /// Polls, because it sends no event.
     fn listens(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.child.is_running() && Instant::now() < deadline {
@@ -251,8 +253,8 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Its workers stay who we are: as somebody else they would not reach its folders below one that is closed to others.
-/// Where we are not root they do so by themselves.
+/// Its workers keep our user: as another user they would not reach its folders below a closed one. Without root they
+/// keep it anyway.
 fn nginx(listen: SocketAddr, service: SocketAddr) -> String {
     format!(
         "user root; daemon off; pid nginx.pid; worker_processes 1;\n\

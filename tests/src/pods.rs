@@ -59,12 +59,15 @@ impl FakeCluster {
         getrandom::fill(&mut network).expect("the kernel has randomness");
         // Not 127.0: that is where everybody else is.
         network[0] |= 1;
-        let (home, hosts) = (scratch::temp_dir(), HostsFile::none());
-        let (addresses, ready, balancers) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let home = scratch::temp_dir();
+        let hosts = HostsFile::none();
+        let addresses = BTreeMap::new();
+        let ready = BTreeSet::new();
+        let balancers = BTreeMap::new();
         Self { resources: Vec::new(), home, hosts, network, addresses, ready, balancers }
     }
 
-    /// These are the resources from now on, in the place of those of the same kind and name.
+    /// From now on these are the resources, and replace those of the same kind and name.
     pub fn apply(&mut self, resources: Vec<Value>) {
         let same = |one: &Value, other: &Value| {
             one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
@@ -104,7 +107,7 @@ impl FakeCluster {
         let started =
             TestProcess::start((&binary(), &Failpoints::default()), before, listener, arguments.collect())
                 .await;
-        let process = started.unwrap_or_else(|why| panic!("{name}: {why}"));
+        let process = started.unwrap_or_else(|error| panic!("{name}: {error}"));
         PodProcess { name, process, container, address }
     }
 
@@ -122,7 +125,7 @@ impl FakeCluster {
         pod
     }
 
-    /// Ends it in order: no service leads to it any more, then it is told.
+    /// Ends it in order: first no service leads to it any more, then it gets SIGTERM.
     ///
     /// # Panics
     /// If it does not end well.
@@ -216,10 +219,10 @@ impl FakeCluster {
 }
 
 impl PodProcess {
-    /// Asks as the manifest says until it says yes, or until a cluster would end the container.
+    /// Probes as the manifest demands until the probe succeeds, or until a cluster would end the container.
     ///
     /// # Panics
-    /// If it says no for too long.
+    /// If the probe fails for too long.
     pub async fn check_probe(&self, probe: &str) {
         let probe = &self.container[probe];
         let asked = &probe["httpGet"];

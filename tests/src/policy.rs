@@ -28,7 +28,7 @@ impl TestPolicy {
                     "response_timeout": "10s",
                 },
             },
-            // A node per request: what these tests count. Tests of cached tenures say so.
+            // A node per request: these tests count nodes. Tests of cached tenures set another mode.
             "defaults": {"hold": {"mode": "strict"}},
             "routes": [
                 {
@@ -63,7 +63,7 @@ impl TestPolicy {
         }))
     }
 
-    /// A file as somebody wrote it. Fields that are set to `null` count as not written.
+    /// A file as it was written. Fields that are set to `null` count as not written.
     ///
     /// # Panics
     /// If it is not YAML.
@@ -98,13 +98,13 @@ impl TestPolicy {
         self.with("/defaults/hold", hold)
     }
 
-    /// Keeps tenures for so long after their last request, and for as long as nobody else wants them.
+    /// Keeps tenures for so long after their last request, unless another request waits for the key.
     #[must_use]
     pub fn with_linger(self, linger: &str) -> Self {
         self.with("/defaults/hold", json!({"mode": "cached", "linger": linger}))
     }
 
-    /// Reaches ZooKeeper over what listens there: a link or a relay that passes on what it is told to.
+    /// Reaches ZooKeeper over what listens there: a link or a relay.
     #[must_use]
     pub fn with_zookeeper(self, address: SocketAddr) -> Self {
         self.with("/zookeeper/servers", json!([address.to_string()]))
@@ -143,8 +143,9 @@ impl fmt::Display for TestPolicy {
 mod tests {
     use super::*;
 
+    /// `TestPolicy::with` changes the value at its pointer and no other, and the policy stays valid.
     #[test]
-    fn what_a_test_is_told_to_change_is_all_that_changes() {
+    fn with_changes_only_given_pointer() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let sound = TestPolicy::new("gw-1", address, "/t/0", address);
         let changed = sound

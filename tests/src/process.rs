@@ -29,9 +29,9 @@ pub struct TestProcess {
     child: Arc<ChildProcess>,
     pub public: SocketAddr,
     pub admin: SocketAddr,
-    /// A test asked it to panic.
+    /// A test made it panic on purpose.
     panics: bool,
-    /// What its admin listener asks for, where it asks.
+    /// The token that its admin listener demands, if it demands one.
     token: Option<String>,
     /// From `public` to the socket that it listens on, if it does.
     _relay: Option<SocketRelay>,
@@ -43,7 +43,7 @@ const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 /// In front of a process that logs all that it could.
 pub(crate) const TALKATIVE: [&str; 2] = ["env", "FENCEGATE_LOG=trace"];
 
-/// A request under way.
+/// A request in flight.
 pub struct PendingRequest(JoinHandle<Result<ClientResponse, String>>);
 
 /// Failpoints to arm, in the language of the `fail` crate.
@@ -108,12 +108,12 @@ impl TestProcess {
         ask.send_to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
     }
 
-    /// From now on it is shown this token where it asks for one.
+    /// From now on requests to the admin listener carry this token.
     pub(crate) fn set_admin_token(&mut self, token: &str) {
         self.token = Some(token.to_owned());
     }
 
-    /// Polls: readiness is told to whoever asks, there is no event.
+    /// Polls, because readiness sends no event.
     pub async fn wait_ready(&self) {
         self.readiness(200).await;
     }
@@ -151,12 +151,12 @@ impl TestProcess {
         MetricSamples::parse(std::str::from_utf8(&answer.body).expect("metrics are text"))
     }
 
-    /// Polls: metrics are told to whoever asks, there is no event.
+    /// Polls, because metrics send no event.
     pub async fn wait_gauge(&self, name: &str, value: f64) {
         self.wait_series(name, &[], value).await;
     }
 
-    /// Polls: metrics are told to whoever asks, there is no event.
+    /// Polls, because metrics send no event.
     pub async fn wait_series_at_least(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while self.metrics().await.sum(name, labels) < value {
@@ -176,7 +176,7 @@ impl TestProcess {
         wait_until(&format!("{name} to be {value}"), reached, || self.log()).await;
     }
 
-    /// Waits for a line of the log, said before or to come.
+    /// Waits for a line of the log, written before or to come.
     ///
     /// # Panics
     /// If it does not come.

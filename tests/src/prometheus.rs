@@ -30,7 +30,7 @@ enum RuleTimes {
     Hurried,
 }
 
-/// In the place of the shipped 15 s.
+/// Instead of the shipped 15 s.
 const INTERVAL: &str = "1s";
 /// The same for hurried rules, of which the shortest look back for two seconds.
 const HURRIED: &str = "500ms";
@@ -49,7 +49,7 @@ impl Prometheus {
         Self::begin(gateways, guards, RuleTimes::Shipped).await
     }
 
-    /// Scrapes whoever is written into [`Prometheus::targets`], and runs [`hurried`] rules.
+    /// Scrapes the targets in [`Prometheus::targets`], and runs [`hurried`] rules.
     ///
     /// # Panics
     /// If it does not start; Debian has it as `prometheus`.
@@ -91,7 +91,8 @@ impl Prometheus {
         let now = self.now("time()").await;
         // A scalar: its time and its value.
         let end = now.first().and_then(Value::as_f64).expect("Prometheus knows the time");
-        let (start, end) = ((end - 300.0).to_string(), end.to_string());
+        let start = (end - 300.0).to_string();
+        let end = end.to_string();
         let asked = [("query", expression), ("start", &*start), ("end", &*end), ("step", "1")];
         let series = self.result("/api/v1/query_range", &asked).await;
         let values = series.iter().filter_map(|series| series["values"].as_array()).flatten();
@@ -106,10 +107,10 @@ impl Prometheus {
         }
     }
 
-    /// What it tells about itself.
+    /// Its own state.
     ///
     /// # Panics
-    /// If it does not understand.
+    /// If it does not understand the query.
     pub async fn query_api(&self, path: &str, asked: &[(&str, &str)]) -> Value {
         let form: Vec<String> =
             asked.iter().map(|(name, value)| format!("{name}={}", encode_query(value))).collect();
@@ -161,7 +162,7 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
         RuleTimes::Hurried => HURRIED,
     };
     let file = home.join("prometheus.yml");
-    // Nobody gets its alerts: the test asks for them.
+    // Its alerts are sent nowhere: the test queries them.
     fs::write(&file, text.replace("15s", interval).replace("127.0.0.1:9093", "")).expect("our own folder");
     file
 }

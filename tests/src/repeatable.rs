@@ -30,15 +30,17 @@ fn library() -> &'static Path {
 mod tests {
     use super::*;
 
+    /// Two runs draw the same random numbers, and neither observes that time passes.
     #[test]
-    fn two_runs_draw_the_same_and_none_sees_time_pass() {
+    fn runs_repeat_random_numbers_and_time() {
         let script = "import os, time; began = time.monotonic(); sum(range(1000000)); \
             print(os.urandom(8).hex(), hash('a'), time.time(), time.monotonic() - began)";
         let run = || {
             let output = repeatable(Path::new("python3")).args(["-c", script]).output().expect("python3");
             String::from_utf8(output.stdout).expect("text")
         };
-        let (one, other) = (run(), run());
+        let one = run();
+        let other = run();
         assert!(one.trim_end().ends_with(" 0.0"), "{one}");
         assert_eq!(one, other);
     }

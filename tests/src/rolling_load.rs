@@ -42,7 +42,9 @@ impl RollingLoad {
     /// If a request failed, or was done twice, or too many connections ended without an answer.
     pub async fn finish(self, origin: &Origin) -> usize {
         self.stop.send_replace(true);
-        let (mut ended, mut requests, mut again) = (Vec::new(), 0, 0);
+        let mut ended = Vec::new();
+        let mut requests = 0;
+        let mut again = 0;
         for caller in self.callers {
             ended.push(caller.await.expect("no panic"));
         }

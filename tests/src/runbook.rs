@@ -1,4 +1,4 @@
-//! Reads documents for what they tell to type, and follows the runbook: runs the commands of an alert's section as printed.
+//! Extracts the commands of documents, and follows the runbook: runs the commands of an alert's section as printed.
 
 use std::{fs, process::Output};
 
@@ -49,7 +49,7 @@ impl RunbookWalk {
         self
     }
 
-    /// The section says that this command fails in this state.
+    /// By its section this command fails in this state.
     #[must_use]
     pub fn with_exit_code(mut self, command: &'static str, code: i32) -> Self {
         self.ends.push((command, code));
@@ -71,7 +71,7 @@ impl RunbookWalk {
     /// Runs them in their order.
     ///
     /// # Panics
-    /// If one ends otherwise than its section says, or there is none.
+    /// If one ends otherwise than its section states, or there is none.
     pub async fn follow(self) {
         assert!(!self.commands.is_empty(), "nothing to run");
         for told in &self.commands {
@@ -111,7 +111,7 @@ async fn run(typed: &[String]) -> Output {
     spawn_blocking(move || other.output()).await.expect("no panic").expect("started")
 }
 
-/// The commands that a text tells its reader to type: lines of its code blocks, and what stands in backticks.
+/// The commands that a text has its reader type: lines of its code blocks, and text in backticks.
 pub fn commands_in(text: &str) -> Vec<String> {
     let known = |command: &str| {
         ["fencegate ", "systemctl ", "curl ", "deploy/", "tests/"]

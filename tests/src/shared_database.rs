@@ -16,13 +16,13 @@ use crate::{
     scratch,
 };
 
-/// A store in a database, and the file that says where that is.
+/// A store in a database, and the file with its address.
 pub struct SharedDatabase {
     home: TempDir,
     url_file: PathBuf,
 }
 
-/// So long after its last byte, an execution counts as over whose end nobody saw.
+/// After this time from its last byte, an execution counts as over whose end was not seen.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(2);
 
 impl SharedDatabase {

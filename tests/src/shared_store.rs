@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 
 use crate::postgres::{TestDatabase, fresh_database};
 
-/// A new store, and the way there.
+/// A new store, and the proxy to it.
 #[derive(Debug, Clone)]
 pub struct SharedStore {
     pub database: TestDatabase,

@@ -16,7 +16,7 @@ pub struct TestSite {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
-    /// Its gateways speak TLS with servers that know them.
+    /// Its gateways speak TLS with servers that identify them.
     over_tls: bool,
     _turn: TestSlot,
 }
@@ -24,8 +24,8 @@ pub struct TestSite {
 /// Tests run beside each other, except those that measure how long something takes.
 static TURNS: RwLock<()> = RwLock::const_new(());
 
-/// The tests that want the machine to themselves. `tests/run` plays them one after the other when all others are over: each
-/// would wait for every test that has begun, and hold up every one that has not.
+/// The tests that need the machine alone. `tests/run` plays them one after the other when all others are over: each would
+/// wait for every test that has begun, and hold up every one that has not.
 const ALONE: &str = include_str!("../alone");
 
 /// Kept for as long as a test runs.
@@ -47,7 +47,7 @@ impl TestSite {
         Self::shared(TestSlot::beside_others().await)
     }
 
-    /// On servers that speak TLS, and know its gateways by a certificate that they share.
+    /// On servers that speak TLS, and identify its gateways by a certificate that they share.
     pub async fn secured() -> Self {
         Self::over_tls(TestSlot::beside_others().await)
     }
@@ -91,7 +91,8 @@ impl TestSite {
     }
 
     fn new(zookeeper: SocketAddr, turn: TestSlot) -> Self {
-        let (origin, root) = (Origin::start(), zookeeper::fresh_root());
+        let origin = Origin::start();
+        let root = zookeeper::fresh_root();
         Self { origin, zookeeper, root, over_tls: false, _turn: turn }
     }
 
@@ -107,7 +108,7 @@ impl TestSite {
         Self { origin: Origin::with_accounts(rule), ..self }
     }
 
-    /// The policy of a gateway with a door of its own at the origin.
+    /// The policy of a gateway with a listener of its own at the origin.
     pub fn policy(&self, name: &str) -> TestPolicy {
         let policy = TestPolicy::new(name, self.zookeeper, &self.root, self.origin.door(name));
         if !self.over_tls {

@@ -29,15 +29,15 @@ impl SmallDisk {
         Self { at }
     }
 
-    /// Somebody else writes so much on it.
+    /// Fills so much of it with another file.
     ///
     /// # Panics
-    /// If there is less room.
+    /// If less space is left.
     pub fn fill(&self, bytes: usize) {
         fs::write(self.ballast(), vec![7; bytes]).expect("room for it");
     }
 
-    /// Somebody else writes on it until there is no room.
+    /// Fills it with another file until no space is left.
     ///
     /// # Panics
     /// If something else fails.

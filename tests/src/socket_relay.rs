@@ -16,16 +16,18 @@ use tokio::{
 pub struct SocketRelay(JoinHandle<io::Result<()>>);
 
 impl SocketRelay {
-    /// A port that leads to the socket at this path, whoever listens there.
+    /// A port that leads to the socket at this path, whichever process listens there.
     ///
     /// # Panics
     /// If no port is free.
     pub async fn to_socket(path: &Path) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let (address, path) = (listener.local_addr().expect("bound"), PathBuf::from(path));
+        let address = listener.local_addr().expect("bound");
+        let path = PathBuf::from(path);
         let running = tokio::spawn(async move {
             loop {
-                let (mut client, path) = (listener.accept().await?.0, path.clone());
+                let mut client = listener.accept().await?.0;
+                let path = path.clone();
                 client.set_nodelay(true)?;
                 tokio::spawn(async move {
                     let mut server = UnixStream::connect(path).await?;
@@ -36,10 +38,10 @@ impl SocketRelay {
         (Self(running), address)
     }
 
-    /// A service that listens on a socket: what connects to this path is led to `service`.
+    /// A service that listens on a socket: connections to this path are forwarded to `service`.
     ///
     /// # Panics
-    /// If somebody listens there.
+    /// If another process listens there.
     pub fn from_socket(path: &Path, service: SocketAddr) -> Self {
         let listener = UnixListener::bind(path).expect("a free path");
         Self(tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! The clocks that one process sees: its wall clock is set, or its machine has slept, and no other process notices.
 //!
-//! A small library stands before the C library in that process (`LD_PRELOAD`). CLOCK_MONOTONIC stays as it is: it stands still
-//! while a machine sleeps, and nobody can set it.
+//! A small library is loaded before the C library into that process (`LD_PRELOAD`). CLOCK_MONOTONIC stays as it is: it
+//! stands still while a machine sleeps, and cannot be set.
 
 use std::{
     fs::File,
@@ -35,7 +35,7 @@ impl SteppedClock {
         clock
     }
 
-    /// The command that has another one see these clocks.
+    /// The command that starts another one with these clocks.
     pub fn command(&self) -> Vec<String> {
         let file = self.home.path().join("moved");
         let preloaded = format!("LD_PRELOAD={}", library().display());
@@ -77,15 +77,17 @@ mod tests {
     fn seen(clock: &SteppedClock) -> [f64; 3] {
         let script =
             "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())";
-        let (command, python) = (clock.command(), ["python3", "-c", script]);
+        let command = clock.command();
+        let python = ["python3", "-c", script];
         let output = Command::new(&command[0]).args(&command[1..]).args(python).output().expect("env");
         let said = String::from_utf8(output.stdout).expect("text");
         let numbers: Vec<f64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
         numbers.try_into().expect("three")
     }
 
+    /// The wall clock and the boot clock are moved separately, and CLOCK_MONOTONIC is not moved.
     #[test]
-    fn each_clock_is_moved_by_itself_and_one_stays() {
+    fn wall_and_boot_clock_move_separately() {
         let clock = SteppedClock::start();
         let before = seen(&clock);
         clock.set_wall(-3600);

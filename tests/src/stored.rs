@@ -1,4 +1,4 @@
-//! What one version stores and another one reads: the scenes that write it, and what the reader must still know.
+//! Data that one version stores and another one reads: the scenes that write it, and what the reader must still have.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::{
 /// The answer to the operation that is done.
 const KEPT: &[u8] = b"{\"id\": 7}";
 
-/// A guard was killed: it has a mark, an operation that is done, and one of which nobody knows.
+/// A guard was killed: it has a watermark, an operation that is done, and one with an unknown outcome.
 ///
 /// # Panics
 /// If it does something else.
@@ -73,8 +73,8 @@ fn pay(account: u8, operation: &str) -> TestRequest {
     TestRequest::post(&format!("/pay/{account}")).field("Idempotency-Key", operation).body("{}")
 }
 
-/// Two gateways were killed: ZooKeeper has an operation that is done, one of which nobody knows, and a delay to sit out; the folder
-/// has the furthest token. Gives the nodes that are left.
+/// Two gateways were killed: ZooKeeper has an operation that is done, one with an unknown outcome, and a delay that has
+/// not elapsed; the folder has the furthest token. Returns the nodes that are left.
 ///
 /// # Panics
 /// If they do something else.
@@ -108,7 +108,7 @@ async fn killed_under(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
     site.tree().await.assert_no_locks().await;
 }
 
-/// By the word alone: the addresses in a refusal are those of its version.
+/// By the reason alone: the addresses in a refusal are those of its version.
 fn told(answer: &ClientResponse) -> (u16, String) {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, problem["reason"].as_str().unwrap_or_default().to_owned())

@@ -1,4 +1,4 @@
-//! System calls of a running process that take longer than they should, or fail: `strace` stands in their way.
+//! System calls of a running process that take longer than they should, or fail: injected by `strace`.
 
 use std::{process::Command, time::Duration};
 
@@ -15,18 +15,18 @@ pub struct SyscallFaults(ChildProcess);
 pub enum SyncFault {
     /// Each begins so much later.
     Late(Duration),
-    /// None is done, and each says that the device has failed (EIO).
+    /// None is done, and each fails with an error of the device (EIO).
     Failing,
 }
 
-/// `fdatasync` is what files ask for, `fsync` what folders ask for.
+/// `fdatasync` is called for files, `fsync` for folders.
 const CALLS: &str = "fdatasync,fsync";
 
 impl SyscallFaults {
     /// Of all threads of the process.
     ///
     /// # Errors
-    /// With the reason why that cannot be: `strace` is missing, or the kernel lets nobody look into processes.
+    /// With the reason why that cannot be: `strace` is missing, or the kernel does not allow tracing.
     pub async fn attach(pid: u32, sync: SyncFault) -> Result<Self, String> {
         spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
     }
@@ -47,7 +47,7 @@ impl SyscallFaults {
         ];
         let strace = ChildProcess::spawn("strace", arguments).map_err(|error| error.to_string())?;
         let attached = strace.wait_line(|line| line.contains(" attached"), PATIENCE / 4);
-        attached.map_err(|why| format!("strace may not attach to a process of ours: {}", why.log))?;
+        attached.map_err(|error| format!("strace may not attach to a process of ours: {}", error.log))?;
         Ok(Self(strace))
     }
 
@@ -60,7 +60,7 @@ impl SyscallFaults {
     /// Leaves the process alone again. How many calls it has met.
     pub async fn detach(self) -> usize {
         let over = move || {
-            // Asked to end it lets go of the process first.
+            // On SIGTERM it detaches from the process first.
             drop(self.0.signal(Signal::TERM));
             self.0.wait(PATIENCE);
             self.call_count()
@@ -91,8 +91,9 @@ with tempfile.TemporaryFile() as file:
         line.strip_prefix("kept ")?.parse().ok()
     }
 
+    /// Calls are late or fail while the faults are attached, and are as before afterwards.
     #[tokio::test]
-    async fn calls_are_late_or_fail_and_then_are_as_before() {
+    async fn calls_recover_after_delay_or_failure() {
         let keeps = ChildProcess::spawn("python3", ["-c", KEEPS]).expect("setpriv");
         let says = |wanted: fn(&str) -> bool| {
             let line = keeps.wait_line_after(keeps.cursor(), wanted, PATIENCE);
@@ -104,7 +105,7 @@ with tempfile.TemporaryFile() as file:
         let tampered =
             match SyscallFaults::attach(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await {
                 Ok(tampered) => tampered,
-                Err(why) => return println!("no tampering here: {why}"),
+                Err(error) => return println!("no tampering here: {error}"),
             };
         says(late);
         assert!(tampered.detach().await > 0);

@@ -1,4 +1,4 @@
-//! The way to one server: broken, or open and silent, whatever is spoken.
+//! A proxy to one server: broken, or open and silent, for any protocol.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,10 @@ impl TcpProxy {
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (breaks, silent) = (watch::Sender::new(0), watch::Sender::new(false));
-        let (breaking, silence) = (breaks.subscribe(), silent.subscribe());
+        let breaks = watch::Sender::new(0);
+        let silent = watch::Sender::new(false);
+        let breaking = breaks.subscribe();
+        let silence = silent.subscribe();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(pass(client, server, breaking.clone(), silence.clone()));

@@ -1,4 +1,4 @@
-//! TLS before a plain origin: a certificate authority of the test's own, and what takes TLS off in front of a door.
+//! TLS before a plain origin: a certificate authority of the test's own, and a terminator in front of a listener.
 
 use std::{
     fs,
@@ -53,7 +53,7 @@ impl TestCa {
         self.sign_as(names, |_| ())
     }
 
-    /// A certificate of somebody with this name.
+    /// A certificate of a client with this name.
     ///
     /// # Panics
     /// Never: the name is text.
@@ -61,7 +61,7 @@ impl TestCa {
         self.sign_as(&[], |params| params.distinguished_name.push(DnType::CommonName, common_name))
     }
 
-    /// A certificate for these names and addresses, or for nobody in particular, that was valid years ago.
+    /// A certificate for these names and addresses, or for none in particular, that was valid years ago.
     ///
     /// # Panics
     /// If one of them is no name.
@@ -136,14 +136,15 @@ impl SignedCertificate {
     /// # Panics
     /// If the folder cannot be written.
     pub fn write(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let (chain, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
+        let chain = folder.join(format!("{name}.pem"));
+        let key = folder.join(format!("{name}.key"));
         replace(&chain, &self.certificate.pem(), 0o644);
         replace(&key, &self.key.serialize_pem(), 0o600);
         (chain, key)
     }
 }
 
-/// As a tool should do it: nobody sees half of a file.
+/// As a tool should do it: no reader gets half of a file.
 fn replace(file: &Path, text: &str, mode: u32) {
     let made = file.with_extension("new");
     fs::write(&made, text).expect("the folder can be written");
@@ -163,21 +164,21 @@ pub struct TlsTerminator {
 /// A handshake that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsHandshake {
-    /// The name that was asked for, unless it was an address.
+    /// The requested name, unless it was an address.
     pub name: Option<String>,
     pub protocol: Option<String>,
     /// The client has shown a certificate.
     pub client: bool,
 }
 
-/// What a terminator asks of its clients.
+/// What a terminator demands of its clients.
 pub enum ClientAuthMode<'a> {
     Anybody,
     SignedBy(&'a TestCa),
 }
 
 impl TlsTerminator {
-    /// Speaks each of `protocols` with whoever asks for it.
+    /// Speaks each of `protocols` with every client that offers it.
     ///
     /// # Panics
     /// If there is no port.
@@ -192,10 +193,12 @@ impl TlsTerminator {
         let address = listener.local_addr().expect("bound");
         listener.set_nonblocking(true).expect("our own socket");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
-        let (seen, connections) =
-            (Arc::<Mutex<Vec<TlsHandshake>>>::default(), Arc::<Mutex<Vec<AbortHandle>>>::default());
+        let seen = Arc::<Mutex<Vec<TlsHandshake>>>::default();
+        let connections = Arc::<Mutex<Vec<AbortHandle>>>::default();
         let listening = {
-            let (shown, seen, connections) = (shown.clone(), seen.clone(), connections.clone());
+            let shown = shown.clone();
+            let seen = seen.clone();
+            let connections = connections.clone();
             tokio::spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
                     let config = lock(&shown).clone();

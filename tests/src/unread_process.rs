@@ -1,4 +1,4 @@
-//! Processes whose log nobody reads: stdout and stderr are one pipe that is full from the start.
+//! Processes whose log is not read: stdout and stderr are one pipe that is full from the start.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     scratch, wait::wait_until,
 };
 
-/// A gateway or a guard whose log nobody reads.
+/// A gateway or a guard whose log is not read.
 pub struct UnreadProcess {
     child: ChildProcess,
     pub public: SocketAddr,
@@ -22,7 +22,7 @@ pub struct UnreadProcess {
 /// The pipe keeps 64 KiB, and its reader takes nothing. The reader ends with the process.
 const SCRIPT: &str = r#"mkfifo "$0" && { setpriv --pdeathsig KILL sleep 600 < "$0" & } && head -c 65536 /dev/zero > "$0" && exec "$@" > "$0" 2>&1"#;
 
-/// Runs our binary with these arguments and a log that nobody reads.
+/// Runs our binary with these arguments and a log that is not read.
 ///
 /// # Panics
 /// If the shell cannot be started.
@@ -61,7 +61,7 @@ impl UnreadProcess {
         let file = write_policy(home.path(), &policy.to_string()).display().to_string();
         let arguments = [verb, &["-c", &file]].concat();
         let child = run_unread(home.path(), environment, &arguments);
-        // Polls: the process cannot tell.
+        // Polls, because the process cannot report it.
         let ready = async {
             while TestRequest::get("/ready").send_to(admin).await.map_or(0, |answer| answer.status) != 200 {
                 sleep(Duration::from_millis(20)).await;

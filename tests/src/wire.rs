@@ -24,7 +24,7 @@ pub enum NoLengthMeaning {
     UntilClose,
 }
 
-/// Reads messages off one direction of a connection; `seen` hears of every piece as it arrives.
+/// Reads messages off one direction of a connection; `seen` gets every piece as it arrives.
 pub struct MessageReader<R> {
     io: R,
     seen: ByteTap,
@@ -33,14 +33,14 @@ pub struct MessageReader<R> {
     pause: Option<Duration>,
 }
 
-/// Hears of every piece of input.
+/// Gets every piece of input.
 type ByteTap = Box<dyn FnMut(&[u8]) + Send>;
 
 impl WireMessage {
     /// The value of the only field of this name, in any case. None if there is none.
     ///
     /// # Panics
-    /// If the field stands there twice: the caller asks for one value.
+    /// If the field is there twice: the caller expects one value.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
         let value = found.next().map(|(_, value)| value.as_str());
@@ -206,8 +206,9 @@ mod tests {
         list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    /// Field and trailer names that look like others are read with the spelling they arrived with.
     #[tokio::test]
-    async fn look_alike_fields_and_trailers_keep_their_spelling() {
+    async fn lookalike_fields_keep_spelling() {
         let text = "POST /a HTTP/1.1\r\nFENCING_token: x\r\nTransfer-Encoding: chunked\r\n\r\n\
                     2;ext\r\nhi\r\n0\r\nfencing-Token:y\r\n\r\n";
         let message = read(text, NoLengthMeaning::Empty).await.expect("well formed");
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_framing_yields_the_same_body() {
+    async fn every_framing_yields_same_body() {
         for (framing, unframed) in [
             ("Content-Length: 2\r\n\r\nhi", NoLengthMeaning::Empty),
             ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", NoLengthMeaning::Empty),
@@ -228,8 +229,9 @@ mod tests {
         }
     }
 
+    /// A message that ends early is an error, and never a short body.
     #[tokio::test]
-    async fn a_message_that_ends_early_is_an_error_and_not_a_short_body() {
+    async fn truncated_message_is_error() {
         for cut in ["POST / HT", "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nhi"] {
             let error = read(cut, NoLengthMeaning::Empty).await.expect_err(cut);
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{cut:?}");

@@ -29,10 +29,10 @@ pub struct ZombieFixture {
     load: Load,
 }
 
-/// Longer than a session, with room for the next holder.
+/// Longer than a session, with time for the next holder.
 const SLEEP: Duration = Duration::from_millis(4500);
 
-/// What is held for as long as anybody looks.
+/// Held for as long as the test looks.
 pub const HELD: &str = "/pay/held";
 
 /// What a hostile client might call its account.
@@ -55,7 +55,7 @@ impl ZombieFixture {
         let policy = |name: &str| {
             let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
             let policy = site.policy(name).with("/defaults/hold", hold).with("/routes/0/fence/wait", "120s");
-            // What is held stays held for as long as anybody looks.
+            // Held requests stay held for as long as the test looks.
             more(policy.with("/upstreams/ledger/response_timeout", "120s"))
         };
         let sleeps = format!("1*sleep({})", SLEEP.as_millis());
@@ -87,10 +87,10 @@ impl ZombieFixture {
         Self { site, sleeper, other, held: Some((holder, latch)), waiting, load }
     }
 
-    /// Ends the load and everything that waits, and gives what clients were told.
+    /// Ends the load and everything that waits, and returns the answers to clients.
     ///
     /// # Panics
-    /// If somebody who waited is not served.
+    /// If a waiting client is not served.
     pub async fn stop(mut self) -> Vec<AttemptResult> {
         let told = self.load.stop().await;
         if let Some((holder, latch)) = self.held.take() {
@@ -104,7 +104,8 @@ impl ZombieFixture {
     }
 }
 
-/// The sleeper stands between its check and its write until its session is over and another one has the key.
+/// The sleeping gateway is paused between its check and its write until its session is over and another one has the
+/// key.
 async fn accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
     let late = sleeper.begin(TestRequest::post("/pay/accident"));
     sleeper.wait_at_failpoint("after_proof_check").await;

@@ -39,10 +39,10 @@ pub fn fresh_root() -> String {
     format!("/t/{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends one of ZooKeeper's four-letter words; the answer ends with the connection.
+/// Sends one of ZooKeeper's four-letter commands; the answer ends with the connection.
 ///
 /// # Errors
-/// When nobody answers.
+/// When no server answers.
 pub async fn ask(server: SocketAddr, word: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(word.as_bytes()).await?;

@@ -1,4 +1,4 @@
-//! The way from one gateway to ZooKeeper, message by message: slow, cut, silent in either direction, or wrong at
+//! A proxy from one gateway to ZooKeeper, message by message: slow, cut, silent in either direction, or wrong at
 //! exactly one operation.
 
 mod forwarder;
@@ -96,10 +96,10 @@ impl ZooKeeperProxy {
         assert!(matches!(before, LinkMode::Whole | LinkMode::Cut), "cut first");
     }
 
-    /// The next operation of this kind meets its fate.
+    /// The next operation of this kind gets this fault.
     ///
     /// # Panics
-    /// If another one still waits for its operation.
+    /// If another fault still waits for its operation.
     pub fn intercept(&self, operation: LockOperation, fate: OperationFault) -> FaultTriggered {
         let what = format!("{operation:?} to meet its fate: {fate:?}");
         let (sprung, event) = oneshot::channel();

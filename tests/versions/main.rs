@@ -1,6 +1,6 @@
 //! This version beside the one before: the newest release, or the commit that `tests/versions/before` names.
 //!
-//! `tests/run --versions` builds that one, and says in `FENCEGATE_BEFORE` where it is.
+//! `tests/run --versions` builds that one, and sets `FENCEGATE_BEFORE` to its path.
 
 use std::{env, fs, net::SocketAddr, path::PathBuf, process::Command};
 
@@ -29,8 +29,9 @@ fn both_ways() -> [(PathBuf, PathBuf); 2] {
     [(before(), binary()), (binary(), before())]
 }
 
+/// A guard reads the store that the other version wrote, in both directions.
 #[tokio::test]
-async fn a_guard_knows_what_the_other_version_wrote() {
+async fn guard_reads_store_of_other_version() {
     for (writes, reads) in both_ways() {
         let beside = GuardFixture::new().await;
         let guard = write_guard_store(&beside, &writes).await.with_binary(&reads).start().await;
@@ -38,10 +39,12 @@ async fn a_guard_knows_what_the_other_version_wrote() {
     }
 }
 
+/// Gateways read the state in ZooKeeper and on disk that the other version wrote, in both directions.
 #[tokio::test]
-async fn gateways_know_what_the_other_version_wrote() {
+async fn gateways_read_state_of_other_version() {
     for (writes, reads) in both_ways() {
-        let (site, state) = (TestSite::fresh().await, scratch::temp_dir());
+        let site = TestSite::fresh().await;
+        let state = scratch::temp_dir();
         write_gateway_state(&site, &writes, state.path()).await;
         assert_gateway_state(&site, &reads).await;
         let policy = policy_with_delay(&site, "gw-5").with("/state_dir", state.path().display().to_string());
@@ -57,13 +60,14 @@ fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
 
 /// One version replaces the other, there and back again. While both run, they hand keys to each other.
 #[tokio::test]
-async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() {
-    let (site, anywhere) = (TestSite::alone().await, SocketAddr::from(([127, 0, 0, 1], 0)));
+async fn gateway_versions_alternate_without_failed_request() {
+    let site = TestSite::alone().await;
+    let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut gateway =
         GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).with_binary(&before()).start().await;
     gateway.wait_ready().await;
     let address = gateway.public;
-    // Another gateway of the version before. It stays, so that keys are handed over all the time.
+    // Another gateway of the version before. It is not replaced, so that keys are handed over all the time.
     let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere)).with_binary(&before()).start().await;
     stays.wait_ready().await;
     let load = RollingLoad::start(&[address, stays.public]);
@@ -81,8 +85,9 @@ async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() 
     assert!(requests > 200, "not exercised: {requests} requests");
 }
 
+/// A gateway and a guard of different versions serve a request together, and its watermark is raised.
 #[tokio::test]
-async fn gateway_and_guard_of_different_versions_understand_each_other() {
+async fn gateway_works_with_other_guard_version() {
     for (gateways, guards) in both_ways() {
         let guarded = GuardedSite::fresh().await;
         let guard = guarded.launch().await.with_binary(&guards).start().await;
@@ -96,9 +101,10 @@ async fn gateway_and_guard_of_different_versions_understand_each_other() {
     }
 }
 
-/// Not a test of this version: it writes what `stored` in `promises/` reads. `REWRITE=1`, once for each release.
+/// Not a test of this version: it writes the files that `stored` in `promises/` reads. `REWRITE=1`, once for each
+/// release.
 #[tokio::test]
-async fn what_the_version_before_stores_is_kept() {
+async fn store_state_of_previous_version() {
     if env::var_os("REWRITE").is_none() {
         return;
     }

@@ -77,8 +77,9 @@ impl Stamp {
 mod tests {
     use super::*;
 
+    /// A service that compares nothing accepts a request with any stamp or none.
     #[test]
-    fn who_compares_nothing_takes_what_comes() {
+    fn service_without_comparison_accepts_any_stamp() {
         let fields = FieldNames {
             token: "fencing-token".parse().unwrap(),
             number: "fencing-number".parse().unwrap(),

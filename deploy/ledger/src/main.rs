@@ -1,8 +1,8 @@
 //! A small payment and stock service that refuses stale fencing tokens in the transaction that would have the effect.
 //!
 //! It is an example of an upstream, and the witness of the demo and the tests, because it remembers every execution.
-//! Reading order: `routes` is the HTTP interface, `stamp` the fields of the gateway, which `fencegate-upstream` reads,
-//! `book` the database, and `marks` the statements that compare.
+//! Reading order: `routes` is the HTTP interface, `fencing` the fields of the gateway, which `fencegate-upstream`
+//! reads, `store` the database, and `watermarks` the statements that compare.
 
 mod fencing;
 mod order;
@@ -29,7 +29,7 @@ use crate::store::LedgerStore;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Where to listen; port 0 takes a free one. The address is printed as one JSON line.
+    /// The address to listen at; port 0 takes a free one. The address is printed as one JSON line.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The SQLite file; without it a temporary one that goes with the process.

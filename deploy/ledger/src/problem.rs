@@ -52,7 +52,7 @@ impl ApiError {
     }
 }
 
-/// The refusals of the layer, in the words of this service.
+/// The refusals of the layer, with the texts of this service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProblemResponder;
 
@@ -67,7 +67,8 @@ impl IntoResponse for ApiError {
         if let Self::Database(cause) = &self {
             eprintln!("the database failed: {cause}");
         }
-        let (status, reason) = (self.status(), self.reason());
+        let status = self.status();
+        let reason = self.reason();
         let body = json!({
             "type": format!("urn:fencegate-ledger:{reason}"),
             "title": self.to_string(),
@@ -78,7 +79,7 @@ impl IntoResponse for ApiError {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, "application/problem+json".parse().expect("a plain literal"));
         if let Self::Fence(refusal @ (Refusal::Stale | Refusal::Expired)) = self {
-            // Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
+            // Shows the gateway that this 412 is about the fence and not about a client's `If-Match`.
             let field = HeaderName::from_static("fencing-refusal");
             headers.insert(field, HeaderValue::from_static(refusal.reason()));
         }

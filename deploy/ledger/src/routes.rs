@@ -52,7 +52,7 @@ struct ReservationRequest {
 
 #[derive(Debug, Deserialize)]
 struct PageQuery {
-    /// The sequence number of the last execution that the client knows.
+    /// The sequence number of the last execution that the client has.
     #[serde(default)]
     after: i64,
 }
@@ -181,7 +181,8 @@ impl AppState {
     /// An order for one resource.
     async fn change(self, order: Order, stamp: Stamp) -> ApiResult<OrderResponse> {
         let [change] = order.changes.as_slice() else { unreachable!("parsed as an order for one resource") };
-        let (operation, key) = (order.operation.clone(), change.resource.to_string());
+        let operation = order.operation.clone();
+        let key = change.resource.to_string();
         let (balances, sequence) = self.execute(order, stamp).await?;
         let [balance] = balances.try_into().expect("one change, one balance");
         Ok(Json(OrderResponse { operation, key, balance, sequence }))

@@ -87,7 +87,8 @@ impl LedgerStore {
     /// # Errors
     /// When SQLite cannot open it.
     pub(crate) fn open(file: &Path, work_time: Duration) -> rusqlite::Result<Self> {
-        let (writer, reader) = (connect(file, "FULL")?, connect(file, "FULL")?);
+        let writer = connect(file, "FULL")?;
+        let reader = connect(file, "FULL")?;
         Ok(Self::new(writer, reader, work_time, None))
     }
 
@@ -99,7 +100,8 @@ impl LedgerStore {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("ledger.sqlite");
         // Nothing here outlives the process, so nothing has to reach the disk.
-        let (writer, reader) = (connect(&file, "OFF")?, connect(&file, "OFF")?);
+        let writer = connect(&file, "OFF")?;
+        let reader = connect(&file, "OFF")?;
         Ok(Self::new(writer, reader, work_time, Some(folder)))
     }
 
@@ -109,7 +111,8 @@ impl LedgerStore {
         work_time: Duration,
         folder: Option<tempfile::TempDir>,
     ) -> Self {
-        let (writer, reader) = (Mutex::new(writer), Mutex::new(reader));
+        let writer = Mutex::new(writer);
+        let reader = Mutex::new(reader);
         Self { writer, reader, refusals: Mutex::default(), work_time, _folder: folder }
     }
 
@@ -143,13 +146,13 @@ impl LedgerStore {
         let before = balances(&transaction, order)?;
         thread::sleep(self.work_time);
         let outcome = apply_changes(&transaction, order, stamp, begin_ns, &before)?;
-        // Committed even without an effect: a client was told "not enough", so no older request may succeed later.
+        // Committed even without an effect: the client gets "not enough", so no older request may succeed later.
         transaction.commit()?;
         Ok(outcome)
     }
 
     /// The balance in cents or units, for a request in mode `shared`; `None` if a newer write has been executed. The
-    /// transaction of the read raises the mark of reads.
+    /// transaction of the read raises the watermark of reads.
     ///
     /// # Errors
     /// When the database fails.

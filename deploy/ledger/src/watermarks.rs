@@ -5,7 +5,7 @@ use rusqlite::params;
 
 use crate::fencing::Stamp;
 
-/// A transaction in which marks are raised.
+/// A transaction in which watermarks are raised.
 pub(crate) struct MarkTransaction<'t> {
     pub(crate) transaction: &'t rusqlite::Transaction<'t>,
     pub(crate) statement: &'t str,
@@ -14,8 +14,8 @@ pub(crate) struct MarkTransaction<'t> {
     pub(crate) stale: Option<String>,
 }
 
-/// Compares and raises the mark of a write in one statement. If it changes no row, the request is stale. Tokens compare
-/// as text. A write has to be newer than all writes and all reads before it.
+/// Compares and raises the watermark of a write in one statement. If it changes no row, the request is stale. Tokens
+/// compare as text. A write has to be newer than all writes and all reads before it.
 pub(crate) const RAISE_TOKEN: &str = "
     INSERT INTO marks (key, token, number) VALUES (?1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
@@ -27,8 +27,8 @@ pub(crate) const RAISE_NUMBER: &str = "
     ON CONFLICT (key) DO UPDATE SET token = excluded.token, number = excluded.number
     WHERE excluded.number >= marks.number AND excluded.number >= marks.read_number";
 
-/// A read has to be newer than all writes. The mark of reads is the newest token of a read, even if an older read comes
-/// later.
+/// A read has to be newer than all writes. The watermark of reads is the newest token of a read, even if an older read
+/// comes later.
 pub(crate) const READ_TOKEN: &str = "
     INSERT INTO marks (key, token, number, read_token, read_number) VALUES (?1, '', -1, ?2, ?3)
     ON CONFLICT (key) DO UPDATE

@@ -35,7 +35,7 @@ func machineClock() func() Moment {
 	}
 }
 
-// bootID is the boot id, if `uptime` beside it tells the clock of this boot. It is empty in a time namespace with an offset, and
+// bootID is the boot id, if `uptime` beside it shows the clock of this boot. It is empty in a time namespace with an offset, and
 // where something is mounted over the file, as LXCFS does. proc: where procfs is mounted.
 func bootID(proc string) string {
 	id, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))

@@ -12,7 +12,7 @@ import (
 // ErrStale: a newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
 var ErrStale = errors.New("fencing: a newer request was let in")
 
-// Transaction is the part of *sql.Tx that a claim needs. A *sql.DB does not have it, because it would commit the marks by themselves.
+// Transaction is the part of *sql.Tx that a claim needs. A *sql.DB does not have it, because it would commit the watermarks by themselves.
 type Transaction interface {
 	ExecContext(ctx context.Context, statement string, arguments ...any) (sql.Result, error)
 	Rollback() error
@@ -20,7 +20,7 @@ type Transaction interface {
 
 // Marks are the rows with the newest tokens, in the database that the handler changes.
 type Marks interface {
-	// Raise compares the mark of one key and raises it, in one step. False if the stamp is stale.
+	// Raise compares the watermark of one key and raises it, in one step. False if the stamp is stale.
 	Raise(ctx context.Context, tx Transaction, key string, stamp *Stamp, compare Compare) (bool, error)
 }
 
@@ -38,7 +38,7 @@ type Fence struct {
 // seen has the results of the claims of one request.
 type seen struct{ passed, stale bool }
 
-// Claim compares and raises the mark of every key, all or none. Call it once, as the first statement of the
+// Claim compares and raises the watermark of every key, all or none. Call it once, as the first statement of the
 // transaction that has the effect.
 //
 // With ErrStale the transaction is rolled back already. Any other error is that of the database. After a rollback,

@@ -62,7 +62,7 @@ func parseNotAfter(value string) (moment Moment, ok bool) {
 	return moment, true
 }
 
-// isInTime tells whether a request may be begun now: only if it is certainly still in time. On the machine of the sender the kernel's
+// isInTime reports whether a request may be begun now: only if it is certainly still in time. On the machine of the sender the kernel's
 // clock decides, without an error; elsewhere the wall clock does.
 func (notAfter Moment) isInTime(now Moment, clockError time.Duration) bool {
 	if notAfter.Boot != "" && notAfter.Boot == now.Boot {
@@ -77,7 +77,7 @@ type Deadline struct {
 	timing   timing
 }
 
-// IsOver tells whether the work must not be begun any more. Ask it again behind a wait of your own, as for a connection to the
+// IsOver reports whether the work must not be begun any more. Check it again after a wait of your own, as for a connection to the
 // database.
 func (d *Deadline) IsOver() bool {
 	return !d.NotAfter.isInTime(d.timing.now(), d.timing.clockError)

@@ -2,7 +2,7 @@ package fencing
 
 import "context"
 
-// Postgres are marks in PostgreSQL, in the tables of the recipe.
+// Postgres are watermarks in PostgreSQL, in the tables of the recipe.
 type Postgres struct{}
 
 // Each changes one row, or the request is stale. A row that is new is made and compared in the same statement. Nothing

@@ -25,7 +25,7 @@ var (
 	notAfterMalformed = &problem{"Fencing-Not-After cannot be read", 400, "not-after-malformed"}
 )
 
-// refusal is the field that tells the gateway that a 412 is about the fence, and not about a client's `If-Match`.
+// refusal is the field that shows the gateway that a 412 is about the fence, and not about a client's `If-Match`.
 const refusal = "Fencing-Refusal"
 
 func (p *problem) write(w http.ResponseWriter) {
@@ -36,7 +36,7 @@ func (p *problem) write(w http.ResponseWriter) {
 	p.send(w)
 }
 
-// writeAt refuses a request that no handler has seen, and tells the clock by which it was refused.
+// writeAt refuses a request that no handler has seen, and shows the clock by which it was refused.
 func (p *problem) writeAt(w http.ResponseWriter, timing timing) {
 	timing.tell(w.Header())
 	p.send(w)

@@ -66,7 +66,7 @@ func (s *settings) present(fields http.Header) *presented {
 	return found
 }
 
-// isMissing tells whether the compared field is missing in every spelling.
+// isMissing reports whether the compared field is missing in every spelling.
 func (s *settings) isMissing(fields http.Header) bool {
 	for name := range fields {
 		if plain(name) == plain(s.compared()) {

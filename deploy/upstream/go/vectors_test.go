@@ -74,7 +74,7 @@ func played(t *testing.T) (all vectors) {
 	return all
 }
 
-// scripted has marks with the results of a vector, and a transaction that counts its ends.
+// scripted has watermarks with the results of a vector, and a transaction that counts its ends.
 type scripted struct {
 	meets     []string
 	rollbacks int

@@ -17,7 +17,7 @@ function machineClock() {
   };
 }
 
-// The boot id, if `uptime` beside it tells the clock of this boot: undefined in a time namespace with an offset, and where
+// The boot id, if `uptime` beside it shows the clock of this boot: undefined in a time namespace with an offset, and where
 // something is mounted over the file, as LXCFS does. `proc`: where procfs is mounted.
 function bootId(proc) {
   try {

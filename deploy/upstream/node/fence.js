@@ -25,7 +25,7 @@ class Fence {
     this.#settings = settings;
   }
 
-  // Compares and raises the mark of every key, all or none. Call it once, as the first statement of the transaction
+  // Compares and raises the watermark of every key, all or none. Call it once, as the first statement of the transaction
   // that has the effect.
   //
   // Throws Stale, or the error of the database. After a rollback, a claim in a new transaction may be tried.
@@ -48,7 +48,7 @@ class Fence {
     });
   }
 
-  // What has to be told in the place of an answer with this status; undefined where it may be given. `ownRefusal`: it
+  // The problem that replaces an answer with this status; undefined where the answer may be given. `ownRefusal`: it
   // says by itself that the request was stale.
   objection(status, ownRefusal) {
     const success = status < 400;

@@ -13,11 +13,11 @@ const { Problem } = require("./problem.js");
 // A middleware for the routes that the policy fences. Their handlers have to claim before they say that something is
 // done.
 //
-// marks      the store of the marks: `postgres`
+// marks      the store of the watermarks: `postgres`
 // compare    "token", or "number" for services that get several requests of one tenure
 // fields     {token, number}: other names, as in `fields:` of the policy
 // unfenced   methods whose requests pass without a fence if they have none of the fields
-// clockError refuse what comes after Fencing-Not-After as well, before the token is compared: a late request is then told
+// clockError refuse what comes after Fencing-Not-After as well, before the token is compared: a late request is then answered
 //            expired, also if its token is stale. Milliseconds, the most by which the wall clocks of sender and service
 //            differ. Default: the token alone decides
 // log        a function for mistakes of the service. Default: `console.error`

@@ -49,7 +49,7 @@ class Deadline {
     this.#timing = timing;
   }
 
-  // Whether the work must not be begun any more. Ask it again behind a wait of your own, as for a connection.
+  // Whether the work must not be begun any more. Check it again after a wait of your own, as for a connection.
   isOver() {
     return !isInTime(this.notAfter, this.#timing.now(), this.#timing.clockError);
   }
@@ -78,7 +78,7 @@ class Timing {
     return deadline;
   }
 
-  // What an answer tells of this clock: the sender measures by it how far the two clocks differ.
+  // What an answer shows of this clock: the sender measures by it how far the two clocks differ.
   tell(response) {
     response.setHeader("Fencing-Clock", `${this.now().wall};error=${this.clockError}`);
   }

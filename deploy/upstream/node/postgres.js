@@ -1,4 +1,4 @@
-// Marks in PostgreSQL, in the tables of the recipe, by a client of the package `pg`.
+// Watermarks in PostgreSQL, in the tables of the recipe, by a client of the package `pg`.
 "use strict";
 
 // Each changes one row, or the request is stale. A row that is new is made and compared in the same statement. Nothing is
@@ -65,7 +65,7 @@ const postgres = {
   },
 };
 
-// Outside of a transaction the marks would be raised without the effect.
+// Outside of a transaction the watermarks would be raised without the effect.
 function assertTransaction(client) {
   const status = client.getTransactionStatus?.();
   // A pool would use another client for each statement; an older `pg` does not report the state of the transaction.

@@ -32,7 +32,7 @@ class Problem extends Error {
     own.end(body);
   }
 
-  // Refuses a request that no handler has seen, and tells the clock by which it was refused.
+  // Refuses a request that no handler has seen, and shows the clock by which it was refused.
   answerAt(response, timing) {
     const own = {
       writeHead: (...all) => {

@@ -1,5 +1,5 @@
-//! A plan in force, and how the next one takes its place: no request sees half of each, and a resource whose key changes
-//! its name is not worked on under both names at once.
+//! The plan in force, and its replacement by the next one: no request sees half of each, and no resource whose key is
+//! renamed is processed under both names at once.
 
 mod entry_counter;
 mod key_generation;
@@ -20,15 +20,15 @@ use self::{
     service_groups::{KeyChange, TrackedUpstream, group_services},
 };
 
-/// One plan as all workers serve it.
+/// One plan, as all workers serve it.
 #[derive(Debug)]
 pub struct ActiveConfig {
     pub plan: Arc<Plan>,
     pub fleets: Arc<Upstreams>,
-    /// The service of each upstream of the plan, by its number. Behind these, the services of older plans that still
-    /// have requests under way.
+    /// The service of each upstream of the plan, by its number. After these come the services of older plans that
+    /// still have requests in flight.
     upstreams: Vec<TrackedUpstream>,
-    /// Terms of requests that may now belong to another route. Only the request itself could tell to which one.
+    /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
     moved_generations: Vec<Arc<KeyGeneration>>,
 }
 
@@ -40,18 +40,18 @@ impl ActiveConfig {
         Arc::new(Self { plan, fleets, upstreams: known, moved_generations: Vec::new() })
     }
 
-    /// The edition after `old`, and the terms in it that are to be opened. `rekeyed`: routes of either plan whose requests
-    /// take other locks than before.
+    /// The configuration after `old`, and the key generations in it that are to be opened. `rekeyed`: routes of
+    /// either plan whose requests take other locks than before.
     ///
-    /// A request under an old key and a request under a new key may be about one resource. So a service with a
-    /// rekeyed route begins a new term: its fenced requests wait until the requests of the former terms are over. All
-    /// other services keep their term, and its count of requests. So a request may outlive several plans, and still
-    /// everybody waits for it who has to.
+    /// A request under an old key and a request under a new key may concern one resource. So a service with a rekeyed
+    /// route begins a new key generation: its fenced requests wait until the requests of the former generations have
+    /// ended. All other services keep their generation, and its count of requests. So a request may outlive several
+    /// plans, and every request that has to wait for it still does.
     ///
-    /// A service that `plan` leaves out may come back with other keys before its last request is over. So it stays
-    /// known; and requests to it still begin until the workers have turned to the new plan. It may also come back
+    /// A service that `plan` leaves out may return with other keys before its last request has ended. So it is
+    /// remembered; and requests to it still begin until all workers have switched to the new plan. It may also return
     /// under another name and at another endpoint, or its requests may go to another route some plans later. So where
-    /// requests change their route, they also wait for all former terms in which requests changed their route.
+    /// requests change their route, they also wait for all former generations in which requests changed their route.
     pub fn successor(
         old: &Self,
         plan: Arc<Plan>,
@@ -59,7 +59,8 @@ impl ActiveConfig {
         rekeyed: &[String],
     ) -> (Arc<Self>, Vec<GenerationSwitch>) {
         let mut openings = Vec::new();
-        let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
+        let mut known = vec![None; plan.upstreams.len()];
+        let mut left = Vec::new();
         let mut moved = old.unfinished_moved();
         for group in group_services((&old.plan, old.tracked_upstreams()), &plan, rekeyed) {
             let mut before = group.generations();
@@ -93,7 +94,7 @@ impl ActiveConfig {
         )
     }
 
-    /// The terms of plans before `new`, whose requests hold locks that `new` does not know any more.
+    /// The key generations of plans before `new` whose requests hold locks that are not in `new` any more.
     pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyGeneration>> {
         let stay = |term: &Arc<KeyGeneration>| {
             new.upstreams[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.generation, term))
@@ -102,26 +103,26 @@ impl ActiveConfig {
         dedup_generations(before.filter(|term| !stay(term)).cloned())
     }
 
-    /// Nothing begins in these terms: the workers have turned since.
+    /// No request begins in these generations: the workers have switched plans since.
     fn unfinished_moved(&self) -> Vec<Arc<KeyGeneration>> {
         self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
-    /// All known services but those that an older plan left and whose requests are over. No worker takes a request
-    /// for these any more. For a service of the present plan a request may come at any time.
+    /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
+    /// request for these any more. For a service of the present plan a request may arrive at any time.
     fn tracked_upstreams(&self) -> Vec<&TrackedUpstream> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
     /// True if some route fences requests to the service behind `upstream`. Two names count as one service if the
-    /// file shows that, or if both resolve to a common address. If that cannot be found out within a second, it
-    /// counts as true.
+    /// file shows that, or if both resolve to a common address. If that cannot be determined within a second, the
+    /// result is true.
     pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
         self.plan.upstream(upstream).service.is_fenced || self.fleets.overlaps_fenced(upstream).await
     }
 
-    /// Counts a fenced request. Keep this as long as anything of the request runs.
+    /// Counts a fenced request. Keep the token as long as any part of the request runs.
     pub fn track_request(&self, upstream: UpstreamId) -> RequestToken {
         self.upstreams[upstream.0].generation.track_request()
     }
@@ -131,7 +132,7 @@ impl ActiveConfig {
         self.upstreams[upstream.0].generation.is_open()
     }
 
-    /// Returns when everything is over that began under other keys, and may be about a resource of `upstream`.
+    /// Returns when all requests have ended that began under other keys and may concern a resource of `upstream`.
     pub async fn wait_open(&self, upstream: UpstreamId) {
         self.upstreams[upstream.0].generation.wait_open().await;
     }

@@ -1,4 +1,4 @@
-//! A token that clients must show. It is read from a file that may change while the process runs.
+//! A token that clients must present. It is read from a file that may change while the process runs.
 
 use std::{
     fmt,
@@ -15,20 +15,20 @@ use tracing::{error, info};
 
 use fencegate_guard::ticket::{KeyFileError, read_secret};
 
-/// A token that callers must show. Clones share it.
+/// A token that callers must present. Clones share it.
 #[derive(Clone)]
 pub struct BearerToken {
     file: PathBuf,
-    /// All digests have one length, so the comparison tells nothing about the length of the token.
+    /// All digests have one length, so the comparison reveals nothing about the length of the token.
     digest: Arc<RwLock<Digest>>,
 }
 
 type Digest = [u8; 32];
 
-/// The least length in bytes, so that nobody guesses a token.
+/// The least length in bytes, so that a token cannot be guessed.
 pub const LEAST: usize = 16;
 
-/// Why there is no token. Quotes nothing of the file.
+/// The reason for which there is no token. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum BearerTokenError {
     #[error(transparent)]
@@ -59,7 +59,7 @@ impl BearerToken {
 
     /// Follows changes of the file. If the new file cannot be used, the old token stays in force.
     pub async fn watch_file(self) {
-        let mut told = false;
+        let mut reported = false;
         loop {
             tokio::time::sleep(LOOK).await;
             let file = self.file.clone();
@@ -67,15 +67,15 @@ impl BearerToken {
             let Ok(found) = tokio::task::spawn_blocking(move || read_digest(&file)).await else { continue };
             match found {
                 Ok(found) => {
-                    told = false;
+                    reported = false;
                     let mut known = self.digest.write().unwrap_or_else(PoisonError::into_inner);
                     if *known != found {
                         *known = found;
                         info!(file = %self.file.display(), "bearer.changed");
                     }
                 }
-                Err(bad) if !told => {
-                    told = true;
+                Err(bad) if !reported => {
+                    reported = true;
                     error!(error = %bad, "bearer.unusable: the old one stays in force");
                 }
                 Err(_) => {}
@@ -84,7 +84,7 @@ impl BearerToken {
     }
 }
 
-/// How often the file is looked at.
+/// How often the file is checked for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn read_digest(file: &Path) -> Result<Digest, BearerTokenError> {

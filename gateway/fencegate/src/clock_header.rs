@@ -1,24 +1,24 @@
-//! The field `Fencing-Clock`: by it the senders of requests measure how far the clock of a filter is from theirs.
+//! The field `Fencing-Clock`: senders of requests use it to measure the offset of a filter's clock.
 
 use std::time::Duration;
 
 use fencegate_process::clock::{Clock, SharedClock};
 use hyper::header::HeaderValue;
 
-/// A clock that every answer shows.
+/// A clock that is sent with every response.
 pub struct ClockHeader {
     pub clock: SharedClock,
     /// By how much the sender's wall clock may differ.
     pub error: Duration,
 }
 
-/// What an answer says of the clock of whoever made it.
+/// The offset of the responder's clock, as its response shows it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockOffset {
-    /// How far that clock is ahead of ours; negative if it is behind. In seconds, and uncertain by the time that the
-    /// answer took on its way back.
+    /// How far the remote clock is ahead of the local one; negative if it is behind. In seconds, and uncertain by the
+    /// time that the response took on its way back.
     pub seconds: f64,
-    /// The largest offset with which no request is let in too late, in seconds.
+    /// The largest offset with which no request is admitted too late, in seconds.
     pub error: f64,
 }
 
@@ -31,17 +31,18 @@ impl ClockHeader {
 }
 
 impl ClockOffset {
-    /// Reads the field of an answer that has just come. `None` for anything that no filter writes.
+    /// Parses the field of a response that has just arrived. `None` for a value that no filter writes.
     ///
-    /// The filter reads its clock when it answers. So the time at which the answer is here is compared, and not the
-    /// middle of the exchange, which may have waited long for the service.
+    /// The filter reads its clock when it responds. So the time at which the response arrives is compared, and not
+    /// the middle of the exchange, which may have waited long for the service.
     pub fn parse(value: &HeaderValue, clock: &dyn Clock) -> Option<Self> {
         let (shown, error) = value.to_str().ok()?.split_once(";error=")?;
         let number = |text: &str| {
             let short = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
             short.then(|| text.parse::<u64>().ok()).flatten()
         };
-        let (shown, error) = (number(shown)?, number(error)?);
+        let shown = number(shown)?;
+        let error = number(error)?;
         let ours = clock.unix_ms();
         let apart = Duration::from_millis(shown.abs_diff(ours)).as_secs_f64();
         let seconds = if shown < ours { -apart } else { apart };
@@ -57,9 +58,11 @@ mod tests {
 
     use super::*;
 
+    /// A clock header is read as the offset to the local clock with its error; malformed values give none.
     #[test]
-    fn a_shown_clock_is_read_as_an_offset() {
-        let (theirs, ours) = (Arc::<ManualClock>::default(), ManualClock::default());
+    fn clock_header_parses_as_offset() {
+        let theirs = Arc::<ManualClock>::default();
+        let ours = ManualClock::default();
         theirs.advance(Duration::from_millis(5_250));
         ours.advance(Duration::from_secs(6));
         let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.header_value();

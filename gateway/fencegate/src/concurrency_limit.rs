@@ -14,11 +14,11 @@ pub struct ConcurrencyLimit {
     limit: usize,
 }
 
-/// One request in flight, until its answer has left in full.
+/// One request in flight, until its response has been sent in full.
 #[derive(Debug)]
 pub struct Permit {
     count: Rc<Cell<usize>>,
-    /// The same request in the count of its client, where clients are limited.
+    /// The same request in the count of its client, if clients are limited.
     client: OnceCell<QuotaPermit>,
 }
 

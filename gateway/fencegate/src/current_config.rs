@@ -1,4 +1,5 @@
-//! Answers questions about the plan in force: where the lock of a key lies, and whether somebody compares its tokens.
+//! Answers queries about the plan in force: the lock node of a key, and whether all services of a key compare its
+//! tokens.
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,7 @@ use fencegate_policies::{
 
 use crate::active_config::ActiveConfig;
 
-/// The plan in force, for whoever looks. Clones see the same one.
+/// The plan in force. Clones share it.
 #[derive(Debug, Clone)]
 pub struct CurrentConfig {
     current: Arc<ArcSwap<ConfigSnapshot>>,
@@ -24,15 +25,15 @@ pub struct CurrentConfig {
 #[derive(Debug)]
 struct ConfigSnapshot {
     plan: Arc<GatewayPlan>,
-    /// Knows which requests of plans before it still run. `None`: there was no plan before it.
+    /// Tracks the requests of earlier plans that still run. `None`: there was no plan before it.
     active: Option<Arc<ActiveConfig>>,
 }
 
-/// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
-/// been put right since may still be at work.
+/// The keys of all plans that were in force since the process began. A request runs to its end under the plan with
+/// which it arrived, so a key that was corrected since may still be in use.
 #[derive(Debug, Default)]
 struct ConfigHistory {
-    /// Keys of routes where nobody compares tokens.
+    /// Keys of routes whose tokens are not compared.
     uncompared: HashMap<String, KeyTemplate>,
     /// Keys of the other routes.
     compared: HashMap<String, KeyTemplate>,
@@ -41,13 +42,13 @@ struct ConfigHistory {
 impl CurrentConfig {
     pub fn new(gateway: GatewayPlan) -> Self {
         let past = Arc::default();
-        let turned = ConfigSnapshot { plan: Arc::new(gateway), active: None };
-        let in_force = Self { current: Arc::new(ArcSwap::from_pointee(turned)), history: past };
+        let snapshot = ConfigSnapshot { plan: Arc::new(gateway), active: None };
+        let in_force = Self { current: Arc::new(ArcSwap::from_pointee(snapshot)), history: past };
         in_force.add_plan_keys(&in_force.plan());
         in_force
     }
 
-    /// Adds the keys of a plan. Call this before the first request comes under the plan.
+    /// Adds the keys of a plan. Call this before the first request arrives under the plan.
     pub fn add_plan_keys(&self, gateway: &GatewayPlan) {
         let mut past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {
@@ -61,46 +62,46 @@ impl CurrentConfig {
         }
     }
 
-    pub fn replace(&self, gateway: GatewayPlan, edition: Arc<ActiveConfig>) {
-        self.current.store(Arc::new(ConfigSnapshot { plan: Arc::new(gateway), active: Some(edition) }));
+    pub fn replace(&self, gateway: GatewayPlan, config: Arc<ActiveConfig>) {
+        self.current.store(Arc::new(ConfigSnapshot { plan: Arc::new(gateway), active: Some(config) }));
     }
 
     pub fn plan(&self) -> Arc<GatewayPlan> {
         self.current.load().plan.clone()
     }
 
-    /// The plan in force with its edition. `None` while the process starts, before it serves anything.
+    /// The plan in force with its configuration. `None` while the process starts, before it serves anything.
     pub fn active_config(&self) -> Option<(Arc<GatewayPlan>, Arc<ActiveConfig>)> {
-        let turned = self.current.load();
-        Some((turned.plan.clone(), turned.active.clone()?))
+        let snapshot = self.current.load();
+        Some((snapshot.plan.clone(), snapshot.active.clone()?))
     }
 
-    /// Returns when nothing is at work any more that locks one of these keys otherwise, or not at all, by a plan before `plan`.
-    /// False if `plan` is not in force any more.
+    /// Returns when no request runs any more that locks one of these keys otherwise, or not at all, by a plan before
+    /// `plan`. False if `plan` is not in force any more.
     pub async fn wait_open(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
-        let turned = self.current.load_full();
-        if !Arc::ptr_eq(&turned.plan, plan) {
+        let snapshot = self.current.load_full();
+        if !Arc::ptr_eq(&snapshot.plan, plan) {
             return false;
         }
-        let Some(edition) = &turned.active else { return true };
+        let Some(config) = &snapshot.active else { return true };
         let gives = |fence: &Fence| {
             keys.iter().any(|key| fence.templates().any(|template| template.may_produce(key)))
         };
         for route in plan.serving.routes.routes() {
             if route.fence.as_ref().is_some_and(gives) {
-                edition.wait_open(route.upstream).await;
+                config.wait_open(route.upstream).await;
             }
         }
         true
     }
 
-    /// Where the lock of `key` lies, by the plan in force.
+    /// The lock of `key`, by the plan in force.
     pub fn site(&self, key: &ResourceKey) -> LockSite {
         site_in_plan(&self.current.load().plan, key)
     }
 
-    /// Does everybody compare tokens to whom requests under this key go, or went, from any gateway with our plans? Not
-    /// asked by the routes that are at work now: a newer tenure may be of another one.
+    /// True if every service compares tokens to which requests under this key go or went, from any gateway with our
+    /// plans. The routes in use now do not decide this: a newer grant may belong to another route.
     pub fn all_compare(&self, key: &ResourceKey) -> bool {
         let past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let may_be =
@@ -109,14 +110,14 @@ impl CurrentConfig {
     }
 }
 
-/// Where the lock of `key` lies, by this plan.
+/// The lock of `key`, by this plan.
 pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockSite {
     let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     let sites = fences.filter_map(|fence| fence.site_of(key));
     sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
 }
 
-/// Is there a route that gives this key and whose locks are given on after a delay?
+/// True if a route produces this key and releases its locks after a delay.
 pub fn plan_delays_key(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
     gateway.serving.routes.routes().iter().any(|route| {
         let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();

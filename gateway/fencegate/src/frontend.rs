@@ -1,5 +1,5 @@
-//! The outermost layer: gives each request to the stack of the moment, and turns what comes back into the answer.
-//! Only here do refusals become responses, and only here are answers stamped.
+//! The outermost layer: gives each request to the pipeline in force, and turns the result into the response. Only
+//! here do refusals become responses, and only here are responses stamped.
 
 mod raw_request;
 
@@ -46,7 +46,7 @@ pub struct Frontend {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
     role: Role,
-    /// The process drains. Every answer asks this, so each worker has its own flag: the token has a lock that all
+    /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
     drains: Rc<Cell<bool>>,
 }
@@ -60,20 +60,20 @@ pub struct PipelineInstance {
     entries: Rc<EntryCounter>,
 }
 
-/// The role in which this process answers.
+/// The role in which this process responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Gateway,
-    /// To other gateways, which read the reason of a refusal.
+    /// To peers, which read the reason of a refusal.
     Peer,
     /// Its refusals carry a word for the gateway.
     Guard,
-    /// As [`Role::Guard`], but of what the service answers it knows no outcome.
+    /// As [`Role::Guard`], but the outcome of a response of the service is not known.
     Filter,
 }
 
 impl Role {
-    /// Whoever sends to it reads the words of its refusals.
+    /// True if the sender of a request reads the words of refusals.
     fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
     }
@@ -84,58 +84,52 @@ impl PipelineInstance {
         Self { handler: Rc::new(steps), metrics, sinks: None, entries: Rc::default() }
     }
 
-    /// Reports each request to `audience`.
+    /// Reports each request to `sinks`.
     #[must_use]
-    pub fn with_sinks(self, audience: Option<Rc<PlanSinks>>) -> Self {
-        Self { sinks: audience, ..self }
+    pub fn with_sinks(self, sinks: Option<Rc<PlanSinks>>) -> Self {
+        Self { sinks, ..self }
     }
 }
 
 impl Frontend {
-    /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
-    pub fn new(desk: PipelineInstance, role: Role, drain: CancellationToken) -> Self {
+    /// `drain`: from then on each response makes its client use another connection for the next request.
+    pub fn new(pipeline: PipelineInstance, role: Role, drain: CancellationToken) -> Self {
         let drains = Rc::new(Cell::new(drain.is_cancelled()));
         let noted = drains.clone();
         spawn_local(async move {
             drain.cancelled().await;
             noted.set(true);
         });
-        Self { pipeline: Rc::new(RefCell::new(desk)), role, drains }
+        Self { pipeline: Rc::new(RefCell::new(pipeline)), role, drains }
     }
 
-    /// Uses `desk` from the next request on; requests that have begun stay where they are. The returned future ends
-    /// when every request that has looked up the old desk is counted under its plan.
-    pub fn replace_pipeline(&self, desk: PipelineInstance) -> impl Future<Output = ()> + use<> {
-        let PipelineInstance { entries: entering, .. } = self.pipeline.replace(desk);
-        async move { entering.wait_empty().await }
+    /// Uses `pipeline` from the next request on; requests that have begun keep the old pipeline. The returned future ends
+    /// when every request that has looked up the old pipeline is counted under its plan.
+    pub fn replace_pipeline(&self, pipeline: PipelineInstance) -> impl Future<Output = ()> + use<> {
+        let PipelineInstance { entries, .. } = self.pipeline.replace(pipeline);
+        async move { entries.wait_empty().await }
     }
 
-    /// The same steps, for connections of other gateways.
+    /// The same steps, for connections of peers.
     pub fn for_peers(&self) -> Self {
         Self { role: Role::Peer, ..self.clone() }
     }
 }
 
 impl HttpHandler for Frontend {
-    fn handle(&self, asked: IncomingRequest) -> ResponseFuture {
-        // No await in here: a request that is not counted has not seen this desk.
-        let PipelineInstance { handler: steps, metrics, sinks: audience, entries: entering } =
-            self.pipeline.borrow().clone();
-        let entrance = entering.enter();
-        let (role, drains) = (self.role, self.drains.clone());
-        steps.answer(PipelineRequest {
-            incoming: asked,
-            metrics,
-            sinks: audience,
-            role,
-            drains,
-            counted_entry: entrance,
-        })
+    fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
+        // No await in here: a request that is not counted has not used this pipeline.
+        let PipelineInstance { handler: steps, metrics, sinks, entries } = self.pipeline.borrow().clone();
+        let counted_entry = entries.enter();
+        let role = self.role;
+        let drains = self.drains.clone();
+        steps.answer(PipelineRequest { incoming, metrics, sinks, role, drains, counted_entry })
     }
 
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
-        let (desk, refusal) = (self.pipeline.borrow(), Refusal::from(refused));
-        let route = desk.metrics.unrouted();
+        let pipeline = self.pipeline.borrow();
+        let refusal = Refusal::from(refused);
+        let route = pipeline.metrics.unrouted();
         route.record_rejection(refusal.reason);
         route.record_response(refusal.status(), took);
         info!(reason = refusal.reason.word(), detail = %refusal.detail, "refused before it was a request");
@@ -143,7 +137,7 @@ impl HttpHandler for Frontend {
     }
 }
 
-/// A request, and the desk that serves it.
+/// A request, and the pipeline that serves it.
 struct PipelineRequest {
     incoming: IncomingRequest,
     metrics: Rc<WorkerMetrics>,
@@ -156,50 +150,43 @@ struct PipelineRequest {
 /// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
 /// serves connections would be compiled once more for it, at several times the size of everything else.
 trait Pipeline {
-    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture;
+    fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture;
 }
 
 impl<S: Handler<RawRequest>> Pipeline for S {
-    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest {
-            incoming: asked,
-            metrics,
-            sinks: audience,
-            role,
-            drains,
-            counted_entry: entrance,
-        } = visited;
-        let IncomingRequest { http, peer, exchange, tracker: answering, head } = asked;
-        let goes_on = http.version() == Version::HTTP_2;
-        // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
-        let goes_before = http.version() == Version::HTTP_11 && role != Role::Peer;
+    fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
+        let PipelineRequest { incoming, metrics, sinks, role, drains, counted_entry } = request;
+        let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
+        let is_http2 = http.version() == Version::HTTP_2;
+        // HTTP/1.0 has no interim responses, and peers do not wait for them.
+        let allows_interim = http.version() == Version::HTTP_11 && role != Role::Peer;
         Box::pin(async move {
             let notes = Rc::<RequestContext>::default();
             notes.of_gateways.set(role == Role::Peer);
-            notes.entrance.replace(Some(entrance));
+            notes.entrance.replace(Some(counted_entry));
             notes.head.replace(head);
-            let begin = |audience| RequestReporter::begin(audience, http.method(), http.uri(), &peer, &notes);
-            let entry = audience.as_ref().map(begin);
-            let visit = InProgress::begin(metrics, notes.clone(), role, entry);
-            let says = goes_before.then(|| exchange.informational().cloned()).flatten();
-            if let Some(interims) = &says {
+            let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &notes);
+            let entry = sinks.as_ref().map(begin);
+            let in_progress = InProgress::begin(metrics, notes.clone(), role, entry);
+            let informational = allows_interim.then(|| exchange.informational().cloned()).flatten();
+            if let Some(interims) = &informational {
                 let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
                 notes.interims.get_or_init(|| saying);
             }
             let answer = self.handle(RawRequest { http, notes: notes.clone(), peer }).await;
-            // A request without a route ends here for its plan; its answer may still take long.
+            // A request without a route is not counted under its plan any more; its response may still take long.
             notes.entrance.take();
-            if let Some(interims) = &says {
+            if let Some(interims) = &informational {
                 poll_fn(|cx| interims.poll_close(cx)).await;
             }
             let answer =
                 answer.map_err(
                     |refusal| if exchange.stalled.get() { slow_client_refusal(&refusal) } else { refusal },
                 );
-            let (mut reply, entry) = visit.finish(answer);
+            let (mut reply, entry) = in_progress.finish(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !goes_on && !switches && drains.get() {
-                // In HTTP/2 a frame says this.
+            if !is_http2 && !switches && drains.get() {
+                // In HTTP/2 a frame does this.
                 reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(reply.map(|body| {
@@ -213,7 +200,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
     }
 }
 
-/// Only the client is to blame: it did not send the rest of its body in time.
+/// The client caused this refusal: it did not send the rest of its body in time.
 fn slow_client_refusal(refusal: &Refusal) -> Refusal {
     let reason = match refusal.outcome() {
         Outcome::NotDispatched => Reason::SlowRequest,
@@ -222,7 +209,7 @@ fn slow_client_refusal(refusal: &Refusal) -> Refusal {
     Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
 }
 
-/// One request, up to the head of its answer. If it is dropped before that, its client has left.
+/// One request, up to the head of its response. If it is dropped before that, its client has disconnected.
 struct InProgress {
     metrics: Rc<WorkerMetrics>,
     notes: Rc<RequestContext>,
@@ -254,12 +241,12 @@ impl InProgress {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         if answer.is_err() {
-            // The answer that was to be passed on has been lost as well.
+            // The upstream's response that was to be passed on has been lost as well.
             self.notes.unfinished.set(false);
         }
         let answered = if self.notes.unfinished.get() { Outcome::Unknown } else { Outcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
-        // Another gateway has stamped this answer, and knows the outcome.
+        // A peer has stamped this response, and recorded the outcome.
         let told = self.notes.told.get().filter(|_| answer.is_ok());
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
@@ -299,7 +286,7 @@ impl InProgress {
         }
         self.count(refused, outcome);
         self.route().record_response(reply.status(), self.began.elapsed());
-        // The request is in flight until its whole answer has left.
+        // The request is in flight until its whole response has been sent.
         let in_flight =
             self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
         let in_flight = (in_flight, self.notes.permit.get().cloned());
@@ -345,7 +332,7 @@ impl Drop for InProgress {
     }
 }
 
-/// Stamps the token and the outcome. This comes last, after the fields of the upstream were cleaned.
+/// Stamps the token and the outcome. This is the last step, after the fields of the upstream were cleaned.
 fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
@@ -360,7 +347,7 @@ fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outco
         || notes.hop_seen.get()
         || notes.proof_lost.get();
     if outcome == Outcome::Done && waited == Some(0) && !says_more {
-        // What most answers under a warm key say is not written anew for each of them.
+        // The value of most responses under a cached key is constant, so that it is not formatted for each of them.
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
         return;
     }
@@ -391,7 +378,7 @@ fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outco
     headers.insert(FENCING_OUTCOME, ascii(value.as_bytes()));
 }
 
-/// The outcome of a request that was answered, and that found its key free.
+/// The outcome of a request that was answered, and whose key was free.
 const DONE_AT_ONCE: &str = "done; waited=0";
 
 #[cfg(test)]

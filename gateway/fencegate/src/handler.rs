@@ -1,6 +1,6 @@
 //! A step of the request path. Most steps are a plain function of their settings and the request, which passes the
-//! request on or stops it. A step that waits, or that looks at the answer, is an async function that also gets the
-//! rest of the path.
+//! request on or stops it. A step that waits, or that inspects the response, is an async function that also receives
+//! the rest of the path.
 
 use std::{
     future::Future,
@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 
 /// Something that turns a request of one stage into a reply.
 ///
-/// No `Send` and no `poll_ready`: every worker is a current-thread runtime, and what limits us refuses instead of
+/// No `Send` and no `poll_ready`: every worker is a current-thread runtime, and limits refuse a request instead of
 /// making the caller wait.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait Handler<In>: 'static {
@@ -32,9 +32,9 @@ impl<In, S: Handler<In>> Handler<In> for Rc<S> {
     }
 }
 
-/// The rest of a path, without its type. The type of a step names the type of the rest twice, once in its function.
-/// So its length doubles with every step, and so does the length of every type that contains it. One box per request
-/// ends this.
+/// The rest of a path, without its type. The type of a step contains the type of the rest twice, once in its
+/// function. So its length doubles with every step, and so does the length of every type that contains it. One box
+/// per request avoids this.
 pub struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
 
 trait DynHandler<In> {
@@ -60,7 +60,7 @@ impl<In: 'static> Handler<In> for BoxHandler<In> {
 }
 
 /// A request that goes no further: the gateway has answered it, or refuses it. Boxed, so that the futures of the
-/// steps before are no larger for it.
+/// earlier steps are no larger for it.
 pub struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
 
 impl ShortCircuit {
@@ -90,7 +90,8 @@ pub struct MapRequestLayer<C, F> {
     look: F,
 }
 
-/// Makes a layer of a `fn(&settings, request)` that gives the request on, or says why it goes no further.
+/// Makes a layer of a `fn(&settings, request)` that passes the request on, or returns the reason for which it goes no
+/// further.
 pub fn map_request<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
     MapRequestLayer { settings, look }
 }
@@ -103,7 +104,7 @@ impl<C: Clone, F: Clone, S> Layer<S> for MapRequestLayer<C, F> {
     }
 }
 
-/// A step that does not wait, in front of the rest of the stack.
+/// A step that does not wait, in front of the rest of the pipeline.
 pub struct MapRequest<C, F, S> {
     settings: C,
     look: F,
@@ -146,7 +147,7 @@ impl<C: Clone, F: Clone, S> Layer<S> for MiddlewareLayer<C, F> {
     }
 }
 
-/// A step in front of the rest of the stack.
+/// A step in front of the rest of the pipeline.
 pub struct Middleware<C, F, S> {
     settings: C,
     run: F,

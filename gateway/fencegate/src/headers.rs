@@ -13,22 +13,23 @@ pub const FENCING_OPERATION: HeaderName = HeaderName::from_static("fencing-opera
 /// The moment after which a dispatch must not be begun, as [`fencegate_policies::not_after`] writes it.
 pub const FENCING_NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-after");
 pub const FENCING_TICKET: HeaderName = HeaderName::from_static("fencing-ticket");
-/// For a guard: the dispatch in which this one was called, and beside which it may run. Believed only with a ticket.
+/// For a guard: the dispatch from which this one was called, and beside which it may run. Accepted only with a
+/// ticket.
 pub const FENCING_PARENT: HeaderName = HeaderName::from_static("fencing-parent");
 /// `allow`: a guard passes the ticket on to the service, which may call back.
 pub const FENCING_NESTED: HeaderName = HeaderName::from_static("fencing-nested");
-/// The id of the lease that a request is under. It is its client's secret.
+/// The id of the lease under which a request runs. It is its client's secret.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
-/// The token of a principal, where `Authorization` belongs to somebody else.
+/// The token of a principal, where `Authorization` is used for another purpose.
 pub const FENCING_AUTHORIZATION: HeaderName = HeaderName::from_static("fencing-authorization");
-/// Marks a request that another gateway forwards. Believed only with our pass.
+/// Marks a request that a peer forwards. Accepted only with this process's pass.
 pub const FENCING_FORWARDED: HeaderName = HeaderName::from_static("fencing-forwarded");
-/// Says the outcome on every answer that concerns a fenced route.
+/// The outcome, on every response that concerns a fenced route.
 pub const FENCING_OUTCOME: HeaderName = HeaderName::from_static("fencing-outcome");
-/// Why a guard, or a service that compares tokens, has let nothing through.
+/// The reason for which a guard, or a service that compares tokens, has admitted nothing.
 pub const FENCING_REFUSAL: HeaderName = HeaderName::from_static("fencing-refusal");
 
-/// What the clock of a filter shows, on each of its answers.
+/// The clock of a filter, on each of its responses.
 pub const FENCING_CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
 
 /// W3C Trace Context.

@@ -1,11 +1,11 @@
-//! Recognises an answer that a proxy between here and the service has passed on, or has made itself.
+//! Recognises a response that a proxy between here and the service has passed on, or has produced itself.
 
 use hyper::{
     HeaderMap,
     header::{HeaderName, SERVER, VIA},
 };
 
-/// Names in `Server` of programs that are most often proxies, in lower case. A service can stand in one of them itself.
+/// Names in `Server` of programs that are most often proxies, in lower case. A service can run in one of them itself.
 const PROXIES: [&str; 11] = [
     "nginx",
     "openresty",
@@ -23,9 +23,9 @@ const PROXIES: [&str; 11] = [
 /// Fields that only caches and balancers add.
 const FIELDS: [&str; 3] = ["x-cache", "x-varnish", "x-amz-cf-id"];
 
-/// What in the fields of an answer shows an intermediary, such as `Server: nginx`; `None` where nothing does.
+/// The field of a response that shows an intermediary, such as `Server: nginx`; `None` if no field does.
 ///
-/// Not every intermediary shows itself, and a service may have one of these fields of its own.
+/// Not every intermediary is visible, and a service may have one of these fields of its own.
 pub fn detect(headers: &HeaderMap) -> Option<String> {
     let said = |name: &HeaderName| {
         let value = headers.get(name)?.as_bytes();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_known_by_their_fields() {
+    fn proxies_are_recognized_by_header() {
         for (name, value) in [
             ("via", "1.1 varnish"),
             ("server", "nginx"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_applications_are_no_proxies() {
+    fn application_servers_are_not_proxies() {
         for (name, value) in [
             ("server", "gunicorn"),
             ("server", "uvicorn"),

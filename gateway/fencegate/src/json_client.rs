@@ -19,28 +19,28 @@ use tokio::net::TcpStream;
 
 use fencegate_http::upstream::tls::UpstreamTls;
 
-/// The connection is made when it is needed, and again after it broke.
+/// The connection is opened when it is needed, and again after it broke.
 pub struct JsonClient {
     address: SocketAddr,
-    /// The host name of the other end.
+    /// The host name of the server.
     host: String,
     bearer: Option<HeaderValue>,
     tls: Option<Arc<UpstreamTls>>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct JsonResponse {
     pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
     pub token: Option<String>,
-    /// A JSON text if the answer is no JSON.
+    /// A JSON text if the response is no JSON.
     pub body: Value,
 }
 
-/// Why there is no answer.
+/// The reason for which there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonClientError {
     /// Nothing was sent.
@@ -59,13 +59,13 @@ impl JsonClient {
         Self { address, host: address.to_string(), bearer: None, tls: None, connection: None }
     }
 
-    /// Calls the other end by this name, which includes the port.
+    /// Addresses the server by this name, which includes the port.
     #[must_use]
     pub fn with_host(self, host: &str) -> Self {
         Self { host: host.to_owned(), ..self }
     }
 
-    /// Shows a token. A token that cannot stand in a field is not shown.
+    /// Presents a token. A token that is no valid field value is not sent.
     #[must_use]
     pub fn with_bearer(self, token: &[u8]) -> Self {
         let bearer = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
@@ -86,13 +86,13 @@ impl JsonClient {
     }
 
     /// # Errors
-    /// [`JsonClientError`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete response arrived within `timeout`.
     pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonResponse, JsonClientError> {
         self.request(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
     /// # Errors
-    /// [`JsonClientError`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete response arrived within `timeout`.
     pub async fn post(
         &mut self,
         path: &str,
@@ -105,7 +105,7 @@ impl JsonClient {
     /// A POST that must happen at most once, with this idempotency key.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete response arrived within `timeout`.
     pub async fn post_once(
         &mut self,
         path: &str,
@@ -120,7 +120,7 @@ impl JsonClient {
     /// Any request, with further fields.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no complete answer came within `timeout`.
+    /// [`JsonClientError`] when no complete response arrived within `timeout`.
     pub async fn request(
         &mut self,
         method: Method,
@@ -132,7 +132,7 @@ impl JsonClient {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, fields, body)).await;
         let answer = answer.unwrap_or(Err(JsonClientError::Timeout(timeout)));
         if answer.is_err() {
-            // A late answer on this connection would be taken for the answer to the next request.
+            // A late response on this connection would be taken for the response to the next request.
             self.connection = None;
         }
         answer
@@ -151,7 +151,7 @@ impl JsonClient {
         Ok(answer)
     }
 
-    /// Sends a request and reads the head of the answer. The connection is free again when the body has been read.
+    /// Sends a request and reads the head of the response. The connection is free again when the body has been read.
     async fn send(
         &mut self,
         method: Method,
@@ -209,7 +209,7 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection task ends when the sender is dropped. Errors reach whoever waits for an answer.
+    // The connection task ends when the sender is dropped. Errors reach the caller that waits for a response.
     tokio::spawn(connection);
     Ok(sender)
 }

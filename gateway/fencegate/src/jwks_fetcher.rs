@@ -26,8 +26,8 @@ use tracing::{debug, warn};
 #[cfg(test)]
 mod tests;
 
-/// The URL of a key set, and the verifier that uses the keys. Whoever can change the answer of this URL can sign
-/// tickets. So it belongs on the same host, or on a network that is trusted as a whole.
+/// The URL of a key set, and the verifier that uses the keys. A party that can change the response of this URL can
+/// sign tickets. So it belongs on the same host, or on a network that is trusted as a whole.
 #[derive(Debug)]
 pub struct JwksFetcher {
     url: Uri,
@@ -53,12 +53,12 @@ impl Default for RefreshPolicy {
     }
 }
 
-/// Why a URL cannot be the address of a key set.
+/// The reason for which a URL cannot be the address of a key set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwksUrlError {
     #[error("`{0}` is no URL of the form http://host[:port]/path")]
     Form(String),
-    /// The text is not repeated: it holds a password.
+    /// The text is not repeated: it contains a password.
     #[error("the URL names a user; key sets are public")]
     User,
     #[error(
@@ -67,7 +67,7 @@ pub enum JwksUrlError {
     Scheme(String),
 }
 
-/// Why a key set could not be fetched.
+/// The reason for which a key set could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchJwksError {
     #[error("connect")]
@@ -76,7 +76,7 @@ pub enum FetchJwksError {
     Broken(#[from] hyper::Error),
     #[error("no complete answer within {0:?}")]
     Timeout(Duration),
-    /// Redirections are not followed, so that the source of the keys stands in one place.
+    /// Redirections are not followed, so that the source of the keys is configured in one place.
     #[error("the answer was {0}")]
     Status(StatusCode),
     #[error("the answer is larger than 64 KiB")]
@@ -139,7 +139,7 @@ impl JwksFetcher {
         sleep(self.pace.least).await;
         if all_is_well {
             let rest = self.pace.every.saturating_sub(self.pace.least);
-            // Either the time is over, or a key is wanted. Both mean: fetch now.
+            // Either the time is over, or a key is needed. In both cases it is time to fetch.
             drop(timeout(rest, self.verifier.wait_for_unknown_key()).await);
         }
     }
@@ -178,7 +178,7 @@ impl JwksFetcher {
 /// Drives the connection together with its exchange, so that no task is left when the exchange is dropped.
 async fn drive<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
     match select(pin!(connection), pin!(exchange)).await {
-        // The exchange also learns what the connection reports at its end.
+        // The exchange also receives the error that the connection reports at its end.
         Either::Left((_, exchange)) => exchange.await,
         Either::Right((done, _)) => done,
     }

@@ -1,4 +1,4 @@
-//! The secret of the hashes of keys in the log, read from a file that several processes may share.
+//! The secret for the hashes of keys in the log, read from a file that several processes may share.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_policies::plan::LogSettings;
 use fencegate_process::key_redaction::KeySecret;
 
-/// The least length in bytes, so that nobody guesses the secret and tries keys with it.
+/// The least length in bytes, so that the secret cannot be guessed and keys tried with it.
 const LEAST: usize = 16;
 
-/// Why there is no secret. Quotes nothing of the file.
+/// The reason for which there is no secret. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeySecretError {
     #[error("FG0512: read the secret of `log.keys`")]
@@ -20,7 +20,7 @@ pub enum KeySecretError {
     Short { path: PathBuf },
 }
 
-/// The secret that the log names; `None` where it names none.
+/// The secret that the log settings name; `None` if they name none.
 ///
 /// # Errors
 /// The file cannot be used.

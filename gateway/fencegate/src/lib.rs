@@ -2,24 +2,24 @@
 //! request with a fencing token.
 //!
 //! Begin with [`pipeline`], the request path. [`steps`] are its parts, with the type of a request after each part;
-//! [`request_context`] is what all steps share. [`frontend`] stands before the first step, and [`refusal`] is the one place of
-//! reasons, statuses and words.
+//! [`request_context`] is shared by all steps. [`frontend`] is before the first step, and [`refusal`] is the one
+//! place of reasons, statuses and words.
 //!
-//! Around the path: [`peers`] is what the gateways of one installation say to each other. [`guard_identity`] decides which
-//! guards to believe, and [`rejected_callers`] remembers whom a guard did not believe. [`leases`] are locks that clients
-//! hold themselves. [`metrics`] counts, [`telemetry`] reports each request, and [`request_tracker`] knows the requests of each
-//! key.
+//! Around the path: [`peers`] is the protocol between the gateways of one installation. [`guard_identity`] decides
+//! which guards to trust, and [`rejected_callers`] records the callers that a guard rejected. [`leases`] are locks
+//! that clients hold themselves. [`metrics`] counts, [`telemetry`] reports each request, and [`request_tracker`] has
+//! the requests of each key.
 //!
-//! The process: [`serve`] starts and stops it all, and [`liveness`] knows whether each of its threads still turns.
-//! [`active_config`] is what a reload replaces, [`current_config`] is the plan
-//! that counts now, and [`plan_compat`] compares it with the plans of other gateways. [`admin`] shows all of it.
-//! [`store_config`] finds the store that several guards share, and [`backups`] copies the store of one guard to files.
+//! The process: [`serve`] starts and stops it all, and [`liveness`] checks whether each of its threads still runs its
+//! tasks. [`active_config`] is the part that a reload replaces, [`current_config`] is the plan in force, and
+//! [`plan_compat`] compares it with the plans of peers. [`admin`] shows all of it. [`store_config`] finds the store
+//! that several guards share, and [`backups`] copies the store of one guard to files.
 //!
 //! Commands: [`run_locked`] runs a command under a lock. [`verify`] tests from outside whether a service compares tokens.
 
-// The request path is one future within another, a few dozen deep, and rustc asks for the layout of all of it.
+// The request path is one future within another, a few dozen deep, and rustc computes the layout of all of it.
 #![recursion_limit = "256"]
-// `println!` panics when nobody reads any more. Verbs print through `cli::out`.
+// `println!` panics when the reader is gone. Verbs print through `cli::out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod active_config;

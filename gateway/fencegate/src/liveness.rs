@@ -1,14 +1,15 @@
-//! The threads on which requests and locks depend. Each can be asked whether it still runs its tasks.
+//! Monitors the threads on which requests and locks depend: each is pinged to detect whether it still runs its tasks.
 //!
-//! A thread that computes without end, or blocks on a lock or a disk, answers nothing. A service manager calls that
-//! hung, and so does `/live`. Nobody who wants to know waits for such a thread: [`ThreadMonitor::watch`] asks all of them again
-//! and again, and counts how often it has looked in vain. A process that stands still as a whole does not look either, so that
+//! A thread that computes without end, or blocks on a lock or a disk, answers no ping. A service manager calls that
+//! hung, and so does `/live`. No probe waits for such a thread: [`ThreadMonitor::watch`] pings all of them again and
+//! again, and counts the checks without an answer. A process that is suspended as a whole does not check either, so
 //! such a time counts for no thread.
 //!
-//! Two threads are left out of this: the one of the admin listener, which looks, and the one that writes log lines, for which
-//! nobody waits. The one that keeps a guard's store counts for `/ready` only. A restart would help no request if a disk is slow,
-//! and would close the keys that are at work. The main thread and the one that checks endpoints count for neither: requests go
-//! on without them, and a file that cannot be read now could not be read after a restart. They are told of in log and metrics.
+//! Two threads are not monitored: the one of the admin listener, which checks, and the one that writes log lines, for
+//! which nothing waits. The one that owns a guard's store counts for `/ready` only. A restart would help no request
+//! if a disk is slow, and would close the keys in use. The main thread and the one that checks endpoints count for
+//! neither: requests go on without them, and a file that cannot be read now could not be read after a restart. Log
+//! and metrics report them.
 
 use std::{
     fmt,
@@ -30,21 +31,21 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// How often threads are looked at.
+/// How often threads are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A thread that has not answered for so many looks hangs.
+/// A thread that has not answered for so many checks hangs.
 const HUNG_AFTER_CHECKS: u32 = 5;
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThreadRole {
     /// Requests, on one of several threads.
     Requests,
     Sessions,
     Leases,
-    /// What a guard remembers.
+    /// The store of a guard.
     Store,
-    /// Signals and reloads; in a guard also what has to be done from time to time.
+    /// Signals and reloads; in a guard also its periodic tasks.
     Main,
     /// Checks of the endpoints of one plan.
     Endpoints,
@@ -59,7 +60,7 @@ impl ThreadRole {
         self.keeps_alive() || self == Self::Store
     }
 
-    /// In metrics.
+    /// The name in metrics.
     fn as_str(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -87,12 +88,12 @@ struct MonitorState {
 #[derive(Debug)]
 struct MonitoredThread {
     work: ThreadRole,
-    /// Among those with the same work, from 1.
+    /// Among the threads with the same work, from 1.
     number: usize,
     asked: mpsc::UnboundedSender<Ping>,
-    /// The question of the last look that found an answer, until it is answered itself.
+    /// The ping of the last check that found an answer, until it is answered itself.
     open: Option<oneshot::Receiver<()>>,
-    /// How many looks have found it open since.
+    /// How many checks have found it unanswered since.
     looks: u32,
     has_ended: bool,
     /// Cancelled when nothing depends on the thread any more.
@@ -108,13 +109,13 @@ impl ThreadMonitor {
         Self(Arc::new(MonitorState { hung: Some(hung), ..MonitorState::default() }))
     }
 
-    /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
+    /// Registers a thread. The returned future answers pings: run it as a task of the thread's runtime, as long as
     /// that runs.
     pub(crate) fn register(&self, work: ThreadRole) -> impl Future<Output = ()> + use<> {
         self.register_until(work, CancellationToken::new())
     }
 
-    /// Registers a thread that is not asked any more when `over` is cancelled.
+    /// Registers a thread that is not pinged any more after `over` is cancelled.
     pub(crate) fn register_until(
         &self,
         work: ThreadRole,
@@ -123,20 +124,20 @@ impl ThreadMonitor {
         self.member(work, over, || std::future::ready(()))
     }
 
-    /// Registers a thread that `turned` asks: it returns when the thread has turned once.
+    /// Registers a thread with its own check: `probe` returns when the thread has run its tasks once.
     pub(crate) fn register_with<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
         work: ThreadRole,
-        turned: T,
+        probe: T,
     ) -> impl Future<Output = ()> + use<F, T> {
-        self.member(work, CancellationToken::new(), turned)
+        self.member(work, CancellationToken::new(), probe)
     }
 
     fn member<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
         work: ThreadRole,
         over: CancellationToken,
-        turned: T,
+        probe: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let (asked, mut questions) = mpsc::unbounded_channel::<Ping>();
         let mut all = self.lock_members();
@@ -146,8 +147,8 @@ impl ThreadMonitor {
         self.count_hung(work, 0);
         async move {
             while let Some(question) = questions.recv().await {
-                turned().await;
-                // Fails if nobody waits for the answer any more.
+                probe().await;
+                // Fails if the receiver of the answer is gone.
                 question.send(()).ok();
             }
         }
@@ -158,10 +159,10 @@ impl ThreadMonitor {
         self.0.may_end.store(true, Ordering::Relaxed);
     }
 
-    /// Returns when each thread that keeps the process alive has answered once since the call. If a thread has ended too
-    /// early, this never returns.
+    /// Returns when each thread that keeps the process alive has answered once since the call. If a thread has ended
+    /// too early, this never returns.
     pub(crate) async fn wait_all_alive(&self) {
-        // All threads are asked before the first answer is awaited.
+        // All threads are pinged before the first answer is awaited.
         let answers: Vec<_> = self
             .lock_members()
             .iter()
@@ -176,7 +177,7 @@ impl ThreadMonitor {
         }
     }
 
-    /// Looks at all threads again and again. Run it on a thread that is none of them. Never returns.
+    /// Checks all threads periodically. Run it on a thread that is none of them. Never returns.
     pub(crate) async fn watch(self) {
         let mut due = check_interval();
         loop {
@@ -197,19 +198,19 @@ impl ThreadMonitor {
         }
     }
 
-    /// The series is there from the first second on, also of a thread that never hangs.
+    /// The series exists from the first second on, also for a thread that never hangs.
     fn count_hung(&self, work: ThreadRole, seconds: u64) {
         if let Some(hung) = &self.0.hung {
             hung.with_label_values(&[work.as_str()]).inc_by(seconds);
         }
     }
 
-    /// The thread that hangs, or has ended too early, where there is one. Asked of what [`ThreadMonitor::watch`] has seen.
+    /// The thread that hangs or has ended too early, if there is one, by the last check of [`ThreadMonitor::watch`].
     pub(crate) fn hung(&self) -> Option<String> {
         self.find_silent(ThreadRole::keeps_alive)
     }
 
-    /// The same, also of the thread on which nothing but a guard's store depends.
+    /// The same, including the thread on which only a guard's store depends.
     pub(crate) fn not_ready(&self) -> Option<String> {
         self.find_silent(ThreadRole::keeps_ready)
     }
@@ -221,7 +222,7 @@ impl ThreadMonitor {
     }
 
     fn lock_members(&self) -> MutexGuard<'_, Vec<MonitoredThread>> {
-        // Nothing under this lock waits for anything.
+        // Nothing waits while it holds this lock.
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -229,7 +230,7 @@ impl ThreadMonitor {
 impl MonitoredThread {
     fn ping(&self) -> oneshot::Receiver<()> {
         let (question, answer) = oneshot::channel();
-        // If the question cannot be sent, its answer fails as well.
+        // If the ping cannot be sent, its answer fails as well.
         self.asked.send(question).ok();
         answer
     }
@@ -277,7 +278,7 @@ impl fmt::Display for MonitoredThread {
     }
 }
 
-/// Returns when this process has run for `time`. However long it stands still, that counts as one second.
+/// Returns when this process has run for `time`. Time in which the process is suspended counts as one second.
 pub(crate) async fn sleep_running(time: Duration) {
     let mut due = check_interval();
     due.tick().await;
@@ -286,7 +287,7 @@ pub(crate) async fn sleep_running(time: Duration) {
     }
 }
 
-/// Looks that were missed are not made up for.
+/// Missed checks are not repeated.
 fn check_interval() -> tokio::time::Interval {
     let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -302,8 +303,9 @@ mod tests {
 
     use super::*;
 
+    /// All registered threads must answer; threads that have ended are accepted only after `allow_exit`.
     #[tokio::test(start_paused = true)]
-    async fn all_have_to_turn_and_those_that_have_ended_only_before_the_end() {
+    async fn all_threads_must_answer_until_exit() {
         let threads = ThreadMonitor::default();
         let turns = async || timeout(Duration::from_secs(60), threads.wait_all_alive()).await.is_ok();
         assert!(turns().await, "none is there");
@@ -322,8 +324,10 @@ mod tests {
         one.abort();
     }
 
+    /// A thread hangs after `HUNG_AFTER_CHECKS` checks without an answer, and at once when it has ended before the
+    /// exit.
     #[tokio::test]
-    async fn a_thread_hangs_after_five_looks_in_vain_and_one_that_has_ended_at_once() {
+    async fn thread_hangs_after_missed_checks() {
         let threads = ThreadMonitor::default();
         let one = tokio::spawn(threads.register(ThreadRole::Requests));
         let hangs = threads.register(ThreadRole::Requests);
@@ -352,7 +356,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_hangs_is_not_ready_and_lives() {
+    async fn hung_store_is_unready_but_live() {
         let threads = ThreadMonitor::default();
         let answers = tokio::spawn(threads.register_with(ThreadRole::Store, std::future::pending::<()>));
         for _ in 0..=HUNG_AFTER_CHECKS {
@@ -364,8 +368,9 @@ mod tests {
         answers.abort();
     }
 
+    /// A main thread that hangs fails no probe; its seconds are counted.
     #[tokio::test]
-    async fn main_thread_that_hangs_fails_no_probe_and_is_counted() {
+    async fn hung_main_thread_is_only_counted() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
         let threads = ThreadMonitor::with_counter(hung.clone());
         let _hangs = threads.register(ThreadRole::Main);
@@ -381,11 +386,13 @@ mod tests {
         assert_eq!((threads.hung(), threads.not_ready()), (None, None));
     }
 
-    /// Each plan has a thread of its own for its endpoints, which ends with it.
+    /// The thread of a plan's endpoints ends with the plan, and does not count as hung then. Each plan has such a
+    /// thread of its own.
     #[tokio::test]
-    async fn thread_of_a_plan_that_is_over_has_not_ended_too_early() {
+    async fn ended_plan_thread_is_not_hung() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
-        let (threads, over) = (ThreadMonitor::with_counter(hung.clone()), CancellationToken::new());
+        let threads = ThreadMonitor::with_counter(hung.clone());
+        let over = CancellationToken::new();
         let seconds = || hung.with_label_values(&["endpoints"]).get();
         let ends = async |over: CancellationToken| {
             let turns = tokio::spawn(threads.register_until(ThreadRole::Endpoints, over.clone()));
@@ -393,7 +400,7 @@ mod tests {
             yield_now().await;
             turns.abort();
             yield_now().await;
-            // The first of them still finds the answer to the look before.
+            // The first of these checks still finds the answer to the check before.
             threads.check();
             threads.check();
         };
@@ -404,9 +411,9 @@ mod tests {
         assert_eq!(seconds(), 1, "nobody has ended it");
     }
 
-    /// A machine that stands still for an hour lets one look be due afterwards, and not 3600.
+    /// A suspended machine marks no thread as hung: after an hour one check is due, and not 3600.
     #[tokio::test(start_paused = true)]
-    async fn a_standstill_counts_for_no_thread() {
+    async fn suspended_machine_marks_no_thread_hung() {
         let threads = ThreadMonitor::default();
         let _hangs = threads.register(ThreadRole::Sessions);
         let watched = tokio::spawn(threads.clone().watch());

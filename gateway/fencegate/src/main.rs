@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// A request takes and gives back some thirty pieces of memory, a few of which are of 8 KiB. This allocator keeps those of each thread
-/// ready for it.
+/// A request allocates and frees some thirty pieces of memory, a few of them of 8 KiB. This allocator keeps the
+/// pieces of each thread ready for reuse.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,19 +1,19 @@
-//! Texts of people that other people are shown: one line, which looks like what it is.
+//! Texts of users that other users see: each becomes one line without hidden or reordered characters.
 
 /// Whether a text is one line, in the order in which it is read.
 pub fn is_line(text: &str) -> bool {
     !text.contains(is_misleading)
 }
 
-/// Replaces what would be a command to a terminal, or would make another text of the line.
+/// Replaces control sequences for a terminal, and characters that would make another text of the line.
 pub fn sanitize(text: &str) -> String {
     text.chars()
         .map(|character| if is_misleading(character) { char::REPLACEMENT_CHARACTER } else { character })
         .collect()
 }
 
-/// Control characters, those that turn the direction of a text, that end a line, or that are not seen (Unicode, UAX 9 and UTR 36). Joiners
-/// (U+200C, U+200D) are not among them: words of some languages need them.
+/// Control characters, and characters that change the direction of a text, end a line, or are invisible (Unicode, UAX
+/// 9 and UTR 36). Joiners (U+200C, U+200D) are not among them: words of some languages need them.
 fn is_misleading(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -25,8 +25,9 @@ fn is_misleading(character: char) -> bool {
 mod tests {
     use super::*;
 
+    /// One line has no character that ends it, starts an escape sequence, turns its direction or is invisible.
     #[test]
-    fn a_line_has_nothing_that_turns_ends_or_hides_a_part_of_it() {
+    fn sanitize_replaces_misleading_characters() {
         for good in [
             "",
             "10.0.0.1:80",

@@ -1,5 +1,5 @@
-//! Describes our interfaces for programs in OpenAPI 3.1, from the types of their answers: the admin listeners of both
-//! roles, and the lease interface. The pages for people are not described.
+//! Describes our programming interfaces in OpenAPI 3.1, from the types of their answers: the admin listeners of both
+//! roles, and the lease interface. The HTML pages are not described.
 
 mod client_leases;
 mod described;
@@ -11,7 +11,7 @@ pub fn gateway() -> String {
     gateway_admin::document().document()
 }
 
-/// The document of a guard's admin listener, and of the path at which it tells gateways who it is.
+/// The document of a guard's admin listener, and of the path at which it announces itself to gateways.
 pub fn guard() -> String {
     guard_admin::document().document()
 }

@@ -1,8 +1,9 @@
-//! Says which routes each session may serve, and which keys it may lease: those that no gateway which was there before locks
-//! otherwise.
+//! Decides which routes each session may serve, and which keys it may lease: those that no older gateway locks in
+//! another way.
 //!
-//! The sessions publish the fenced routes of the plan and its patterns of leases, and look at what the others have published; here both are compared. Of two
-//! sessions that disagree about a route the younger one refuses it, until the other has gone or agrees.
+//! The sessions publish the fenced routes of the plan and its lease patterns, and read what the other sessions have
+//! published; here both are compared. Of two sessions with an incompatible route the younger one refuses it, until
+//! the other one has gone or is compatible.
 
 mod active_leases;
 mod fleet_report;
@@ -37,12 +38,12 @@ use self::active_leases::ActiveLeases;
 pub use self::fleet_report::{FleetReport, RouteAgreement, compare};
 use crate::metrics::Metrics;
 
-/// What the sessions of a gateway have learned about other gateways.
+/// The facts about other gateways that the sessions of a gateway have collected.
 pub struct PlanCompat {
     state: RwLock<State>,
     /// Grows before each possible change of the state.
     version: AtomicU64,
-    /// Signals each news.
+    /// Signals each change.
     changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
@@ -61,7 +62,7 @@ struct State {
     logged: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Stands for a published route. Equal routes have equal marks, also in two plans.
+/// The index of a published route. Equal routes have equal indices, also in two plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct RouteIndex(usize);
 
@@ -69,9 +70,9 @@ struct RouteIndex(usize);
 #[derive(Clone)]
 struct ParsedPlan {
     plan: Arc<PlanDigest>,
-    /// Its routes, and what stands for its patterns of leases.
+    /// Its routes, and the entries for its lease patterns.
     entries: Arc<[FencedRoute]>,
-    /// The marks of the entries, in the same order.
+    /// The indices of the entries, in the same order.
     indices: Arc<[RouteIndex]>,
 }
 
@@ -87,20 +88,20 @@ struct SessionVerdict {
 #[derive(Clone)]
 pub struct RouteVerdicts {
     compat: Arc<PlanCompat>,
-    /// Of each route, where it fences.
+    /// The index of each route that fences.
     indices: Arc<[Option<RouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
     cached: RefCell<Vec<CachedVerdict>>,
 }
 
-/// The sessions that a route was agreed for, at one version of the state.
+/// The sessions for which a route is compatible, at one version of the state.
 #[derive(Clone, Default)]
 struct CachedVerdict {
     version: u64,
     sessions: SmallVec<[i64; 4]>,
 }
 
-/// Whether requests of a route may take their locks by one session.
+/// Whether requests of a route may take their locks through one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteStatus {
     Compatible,
@@ -110,7 +111,7 @@ pub enum RouteStatus {
     Unknown,
 }
 
-/// Plans and comparisons that are remembered, before all are forgotten.
+/// Plans and comparisons that are cached, before all are dropped.
 const MOST_KNOWN: usize = 64;
 
 impl PlanCompat {
@@ -121,19 +122,19 @@ impl PlanCompat {
         Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
     }
 
-    /// Hears of everything that is told from now on.
+    /// Receives every change from now on.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Whether this session may take locks of this route, for callers without an [`RouteVerdicts`].
+    /// Whether this session may take locks of this route, for callers without a [`RouteVerdicts`].
     pub fn route_status(&self, session: i64, route: &FencedRoute) -> RouteStatus {
         let state = self.read();
         if state.mixed != MixedPlans::Refuse {
             return RouteStatus::Compatible;
         }
-        let Some(mark) = state.route_indices.get(route) else { return RouteStatus::Unknown };
-        state.route_status(session, *mark)
+        let Some(index) = state.route_indices.get(route) else { return RouteStatus::Unknown };
+        state.route_status(session, *index)
     }
 
     /// The part of a plan that its sessions publish.
@@ -149,21 +150,21 @@ impl PlanCompat {
         self.changed.send_replace(());
     }
 
-    /// From now on leases are granted by `plan`, and clients hold these keys by plans before it.
+    /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
     pub fn set_leases(&self, plan: &PlanDigest, held: Vec<ResourceKey>) {
         self.write().leases = ActiveLeases::new(plan, held);
     }
 
     pub fn route_verdicts(self: &Arc<Self>, plan: &Plan) -> RouteVerdicts {
         let mut state = self.write();
-        let marks = plan.routes.routes().iter().map(|route| {
+        let indices = plan.routes.routes().iter().map(|route| {
             let fence = route.fence.as_ref()?;
             Some(state.intern_route(FencedRoute::new(route, fence, plan.upstream(route.upstream))))
         });
-        let marks: Arc<[_]> = marks.collect();
+        let indices: Arc<[_]> = indices.collect();
         drop(state);
-        let seen = RefCell::new(vec![CachedVerdict::default(); marks.len()]);
-        RouteVerdicts { compat: self.clone(), indices: marks, cached: seen }
+        let seen = RefCell::new(vec![CachedVerdict::default(); indices.len()]);
+        RouteVerdicts { compat: self.clone(), indices, cached: seen }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -172,12 +173,13 @@ impl PlanCompat {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Under the lock, and before the change: who has seen the new number waits for the lock, and sees the change.
+        // Under the lock, and before the change: a reader of the new number waits for the lock, and then reads the
+        // change.
         self.version.fetch_add(1, Release);
         state
     }
 
-    /// Something was told of a session: the log and the metrics say so where it is news.
+    /// The verdicts of a session were set: log and metrics get those that are new.
     fn publish(&self, mut state: RwLockWriteGuard<'_, State>) {
         let now = state.refused_routes();
         self.metrics.set_refused_routes(now.len());
@@ -192,7 +194,7 @@ impl PlanCompat {
 
 impl RouteVerdicts {
     pub fn route_status(&self, session: i64, route: RouteId) -> RouteStatus {
-        // Before the state: what changes meanwhile is looked at again.
+        // Before the state: a change in between causes another look.
         let version = self.compat.version.load(Acquire);
         let seen = &mut self.cached.borrow_mut()[route.0];
         if seen.version == version && seen.sessions.contains(&session) {
@@ -210,13 +212,13 @@ impl RouteVerdicts {
 
     fn lookup(&self, session: i64, route: RouteId) -> RouteStatus {
         let state = self.compat.read();
-        let Some(mark) = self.indices[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
+        let Some(index) = self.indices[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
             return RouteStatus::Compatible;
         };
-        state.route_status(session, mark)
+        state.route_status(session, index)
     }
 
-    /// Hears of everything that is told from now on.
+    /// Receives every change from now on.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.compat.subscribe()
     }
@@ -225,7 +227,7 @@ impl RouteVerdicts {
 impl PlanEvaluator for PlanCompat {
     fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
         let mut state = self.write();
-        // We can read everything that we have written.
+        // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != PublishOrder::Younger) {
@@ -259,7 +261,7 @@ impl PlanEvaluator for PlanCompat {
             let mut compared = HashSet::new();
             for other in others.iter().filter(|other| other.age == PublishOrder::Younger) {
                 let unlike = state.differing_routes(ours, &now, other);
-                // What runs on the others was waited for; and what we refuse already we may go on refusing.
+                // Requests on the other routes were waited for; and a route that is refused already may stay refused.
                 let serves =
                     |at: &&usize| stays(**at, &state.leases) && state.is_serving(session, now.indices[**at]);
                 if let Some(at) = unlike.iter().find(serves) {
@@ -275,13 +277,13 @@ impl PlanEvaluator for PlanCompat {
                 if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
                     continue;
                 }
-                if let Some(why) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
-                    return Err(why);
+                if let Some(reason) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
+                    return Err(reason);
                 }
             }
         }
         if let Some(verdict) = state.sessions.get_mut(&session) {
-            let left = after.indices.iter().filter(|mark| verdict.published.contains(mark)).copied();
+            let left = after.indices.iter().filter(|index| verdict.published.contains(index)).copied();
             verdict.published = Arc::new(left.collect());
         }
         drop(state);
@@ -296,10 +298,10 @@ impl PlanEvaluator for PlanCompat {
 }
 
 impl State {
-    fn route_status(&self, session: i64, mark: RouteIndex) -> RouteStatus {
-        match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&mark)) {
+    fn route_status(&self, session: i64, index: RouteIndex) -> RouteStatus {
+        match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&index)) {
             None => RouteStatus::Unknown,
-            Some(verdict) => match verdict.conflicts.get(&mark) {
+            Some(verdict) => match verdict.conflicts.get(&index) {
                 None => RouteStatus::Compatible,
                 Some(because) => RouteStatus::Incompatible(join_names(because)),
             },
@@ -318,11 +320,11 @@ impl State {
         }
         let plan = Arc::new(PlanDigest::parse(publication.bytes()).ok()?);
         let entries: Arc<[FencedRoute]> = plan.entries().into();
-        let marks = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
+        let indices = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
         if self.plans.len() >= MOST_KNOWN {
             self.plans.clear();
         }
-        let known = ParsedPlan { plan, entries, indices: marks };
+        let known = ParsedPlan { plan, entries, indices };
         self.plans.insert(publication.fingerprint().to_owned(), known.clone());
         Some(known)
     }
@@ -364,11 +366,11 @@ impl State {
         })
     }
 
-    /// The routes that some session refuses, by name, with the gateways that cause it.
+    /// The routes that some session refuses, by name, with the gateways that cause the refusal.
     fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
-        for (mark, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
-            because.entry(*mark).or_default().extend(of.iter().cloned());
+        for (index, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
+            because.entry(*index).or_default().extend(of.iter().cloned());
         }
         if because.is_empty() {
             return BTreeMap::new();
@@ -376,7 +378,7 @@ impl State {
         let named = self
             .route_indices
             .iter()
-            .filter_map(|(route, mark)| Some((route.name.clone(), because.get(mark)?.clone())));
+            .filter_map(|(route, index)| Some((route.name.clone(), because.get(index)?.clone())));
         named.collect()
     }
 }

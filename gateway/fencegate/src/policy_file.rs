@@ -11,7 +11,7 @@ use fencegate_process::command_hint::shell_quote;
 
 use crate::telemetry::SENDS_SPANS;
 
-/// How remedies name the file in commands: the reader of the text does not know its path.
+/// The placeholder for the file in the commands of remedies: the parser of the text does not have its path.
 const THE_FILE: &str = "-c FILE";
 
 /// The text of a file.
@@ -68,11 +68,11 @@ impl PolicyFile {
 
     pub fn plan<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> CheckedPolicy<P> {
         let loaded = self.load(load);
-        let said = loaded.diagnostics.iter().map(|diagnostic| self.render(diagnostic));
-        CheckedPolicy { said: said.collect(), plan: loaded.plan }
+        let rendered = loaded.diagnostics.iter().map(|diagnostic| self.render(diagnostic));
+        CheckedPolicy { said: rendered.collect(), plan: loaded.plan }
     }
 
-    /// A diagnostic as people see it.
+    /// A diagnostic as it is shown to users.
     pub fn render(&self, diagnostic: &Diagnostic) -> String {
         diagnostic.render(&self.name, &self.text)
     }
@@ -106,8 +106,9 @@ mod tests {
 
     use super::*;
 
+    /// A file with traces is refused where the build cannot send them, and no other file is.
     #[test]
-    fn traces_are_refused_where_the_build_cannot_send_them_and_only_there() {
+    fn traces_require_build_with_exporter() {
         const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");
         let traced = format!("{POLICY}\nlog: {{traces: {{endpoint: \"http://127.0.0.1:4318\"}}}}\n");
         for (text, sends, plan) in
@@ -115,8 +116,9 @@ mod tests {
         {
             let loaded = check_build(load(text), sends);
             assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
-            let told = loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
-            assert_eq!(told, !plan);
+            let reported =
+                loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
+            assert_eq!(reported, !plan);
         }
     }
 }

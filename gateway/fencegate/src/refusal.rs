@@ -1,7 +1,7 @@
 //! The answers that the gateway gives itself, and the one place that turns reasons into HTTP.
 //!
-//! [`reason`] is the table of all reasons. It says which refusals of [`source`] each reason stands for; [`convert`]
-//! keeps the further facts of such a refusal.
+//! [`reason`] is the table of all reasons, each with the refusals of [`source`] that it stands for; [`convert`] keeps
+//! the further facts of such a refusal.
 
 mod convert;
 mod reason;
@@ -24,8 +24,8 @@ pub use self::{
 use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 
 /// The page with a section for each reason: `deploy/docs/PROBLEMS.md`. The host is the common one of all links to
-/// documents, as in the runbook links of the alerts. Whoever publishes the page replaces it. Programs read `reason`,
-/// whatever the address is.
+/// documents, as in the runbook links of the alerts. An operator who publishes the page replaces it. Programs read
+/// `reason`, whatever the address is.
 pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 
 /// An answer of our own, instead of an upstream's.
@@ -47,7 +47,7 @@ pub struct Refusal {
     allow: Option<Box<HeaderValue>>,
     /// When another attempt can help, if that is known.
     after: Option<Duration>,
-    /// Nothing was dispatched, but the tenure must not be used any more.
+    /// Nothing was dispatched, but the grant must not be used any more.
     retires: bool,
 }
 
@@ -71,7 +71,7 @@ impl Refusal {
         Self { reference: Some(reference), ..self }
     }
 
-    /// Tells the client what it can do.
+    /// Adds what the client can do.
     pub fn with_advice(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -91,7 +91,7 @@ impl Refusal {
         Self { after: Some(rest), ..self }
     }
 
-    /// Ends the tenure, although nothing of this request was dispatched.
+    /// Ends the grant, although nothing of this request was dispatched.
     pub fn with_retirement(self) -> Self {
         Self { retires: true, ..self }
     }
@@ -100,7 +100,7 @@ impl Refusal {
         self.reference.as_deref()
     }
 
-    /// True if nothing may be dispatched any more under the tenure of this request.
+    /// True if nothing may be dispatched any more under the grant of this request.
     pub fn retires(&self) -> bool {
         self.retires || self.outcome() == Outcome::Unknown
     }
@@ -119,8 +119,8 @@ impl Refusal {
         self.status.unwrap_or_else(|| self.reason.status())
     }
 
-    /// `Fencing-Refusal`: the word by which a guard tells a gateway that it let nothing in, or how an earlier request
-    /// ended. `None` for a refusal that came before the guard's own decision.
+    /// `Fencing-Refusal`: the word with which a guard reports to a gateway that it let nothing in, or how an earlier
+    /// request ended. `None` for a refusal that came before the guard's own decision.
     pub fn guard_word(&self) -> Option<&'static str> {
         self.reason.is_guard_reason().then(|| self.reason.word())
     }
@@ -134,7 +134,7 @@ impl Refusal {
             return Some(Duration::from_secs(rest.as_secs() + 1));
         }
         let seconds = match self.reason {
-            // Room comes only when an operation has been kept for its time.
+            // Capacity becomes free only when an operation has been kept for its time.
             Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,
             Reason::InProgress | Reason::DeadlockAvoided => 1,
             _ if later => 1,
@@ -203,14 +203,15 @@ mod tests {
 
     /// A refusal of the method has to name the permitted methods (RFC 9110, 15.5.6).
     #[test]
-    fn who_asks_by_a_method_that_is_not_served_is_told_which_are() {
-        let told = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
-        assert_eq!(told(Reason::Method).expect("a field"), SERVED_METHODS);
-        assert_eq!(told(Reason::NoRoute), None);
+    fn method_refusal_lists_served_methods() {
+        let allow = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
+        assert_eq!(allow(Reason::Method).expect("a field"), SERVED_METHODS);
+        assert_eq!(allow(Reason::NoRoute), None);
     }
 
+    /// A refusal after a possible dispatch never has status 503, nor `Retry-After` unless the request is in progress.
     #[test]
-    fn maybe_dispatched_is_never_503_and_never_invites_a_retry() {
+    fn unknown_outcome_is_never_503() {
         for reason in Reason::ALL.iter().filter(|reason| reason.outcome() == Outcome::Unknown) {
             let refusal = Refusal::new(*reason, "");
             assert_ne!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE, "{reason:?}");
@@ -220,8 +221,9 @@ mod tests {
         }
     }
 
+    /// Every refusal has a status of the classes 4xx and 5xx.
     #[test]
-    fn every_refusal_is_a_client_or_server_error() {
+    fn refusals_have_error_status() {
         for reason in Reason::ALL {
             let status = Refusal::new(*reason, "").status();
             assert!(status.is_client_error() || status.is_server_error(), "{reason:?}");

@@ -18,7 +18,7 @@ pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedCaller>>);
 pub struct RejectedCaller {
     pub at: SystemTime,
     pub peer: SocketAddr,
-    /// The client for whom the caller speaks, if that is somebody else.
+    /// The client for which the caller forwards, if that is another one.
     pub client: Option<IpAddr>,
     pub method: Method,
 }

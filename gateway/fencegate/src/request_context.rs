@@ -1,4 +1,4 @@
-//! What the steps of one request share: its plan, and what they record for its answer.
+//! The state that the steps of one request share: its plan, and the records for its answer.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -49,7 +49,7 @@ pub enum ReplayExtent {
     WithoutBody,
 }
 
-/// What the steps leave behind for the answer, the log and the metrics.
+/// The records of the steps for the answer, the log and the metrics.
 #[derive(Default)]
 pub struct RequestContext {
     /// Held until the request is counted under its plan.
@@ -62,7 +62,7 @@ pub struct RequestContext {
     /// Counts the request on its route, once the route is known.
     pub in_flight: RefCell<Option<GaugeGuard>>,
     pub fenced: Cell<bool>,
-    /// Whether a field of the request overrides its method or path. `None` where nobody has looked.
+    /// Whether a field of the request overrides its method or path. `None` where this was not checked.
     pub overridden: Cell<Option<bool>>,
     /// The request came over the listener for gateways.
     pub of_gateways: Cell<bool>,
@@ -86,8 +86,8 @@ pub struct RequestContext {
     pub client: Cell<Option<IpAddr>>,
     /// The connection of a client that has shown a certificate.
     pub certified: OnceCell<Rc<ConnectionInfo>>,
-    /// The digest of the identity in the client's certificate, where it is a part of what the client asks for. Another gateway
-    /// is told it.
+    /// The digest of the identity in the client's certificate, where it is a part of the request's fingerprint. A
+    /// forwarded request carries it.
     pub certificate: OnceCell<Arc<str>>,
     pub trace: Cell<Option<Trace>>,
     /// An id of the request that its client can quote.
@@ -99,32 +99,32 @@ pub struct RequestContext {
     pub keys: OnceCell<Rc<[ResourceKey]>>,
     /// The client's name for the operation. `fencegate explain` shows it; it is never stored.
     pub named: OnceCell<plan::OperationName>,
-    /// When the wait for the lock began. `None` if the lock was here already.
+    /// When the wait for the lock began. `None` if the lock was held here already.
     pub asked: Cell<Option<Instant>>,
-    /// Time until the lock was granted, or the wait given up.
+    /// Time until the lock was granted, or the wait ended without it.
     pub waited: Cell<Option<Duration>>,
     /// The token of the last dispatch.
     pub token: Cell<Option<Token>>,
-    /// The moment after which the last dispatch must not be begun.
+    /// The moment after which the last dispatch must not be started.
     pub not_after: Cell<Option<BootInstant>>,
-    /// The proof had ended when the answer came.
+    /// The lock validity had ended when the answer came.
     pub proof_lost: Cell<bool>,
     /// The answer is a replay of an earlier one.
     pub replayed: Cell<Option<ReplayExtent>>,
     /// The reason for which the request would have been refused, if the route did more than observe.
     pub observed: Cell<Option<Reason>>,
-    /// The upstream has refused the token as stale: nothing more under this tenure.
+    /// The upstream has refused the token as stale: nothing more is dispatched under this grant.
     pub retires: Cell<bool>,
-    /// The answer does not tell that the execution is over, although it came in full: see
+    /// The answer does not report that the execution is over, although it came in full: see
     /// [`plan::UnfinishedStatuses`].
     pub unfinished: Cell<bool>,
-    /// Something stands between gateway and guard, and showed itself.
+    /// A proxy stands between gateway and guard, and was detected.
     pub hop_seen: Cell<bool>,
     /// Takes the interim answers of the upstream.
     pub interims: OnceCell<InformationalSender>,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
     pub unlocked: RefCell<Option<Rc<RequestToken>>>,
-    /// At a filter: the permission of the request, which ends when it must not be begun any more.
+    /// At a filter: the permission of the request, which ends when it must not be started any more.
     pub begun_by: RefCell<Option<Arc<dyn SendPermission>>>,
     /// At a filter: the word with which the service has refused a stale token.
     pub refused_by_service: Cell<Option<HeaderValue>>,

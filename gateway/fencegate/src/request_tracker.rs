@@ -26,8 +26,8 @@ pub struct RequestTracker {
 
 /// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
-/// Requests that are over and still told of, in each shard. All of them take 600 KB of memory, and 3.5 MB with keys and names of the
-/// longest.
+/// Requests that are over and still listed, in each shard. All of them take 600 KB of memory, and 3.5 MB with keys
+/// and names of maximal length.
 const MAX_FINISHED_PER_SHARD: usize = 256;
 
 #[derive(Debug, Default)]
@@ -38,14 +38,14 @@ struct Shard {
     over: VecDeque<(ResourceKey, FinishedRequest)>,
 }
 
-/// A request where it is: at all of its keys the same.
+/// A tracked request: the same at all of its keys.
 #[derive(Debug)]
 struct TrackedRequest {
     number: u64,
     staying: Mutex<ActiveRequest>,
 }
 
-/// A request that waits for its keys, or has them.
+/// A request that waits for its keys, or holds them.
 #[derive(Debug, Clone)]
 pub struct ActiveRequest {
     /// `X-Request-Id` of its answer.
@@ -53,7 +53,7 @@ pub struct ActiveRequest {
     pub route: Arc<str>,
     pub mode: Mode,
     pub came: Instant,
-    /// When the request got its keys.
+    /// When the keys of the request were granted.
     pub works: Option<Instant>,
 }
 
@@ -109,7 +109,7 @@ impl RequestTracker {
         of_key.take(most).map(|(_, over)| over.clone()).collect()
     }
 
-    /// Keys of requests that are told of, each once or more.
+    /// Keys of requests that are listed, each once or more.
     pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
         let mut keys = Vec::new();
         for shard in &self.shards {
@@ -131,7 +131,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TrackGuard {
-    /// The request has its keys.
+    /// The keys of the request are granted.
     pub fn mark_granted(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
@@ -192,14 +192,15 @@ mod tests {
         }
     }
 
+    /// A request is listed at each of its keys, first as waiting and then as granted, until it ends.
     #[test]
-    fn a_request_is_at_each_of_its_keys_until_it_leaves() {
-        let stays = Arc::<RequestTracker>::default();
-        let first = stays.track(&[key("a"), key("b")].into(), &staying("one"));
-        let second = stays.track(&[key("b")].into(), &staying("two"));
+    fn request_is_listed_until_it_ends() {
+        let tracker = Arc::<RequestTracker>::default();
+        let first = tracker.track(&[key("a"), key("b")].into(), &staying("one"));
+        let second = tracker.track(&[key("b")].into(), &staying("two"));
         first.mark_granted();
         let seen = |name| {
-            let here = stays.active(&key(name)).into_iter();
+            let here = tracker.active(&key(name)).into_iter();
             here.map(|one| (one.request.expect("named"), one.works.is_some())).collect::<Vec<_>>()
         };
         let named = |name, works| (HeaderValue::from_static(name), works);
@@ -208,34 +209,37 @@ mod tests {
         drop(first);
         assert_eq!((seen("a").len(), seen("b")), (0, vec![named("two", false)]));
         drop(second);
-        assert!(stays.shards.iter().all(|shard| shard.lock().expect("whole").here.is_empty()));
+        assert!(tracker.shards.iter().all(|shard| shard.lock().expect("whole").here.is_empty()));
     }
 
+    /// All finished requests that are kept take no more memory than documented.
     #[test]
-    fn what_is_told_of_takes_no_more_memory_than_is_said() {
+    fn finished_requests_fit_documented_memory() {
         let each = size_of::<(ResourceKey, FinishedRequest)>();
-        // The longest that a client may call its request, and what counts who shares the one and the other.
-        let (name, counts) = (128, 64);
+        // The longest name of a request, and the counters of both reference counts.
+        let name = 128;
+        let counts = 64;
         let all = SHARDS * MAX_FINISHED_PER_SHARD;
         assert!((550_000..600_000).contains(&(all * each)), "{each} bytes each");
         let longest = all * (each + ResourceKey::MAX_SEGMENT + name + counts);
         assert!((3_000_000..3_500_000).contains(&longest), "{longest} bytes");
     }
 
+    /// Finished requests of a key are listed newest first; beyond the limit the oldest are forgotten.
     #[test]
-    fn of_what_is_over_the_newest_are_told_and_the_oldest_forgotten() {
-        let stays = Arc::<RequestTracker>::default();
-        let stay = stays.track(&[key("a")].into(), &staying("one"));
+    fn newest_finished_requests_are_kept() {
+        let tracker = Arc::<RequestTracker>::default();
+        let stay = tracker.track(&[key("a")].into(), &staying("one"));
         for number in 0..2 * MAX_FINISHED_PER_SHARD {
             stay.record_finished(&over(u16::try_from(number).expect("few")));
         }
-        let told: Vec<_> =
-            stays.finished(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
+        let statuses: Vec<_> =
+            tracker.finished(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
         assert_eq!(
-            told,
+            statuses,
             [2 * MAX_FINISHED_PER_SHARD - 1, 2 * MAX_FINISHED_PER_SHARD - 2, 2 * MAX_FINISHED_PER_SHARD - 3]
         );
-        assert_eq!(stays.finished(&key("a"), usize::MAX).len(), MAX_FINISHED_PER_SHARD);
-        assert!(stays.finished(&key("b"), 3).is_empty());
+        assert_eq!(tracker.finished(&key("a"), usize::MAX).len(), MAX_FINISHED_PER_SHARD);
+        assert!(tracker.finished(&key("b"), 3).is_empty());
     }
 }

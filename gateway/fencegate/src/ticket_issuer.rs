@@ -32,7 +32,7 @@ pub struct TicketIssuer {
     process: String,
     /// Verifiers with our own key, and with the keys of other gateways.
     verifiers: Vec<Verifier>,
-    /// The installation and its era. A guard believes tokens of a later era although they are far larger.
+    /// The installation and its era. A guard accepts tokens of a later era although they are far larger.
     memory: Arc<TokenHistory>,
     tickets: Mutex<TicketCache>,
 }
@@ -88,8 +88,8 @@ impl TicketIssuer {
         self.jwks.clone()
     }
 
-    /// The ticket of the tenure that `token` is of. `None` before any session has seen the installation, when there are
-    /// no tenures either.
+    /// The ticket of the tenure that `token` is of. `None` before any session has found the installation, when there
+    /// are no tenures either.
     pub fn ticket(
         &self,
         keys: &[ResourceKey],
@@ -100,8 +100,9 @@ impl TicketIssuer {
         self.ticket_until(keys, token, mode, session, None).map(|(ticket, _)| ticket)
     }
 
-    /// As [`TicketIssuer::ticket`]. Where a span is given, the ticket says in milliseconds since 1970 after which moment no
-    /// dispatch under it may be begun, which is returned: that of the span, or a moment little before it.
+    /// As [`TicketIssuer::ticket`]. Where a span is given, the ticket has, in milliseconds since 1970, the moment
+    /// after which no dispatch under it may be started, which is returned: that of the span, or a moment little
+    /// before it.
     pub fn ticket_until(
         &self,
         keys: &[ResourceKey],
@@ -128,7 +129,7 @@ impl TicketIssuer {
             }
         };
         let mut value = HeaderValue::from_str(&text).expect("base64url and dots");
-        // Anybody who reads the ticket in a log could present it.
+        // A reader of the log could present the ticket.
         value.set_sensitive(true);
         Some((value, bound))
     }
@@ -189,9 +190,9 @@ impl TicketCache {
 mod tests {
     use super::*;
 
-    /// One transaction made both nodes, each as the first below its parent.
+    /// Two grants can have one token: one transaction made both nodes, each as the first below its parent.
     #[test]
-    fn tenures_of_two_keys_with_one_number_have_a_ticket_each() {
+    fn grants_with_equal_token_have_own_ticket() {
         let signer = Arc::new(Signer::with_key(&SigningKeyPair::generate(&SystemRandomness)));
         let tenure = Token::new(7, 0, 0).expect("a token");
         let mut known = TicketCache::default();

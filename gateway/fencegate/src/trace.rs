@@ -30,7 +30,7 @@ pub enum Sampling {
     OneIn(u32),
 }
 
-/// What a caller says about its trace.
+/// The caller's own trace context.
 #[derive(Clone, Copy)]
 struct TraceParent {
     id: u128,
@@ -111,7 +111,10 @@ impl TraceParent {
         let text = std::str::from_utf8(text).ok()?;
         let hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let mut parts = text.splitn(5, '-');
-        let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = parts.next()?;
+        let id = parts.next()?;
+        let span = parts.next()?;
+        let flags = parts.next()?;
         let sized = (version.len(), id.len(), span.len(), flags.len()) == (2, 32, 16, 2);
         let later = parts.next().is_some();
         if !sized
@@ -138,22 +141,24 @@ mod tests {
         (Trace::from_headers(&mut headers, Sampling::Off), headers)
     }
 
+    /// A trace that a client began goes on with a span of the gateway.
     #[test]
-    fn a_trace_goes_on_with_a_span_of_our_own() {
+    fn trace_continues_with_own_span() {
         let (trace, headers) = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
-        let said = format!("00-{}-{}-01", trace.id(), trace.span());
+        let expected = format!("00-{}-{}-01", trace.id(), trace.span());
         let (value, name) = trace.header_values();
-        assert_eq!(value, said);
+        assert_eq!(value, expected);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
         let (later, _) = of("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
         assert_eq!(later.id(), trace.id());
     }
 
+    /// A trace that cannot be read is replaced by one of the gateway, without its state.
     #[test]
-    fn what_cannot_be_read_is_not_passed_on() {
+    fn unreadable_trace_is_not_forwarded() {
         for bad in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
@@ -170,8 +175,9 @@ mod tests {
         }
     }
 
+    /// A trace is recorded if its parent is, or, without a parent, as one in so many.
     #[test]
-    fn what_is_recorded_was_begun_so_or_is_one_in_so_many() {
+    fn recording_follows_parent_or_sampling() {
         let count = |parent: Option<&'static str>, recording| {
             let mut recorded = 0;
             for _ in 0..1000 {

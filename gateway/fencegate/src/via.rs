@@ -1,4 +1,4 @@
-//! The name of this process on the way of a request, and whether the request was here before.
+//! The name of this process on the path of a request, and whether the request was here before.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use hyper::{
 
 use crate::refusal::{Reason, Refusal};
 
-/// A pseudonym (RFC 9110, 7.6.3). It tells nothing about the machine, and changes with each start.
+/// A pseudonym (RFC 9110, 7.6.3). It shows nothing of the machine, and changes with each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViaName {
     name: Arc<str>,
@@ -63,7 +63,7 @@ impl ViaChain {
     /// The number of hops.
     ///
     /// # Errors
-    /// The request was here before. It would go round until some limit ends it, and hold a lock each time.
+    /// The request was here before. It would loop until some limit ends it, and hold a lock each time.
     pub fn check_loop(self) -> Result<u32, Refusal> {
         match self.looped {
             true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
@@ -81,8 +81,9 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
+    /// A hop finds a loop by its own name and by no other name.
     #[test]
-    fn a_hop_knows_its_own_name_only() {
+    fn hop_detects_own_name_only() {
         let name = |_| ViaName::new(Guid::new(&SystemRandomness));
         let [ours, other] = [1, 2].map(name);
         let mut headers = HeaderMap::new();

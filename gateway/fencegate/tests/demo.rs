@@ -23,13 +23,15 @@ fn summary(output: &Output) -> Value {
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in {last:?}"))
 }
 
+/// With a guard the late debit is refused before a service that compares nothing.
 #[test]
-fn with_a_guard_the_late_debit_is_refused_before_a_service_that_compares_nothing() {
+fn guard_refuses_late_debit() {
     every_claim_holds("guard", &["--once", "--format", "json"]);
 }
 
+/// With a service that compares tokens, the service itself refuses the late debit.
 #[test]
-fn with_a_comparing_service_the_late_debit_is_refused_by_it() {
+fn comparing_service_refuses_late_debit() {
     every_claim_holds("upstream", &["--once", "--level", "upstream", "--format", "json"]);
 }
 
@@ -50,8 +52,9 @@ fn every_claim_holds(level: &str, arguments: &[&str]) {
     assert!(tokens.len() > 1 && tokens.is_sorted_by(|a, b| a < b), "{summary}");
 }
 
+/// Without the fence a debit is executed twice or with a stale token.
 #[test]
-fn without_the_fence_the_accident_happens() {
+fn accident_happens_without_fence() {
     let output = demo(&["--once", "--without-fence", "--format", "json"]).output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary = summary(&output);
@@ -61,8 +64,9 @@ fn without_the_fence_the_accident_happens() {
     assert!(accidents.iter().sum::<u64>() >= 1, "{summary}");
 }
 
+/// However the demo ends, no process of it is left, and after SIGINT and SIGTERM no folder either.
 #[test]
-fn nothing_is_left_behind_however_the_demo_ends() {
+fn demo_leaves_nothing_behind() {
     for (signal, leaves_folder) in [(Signal::INT, false), (Signal::TERM, false), (Signal::KILL, true)] {
         let mark = tempfile::tempdir().expect("a folder");
         let folder = || std::fs::read_dir(mark.path()).expect("our folder").count();
@@ -82,22 +86,23 @@ fn nothing_is_left_behind_however_the_demo_ends() {
     }
 }
 
+/// On a machine without Java one sentence names what to install.
 #[test]
-fn a_machine_without_java_is_told_in_one_sentence_what_to_install() {
+fn missing_java_names_package() {
     let empty = tempfile::tempdir().expect("a folder");
     let output = demo(&["--once"]).env("PATH", empty.path()).output().expect("started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("Java is missing: run `apt-get install") && said.lines().count() == 1, "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("Java is missing: run `apt-get install") && text.lines().count() == 1, "{text}");
 }
 
-/// Reads until a line holds `text`.
+/// Reads until a line contains `text`.
 fn until_said(from: &mut impl Read, text: &str) {
-    let mut said = String::new();
+    let mut read_text = String::new();
     let mut byte = [0];
-    while !said.contains(text) {
-        assert_eq!(from.read(&mut byte).expect("a pipe"), 1, "it ended after {said}");
-        said.push(char::from(byte[0]));
+    while !read_text.contains(text) {
+        assert_eq!(from.read(&mut byte).expect("a pipe"), 1, "it ended after {read_text}");
+        read_text.push(char::from(byte[0]));
     }
 }
 

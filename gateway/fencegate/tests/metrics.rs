@@ -1,4 +1,4 @@
-//! `deploy/METRICS.md` lists what a process exposes, and nothing else.
+//! `deploy/METRICS.md` lists the metrics that a process exposes, and nothing else.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
@@ -18,7 +18,7 @@ This table is written by a test (`REWRITE=1 cargo test -p fencegate --test metri
 
 ";
 
-/// Each family, and who has it.
+/// Each family, and the role that has it.
 fn exposed() -> BTreeMap<MetricDesc, &'static str> {
     let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
     let gateway = Metrics::for_gateway(&plan.expect("a good file")).families();
@@ -30,8 +30,9 @@ fn exposed() -> BTreeMap<MetricDesc, &'static str> {
     all
 }
 
+/// The metrics in `METRICS.md` are those that are exposed.
 #[test]
-fn documented_metrics_and_exposed_ones_are_the_same() {
+fn documented_metrics_match_exposed_metrics() {
     let mut text = HEAD.to_owned();
     text.push_str("| metric | kind | labels | of | what it says |\n|---|---|---|---|---|\n");
     for (family, who) in exposed() {
@@ -46,8 +47,9 @@ fn documented_metrics_and_exposed_ones_are_the_same() {
     assert_eq!(fs::read_to_string(&file).unwrap_or_default(), text, "REWRITE=1 writes it anew");
 }
 
+/// No metric has a label that can carry what a client sent.
 #[test]
-fn no_label_can_carry_what_a_client_sent() {
+fn labels_carry_no_client_input() {
     const LABELS: [&str; 24] = [
         "cause",
         "certificate",

@@ -1,5 +1,5 @@
-//! The list of reasons in the document for clients, and the page to which the answers themselves lead, are the table that the
-//! gateway answers by.
+//! The list of reasons in the document for clients, and the page to which the answers themselves link, are the table
+//! from which the gateway answers.
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
@@ -9,13 +9,14 @@ use hyper::header::RETRY_AFTER;
 const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate --test reasons -->\n";
 const END: &str = "<!-- the end of what it writes -->\n";
 
-/// What a client meets, a row for each.
+/// The reasons that a client meets, a row for each.
 fn table() -> String {
     let mut text = "| status | reason | outcome | what it says |\n|---|---|---|---|\n".to_owned();
     let mut met = told(Audience::Clients);
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
-        let (word, outcome) = (reason.word(), reason.outcome().as_str());
+        let word = reason.word();
+        let outcome = reason.outcome().as_str();
         writeln!(
             text,
             "| {} | [`{word}`](PROBLEMS.md#{word}) | {outcome} | {} |",
@@ -35,11 +36,11 @@ fn status(reason: Reason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
-/// With what a client is told of another time.
+/// With the status of an earlier answer.
 fn shown_status(reason: Reason) -> String {
     let again = Refusal::new(reason, "").into_reply().headers().contains_key(RETRY_AFTER);
     match reason.outcome() {
-        // That of the answer that was given before.
+        // The status of the recorded answer.
         Outcome::Replayed => "400 to 599".to_owned(),
         _ if again => format!("{} + Retry-After", status(reason)),
         _ => status(reason).to_string(),
@@ -56,7 +57,8 @@ fn of_others() -> String {
         let all = told(hearers).into_iter().map(|reason| format!("{} `{}`", status(reason), reason.word()));
         all.collect::<Vec<_>>().join(", ")
     };
-    let (gateways, askers) = (listed(Audience::Gateways), listed(Audience::AskersOfGuards));
+    let gateways = listed(Audience::Gateways);
+    let askers = listed(Audience::AskersOfGuards);
     wrapped(&format!(
         "Not for clients: {gateways} are told to gateways. A guard tells whoever asks it: {askers}. A gateway answers its client \
          with a reason of the table instead."
@@ -66,7 +68,8 @@ fn of_others() -> String {
 /// Lines as long as those around them.
 fn wrapped(text: &str) -> String {
     const WIDTH: usize = 120;
-    let (mut lines, mut line) = (String::new(), String::new());
+    let mut lines = String::new();
+    let mut line = String::new();
     for word in text.split(' ') {
         if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
             lines.push_str(&line);
@@ -80,8 +83,9 @@ fn wrapped(text: &str) -> String {
     lines + &line + "\n"
 }
 
+/// The reasons in `CLIENTS.md` are those of the table in the code.
 #[test]
-fn documented_reasons_are_those_of_the_table() {
+fn documented_reasons_match_table() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs/CLIENTS.md");
     let document = fs::read_to_string(&file).expect("shipped");
     let (before, rest) = document.split_once(BEGIN).expect("the place where it begins");
@@ -107,10 +111,11 @@ A test writes this page (`REWRITE=1 cargo test -p fencegate --test reasons`), bu
 written here by hand. [CLIENTS.md](CLIENTS.md) has the same reasons as one table, and settings for retries.
 ";
 
-/// What stands before the sentences for operators, which only this page has.
+/// The prefix of the sentences for operators, which only this page has.
 const OPERATORS: &str = "*Operators*: ";
 
-/// What a client does: the table *What a client does with each answer* of the document for clients, for each reason.
+/// The action of a client: the table *What a client does with each answer* of the document for clients, for each
+/// reason.
 fn advice(reason: Reason) -> &'static str {
     match (reason.outcome(), status(reason), reason.word()) {
         (_, _, "deadlock-avoided") => {
@@ -156,7 +161,7 @@ fn hearer(reason: Reason) -> &'static str {
     }
 }
 
-/// One section for each word, in the order of the alphabet. `operators`: what each has for them.
+/// One section for each word, in alphabetical order. `operators`: the sentences of each for operators.
 fn page(operators: &BTreeMap<&str, String>) -> String {
     let mut words: BTreeMap<&str, Vec<Reason>> = BTreeMap::new();
     for reason in Reason::ALL {
@@ -168,7 +173,8 @@ fn page(operators: &BTreeMap<&str, String>) -> String {
         for reason in &reasons {
             let said = said(*reason);
             let end = if said.ends_with('.') { "" } else { "." };
-            let (shown, outcome) = (shown_status(*reason), reason.outcome());
+            let shown = shown_status(*reason);
+            let outcome = reason.outcome();
             writeln!(
                 text,
                 "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}.{}",
@@ -196,8 +202,9 @@ fn written_for_operators(document: &str) -> BTreeMap<&str, String> {
     read.collect()
 }
 
+/// Each reason has a section of `PROBLEMS.md`, to which its answers link.
 #[test]
-fn each_reason_has_a_section_to_which_its_answers_lead() {
+fn each_reason_has_problem_section() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs/PROBLEMS.md");
     let document = fs::read_to_string(&file).unwrap_or_default();
     let operators = written_for_operators(&document);
@@ -209,15 +216,17 @@ fn each_reason_has_a_section_to_which_its_answers_lead() {
     }
     let words = Reason::ALL.iter().map(|reason| reason.word());
     let without: Vec<&str> =
-        words.filter(|word| operators.get(word).is_none_or(|said| !said.ends_with('.'))).collect();
+        words.filter(|word| operators.get(word).is_none_or(|text| !text.ends_with('.'))).collect();
     assert!(without.is_empty(), "PROBLEMS.md says nothing to operators of {without:?}");
 }
 
-/// A title is what a client reads, and a row of a table: one line, without an end of its own, and no cell of its own.
+/// A title is read by clients, and stands in a row of a table: one line, without a full stop, and without a cell
+/// separator.
 #[test]
-fn what_is_said_of_a_reason_fits_in_a_row() {
+fn reason_texts_fit_in_row() {
     for reason in Reason::ALL {
-        let (title, note) = (reason.title(), reason.note());
+        let title = reason.title();
+        let note = reason.note();
         assert!(!title.is_empty() && !title.ends_with('.'), "{reason:?}: {title}");
         assert!(note.is_empty() || note.ends_with('.'), "{reason:?}: {note}");
         assert!(!said(*reason).contains(['|', '\n']), "{reason:?}");

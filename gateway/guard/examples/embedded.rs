@@ -1,4 +1,4 @@
-//! A service with a guard inside: it asks the guard before each execution, and tells the guard how the execution ended.
+//! A service with a guard inside: it admits each execution at the guard, and reports its end to the guard.
 
 use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
@@ -37,7 +37,8 @@ async fn serve(folder: &Path) -> Tried<()> {
     )?);
     // A real service sets this longer than its longest execution.
     let rules = GuardConfig { max_execution: Duration::from_millis(100), ..GuardConfig::default() };
-    let (clock, families) = (Arc::new(MachineClock), MetricRegistry::new());
+    let clock = Arc::new(MachineClock);
+    let families = MetricRegistry::new();
     let instance = Guid::new(&SystemRandomness).to_string();
     let metrics = GuardMetrics::register(&families);
     let OpenedGuard { guard, commit_thread: committing, .. } =
@@ -57,14 +58,15 @@ async fn serve(folder: &Path) -> Tried<()> {
 
 /// Three requests as gateways send them, in the order of their arrival.
 async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
-    // The store is new, so the guard waits: executions that another guard has let in may still run.
+    // The store is new, so the guard waits: executions that another guard has admitted may still run.
     while let Some(closed) = guard.quarantine() {
         tokio::time::sleep(closed.until.since(guard.now())).await;
     }
-    let (old, new) = ("v1-00000000000000ab-00000007-00000001", "v1-00000000000000ac-00000000-00000001");
+    let old = "v1-00000000000000ab-00000007-00000001";
+    let new = "v1-00000000000000ac-00000000-00000001";
     println!("{old}: {}", pay(guard, old, file).await?);
     println!("{new}: {}", pay(guard, new, file).await?);
-    // The gateway of this token stood still for a minute, and does not know that it has lost the lock.
+    // The gateway of this token stood still for a minute, and has lost the lock without noticing.
     let late = "v1-00000000000000ab-00000007-00000002";
     match pay(guard, late, file).await {
         Err(AdmitError::Stale { newest }) => println!("{late}: refused, {newest} was here"),
@@ -97,8 +99,9 @@ async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitE
 
 #[cfg(test)]
 mod tests {
+    /// The example admits the newest token and refuses an older one.
     #[test]
-    fn it_lets_in_the_newest_and_nothing_older() {
+    fn example_admits_newest_refuses_older() {
         super::main().expect("as printed");
     }
 }

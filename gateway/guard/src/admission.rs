@@ -1,7 +1,7 @@
-//! Decides which dispatches may run: the marks of every key, what is in flight, and what is in doubt.
+//! Decides which dispatches may run: the watermarks of every key, the dispatches in flight and those in doubt.
 //!
-//! It has no clock, no storage and no waiting. The caller holds the lock over the register, passes the time, and
-//! commits the returned changes before a dispatch is sent.
+//! This module has no clock, no storage and no waiting. The caller holds the lock of the admission table, passes the
+//! time, and commits the returned changes before a dispatch is sent.
 
 mod active_keys;
 mod claim;

@@ -1,5 +1,5 @@
-//! Lets a dispatch in: its token is announced durably, older executions are waited for, and it is checked again and
-//! registered in one step.
+//! Admits a dispatch: announces its token durably, waits for older executions, and checks it again and registers it
+//! in one step.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::{
 };
 
 impl Guard {
-    /// Lets the dispatch in. It counts as in flight until the returned [`Execution`] is told how it ended.
+    /// Admits the dispatch. It counts as in flight until the end of the returned [`Execution`] is recorded.
     ///
     /// # Errors
-    /// The dispatch must not be sent. Its mark may have moved, so a retry needs the next dispatch number.
+    /// The dispatch must not be sent. Its watermark may have moved, so a retry needs the next dispatch number.
     ///
     /// # Cancellation
     /// Run the future to its end: it ends by itself when the client goes away.
@@ -32,7 +32,7 @@ impl Guard {
         reserved: Option<ReservedOperation>,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Execution, AdmitError> {
-        let asked = Instant::now();
+        let started = Instant::now();
         let mut running = Execution::new(self.clone(), claim, reserved);
         let mut turn = AdmitPhase::First;
         let mut new_tenure = false;
@@ -43,21 +43,23 @@ impl Guard {
                 AdmitOutcome::Admitted { since } => {
                     running.mark_admitted(since);
                     failpoint::pass("guard_admitted");
-                    self.metrics.record_admission(new_tenure, asked.elapsed());
+                    self.metrics.record_admission(new_tenure, started.elapsed());
                     return Ok(running);
                 }
-                AdmitOutcome::Blocked { told, doubt } => self.wait_for_change(told, doubt, patience).await?,
+                AdmitOutcome::Blocked { told: changed, doubt } => {
+                    self.wait_for_change(changed, doubt, patience).await?
+                }
             }
             turn = AdmitPhase::Again;
         }
     }
 
-    /// Why a dispatch is refused that came after the moment until which it might be begun. A newer token says more than
-    /// the time: somebody has overtaken it. No mark moves.
+    /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
+    /// was overtaken. No watermark moves.
     pub async fn late_error(&self, claim: &Claim) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
-            // Where the store cannot be asked, the time alone is known.
+            // If the store is not reachable, only the time is known.
             if let Ok(Some(seen)) = self.key_view(key).await {
                 let read = seen.read.filter(|_| claim.mode == Mode::Exclusive);
                 newest = newest.max(seen.write).max(read);
@@ -69,8 +71,8 @@ impl Guard {
         }
     }
 
-    /// Raises marks and registers the dispatch even if its token is stale, for a guard that only observes. Never lowers
-    /// a mark.
+    /// Raises watermarks and registers the dispatch even if its token is stale, for a guard that only observes. Never
+    /// lowers a watermark.
     pub async fn admit_unchecked(self: &Arc<Self>, claim: Claim) -> Result<Execution, AdmitError> {
         let mut running = Execution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
@@ -80,13 +82,13 @@ impl Guard {
     /// Waits until the state of the keys may have changed.
     async fn wait_for_change(
         &self,
-        told: ChangeFuture,
+        changed: ChangeFuture,
         doubt: Option<BootInstant>,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<(), AdmitError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
-        // If the doubt lasts longer than we may wait, refuse at once.
+        // If the doubt lasts longer than this request may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
             && over > patience.deadline
         {
@@ -94,7 +96,7 @@ impl Guard {
         }
         let look_again = over.map_or(patience.deadline, |over| over.min(patience.deadline));
         tokio::select! {
-            () = told => Ok(()),
+            () = changed => Ok(()),
             () = sleep_until(look_again) => match (Instant::now() >= patience.deadline, doubt) {
                 (true, Some(until)) => Err(AdmitError::InDoubt { until }),
                 (true, None) => Err(AdmitError::Busy),

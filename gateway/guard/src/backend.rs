@@ -1,4 +1,4 @@
-//! The arbiter of a guard, which decides and remembers. All calls of a guard to its arbiter are in here.
+//! The backend of a guard, which decides and remembers. All calls of a guard to its backend are in here.
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_process::clock::BootInstant;
@@ -18,17 +18,17 @@ use crate::{
     store::{CommitError, JournalSize, Store},
 };
 
-/// Who decides for a guard, and keeps what it knows.
+/// The backend that decides for a guard, and keeps its state.
 pub(crate) enum Backend {
-    /// The guard itself, in memory and a file.
+    /// Memory and a file of the guard's own.
     Local(Box<LocalBackend>),
-    /// A database, for several guards.
+    /// A database that several guards share.
     Postgres(Box<PostgresBackend>),
 }
 
 impl Backend {
-    /// Compares the claim with the marks, announces it, and lets it in if nothing is in the way. All that this writes
-    /// is durable when it returns.
+    /// Compares the claim with the watermarks, announces it, and admits it if nothing is in the way. All that this
+    /// writes is durable when it returns.
     ///
     /// `admitted` is set before the dispatch can count as in flight, so a caller that drops this future can end the
     /// dispatch.
@@ -40,24 +40,24 @@ impl Backend {
         admitted: &mut AdmittedId,
     ) -> Result<AdmitCheck, AdmitError> {
         match self {
-            Self::Local(alone) => alone.try_admit(turn, claim, admitting, admitted).await,
-            Self::Postgres(shared) => shared.try_admit(turn, claim, admitting, admitted).await,
+            Self::Local(local) => local.try_admit(turn, claim, admitting, admitted).await,
+            Self::Postgres(postgres) => postgres.try_admit(turn, claim, admitting, admitted).await,
         }
     }
 
-    /// Raises marks and lets the claim in even if its token is stale.
+    /// Raises watermarks and admits the claim even if its token is stale.
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
         match self {
-            Self::Local(alone) => alone.admit_unchecked(claim, admitted).await,
-            Self::Postgres(shared) => shared.admit_unchecked(claim, admitted).await,
+            Self::Local(local) => local.admit_unchecked(claim, admitted).await,
+            Self::Postgres(postgres) => postgres.admit_unchecked(claim, admitted).await,
         }
     }
 
-    /// The dispatch is over, or in doubt from now on. This is told in the background.
+    /// The dispatch is over, or in doubt from now on. Recorded in the background.
     pub(crate) fn end(
         &self,
         claim: &Claim,
@@ -66,8 +66,8 @@ impl Backend {
         sent: Option<SendRecord>,
     ) {
         match self {
-            Self::Local(alone) => alone.end(claim, admitted, ended, sent),
-            Self::Postgres(shared) => shared.end(&admitted, ended, sent),
+            Self::Local(local) => local.end(claim, admitted, ended, sent),
+            Self::Postgres(postgres) => postgres.end(&admitted, ended, sent),
         }
     }
 
@@ -76,84 +76,84 @@ impl Backend {
         &self,
         claim: &Claim,
         admitted: AdmittedId,
-        right: &mut Option<OperationLock>,
+        lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {
-            Self::Local(alone) => {
-                alone.end(claim, admitted, DispatchEnd::Known, None);
-                alone.record(right.as_ref(), writing).await
+            Self::Local(local) => {
+                local.end(claim, admitted, DispatchEnd::Known, None);
+                local.record(lock.as_ref(), writing).await
             }
-            Self::Postgres(shared) => shared.conclude(&admitted, right, writing).await,
+            Self::Postgres(postgres) => postgres.conclude(&admitted, lock, writing).await,
         }
     }
 
     /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
     pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.resolve(keys, token)),
-            Self::Postgres(shared) => shared.resolve(keys, token).await,
+            Self::Local(local) => Ok(local.resolve(keys, token)),
+            Self::Postgres(postgres) => postgres.resolve(keys, token).await,
         }
     }
 
     pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.key_view(key)),
-            Self::Postgres(shared) => shared.key_view(key).await,
+            Self::Local(local) => Ok(local.key_view(key)),
+            Self::Postgres(postgres) => postgres.key_view(key).await,
         }
     }
 
     /// Every execution in doubt.
     pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.doubts()),
-            Self::Postgres(shared) => shared.doubts().await,
+            Self::Local(local) => Ok(local.doubts()),
+            Self::Postgres(postgres) => postgres.doubts().await,
         }
     }
 
     pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.progress()),
-            Self::Postgres(shared) => shared.progress().await,
+            Self::Local(local) => Ok(local.progress()),
+            Self::Postgres(postgres) => postgres.progress().await,
         }
     }
 }
 
 /// Calls about operations.
 impl Backend {
-    /// Asks for the right to decide over an operation.
+    /// Tries to take the lock of an operation.
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
         match self {
-            Self::Local(alone) => alone.reserve(id),
-            Self::Postgres(shared) => shared.reserve(id).await,
+            Self::Local(local) => local.reserve(id),
+            Self::Postgres(postgres) => postgres.reserve(id).await,
         }
     }
 
-    /// Takes it back.
-    pub(crate) fn release(&self, right: OperationLock) {
-        match (self, right) {
-            (Self::Local(alone), OperationLock::Local(id)) => alone.release(&id),
-            // A right from the database gives itself back when it is dropped.
-            (_, right) => drop(right),
+    /// Releases it.
+    pub(crate) fn release(&self, lock: OperationLock) {
+        match (self, lock) {
+            (Self::Local(local), OperationLock::Local(id)) => local.release(&id),
+            // A lock of the database is released by its drop.
+            (_, lock) => drop(lock),
         }
     }
 
-    /// Changes the entry of an operation, under its right. Durable when this returns.
+    /// Changes the entry of an operation, under its lock. Durable when this returns.
     pub(crate) async fn record(
         &self,
-        right: &OperationLock,
+        lock: &OperationLock,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {
-            Self::Local(alone) => alone.record(Some(right), writing).await,
-            Self::Postgres(shared) => shared.record(right, writing).await,
+            Self::Local(local) => local.record(Some(lock), writing).await,
+            Self::Postgres(postgres) => postgres.record(lock, writing).await,
         }
     }
 
     pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
         match self {
-            Self::Local(alone) => alone.entry(id),
-            Self::Postgres(shared) => shared.entry(id).await,
+            Self::Local(local) => local.entry(id),
+            Self::Postgres(postgres) => postgres.entry(id).await,
         }
     }
 
@@ -162,16 +162,16 @@ impl Backend {
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
         match self {
-            Self::Local(alone) => alone.find_by_reference(reference),
-            Self::Postgres(shared) => shared.find_by_reference(reference).await,
+            Self::Local(local) => local.find_by_reference(reference),
+            Self::Postgres(postgres) => postgres.find_by_reference(reference).await,
         }
     }
 
     /// Whether an execution of the operation may still run, or begin.
     pub(crate) async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
         match self {
-            Self::Local(alone) => Ok(alone.may_still_run(entry)),
-            Self::Postgres(shared) => shared.may_still_run(entry).await,
+            Self::Local(local) => Ok(local.may_still_run(entry)),
+            Self::Postgres(postgres) => postgres.may_still_run(entry).await,
         }
     }
 
@@ -181,90 +181,90 @@ impl Backend {
         most: usize,
     ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
         match self {
-            Self::Local(alone) => alone.unfinished(most),
-            Self::Postgres(shared) => shared.unfinished(most).await,
+            Self::Local(local) => local.unfinished(most),
+            Self::Postgres(postgres) => postgres.unfinished(most).await,
         }
     }
 
     /// Forgets a finished operation that is not reserved. False if there was none.
     pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
         match self {
-            Self::Local(alone) => alone.forget(id).await,
-            Self::Postgres(shared) => shared.forget(&id).await,
+            Self::Local(local) => local.forget(id).await,
+            Self::Postgres(postgres) => postgres.forget(&id).await,
         }
     }
 
     /// The size of all entries.
     pub(crate) fn journal(&self) -> JournalSize {
         match self {
-            Self::Local(alone) => alone.journal(),
-            Self::Postgres(shared) => shared.journal(),
+            Self::Local(local) => local.journal(),
+            Self::Postgres(postgres) => postgres.journal(),
         }
     }
 
     /// Now, in seconds of the store's time.
     pub(crate) fn time(&self) -> u64 {
         match self {
-            Self::Local(alone) => alone.time(),
-            Self::Postgres(shared) => shared.time(),
+            Self::Local(local) => local.time(),
+            Self::Postgres(postgres) => postgres.time(),
         }
     }
 }
 
-/// The arbiter's own life.
+/// The lifecycle of the backend.
 impl Backend {
     /// Does the background work for as long as it is polled.
     pub(crate) async fn run_background(&self) {
         match self {
-            Self::Local(alone) => alone.run_background().await,
-            Self::Postgres(shared) => shared.run_background().await,
+            Self::Local(local) => local.run_background().await,
+            Self::Postgres(postgres) => postgres.run_background().await,
         }
     }
 
-    /// The places that have to be asked whether they run.
+    /// The targets that have to be probed.
     pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         match self {
-            Self::Local(alone) => alone.targets_to_probe(),
-            Self::Postgres(shared) => shared.targets_to_probe(),
+            Self::Local(local) => local.targets_to_probe(),
+            Self::Postgres(postgres) => postgres.targets_to_probe(),
         }
     }
 
     /// Where this guard has sent the dispatch of this token.
     pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         match self {
-            Self::Local(alone) => alone.dispatch_target(keys, token),
-            Self::Postgres(shared) => shared.dispatch_target(keys, token),
+            Self::Local(local) => local.dispatch_target(keys, token),
+            Self::Postgres(postgres) => postgres.dispatch_target(keys, token),
         }
     }
 
-    /// True if the question before this one was not answered.
-    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    /// True if the previous probe was not answered.
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
         match self {
-            Self::Local(alone) => alone.record_alive(place, answer),
-            Self::Postgres(shared) => shared.record_alive(place, answer),
+            Self::Local(local) => local.record_alive(target, answer),
+            Self::Postgres(postgres) => postgres.record_alive(target, answer),
         }
     }
 
-    /// True if the question before this one was answered, or there was none.
-    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
+    /// True if the previous probe was answered, or if there was none.
+    pub(crate) fn record_silent(&self, target: &DispatchTarget) -> bool {
         match self {
-            Self::Local(alone) => alone.record_silent(place),
-            Self::Postgres(shared) => shared.record_silent(place),
+            Self::Local(local) => local.record_silent(target),
+            Self::Postgres(postgres) => postgres.record_silent(target),
         }
     }
 
     /// Brings the gauges up to date.
     pub(crate) fn update_gauges(&self) {
         match self {
-            Self::Local(alone) => alone.update_gauges(),
-            Self::Postgres(shared) => shared.update_gauges(),
+            Self::Local(local) => local.update_gauges(),
+            Self::Postgres(postgres) => postgres.update_gauges(),
         }
     }
 
     /// The store, if it is the guard's own.
     pub(crate) fn own_store(&self) -> Option<&dyn Store> {
         match self {
-            Self::Local(alone) => Some(alone.store()),
+            Self::Local(local) => Some(local.store()),
             Self::Postgres(_) => None,
         }
     }
@@ -273,52 +273,52 @@ impl Backend {
     pub(crate) fn membership(&self) -> Option<GuardMembership> {
         match self {
             Self::Local(_) => None,
-            Self::Postgres(shared) => Some(shared.membership()),
+            Self::Postgres(postgres) => Some(postgres.membership()),
         }
     }
 
-    /// Whether it can decide now, as far as is known.
+    /// Whether the backend can decide now, as far as is known.
     pub(crate) fn is_available(&self) -> bool {
         match self {
             Self::Local(_) => true,
-            Self::Postgres(shared) => shared.is_available(),
+            Self::Postgres(postgres) => postgres.is_available(),
         }
     }
 
     pub(crate) async fn wait_for_store(&self) {
         match self {
-            Self::Local(alone) => alone.wait_for_store().await,
-            Self::Postgres(shared) => shared.wait_for_store().await,
+            Self::Local(local) => local.wait_for_store().await,
+            Self::Postgres(postgres) => postgres.wait_for_store().await,
         }
     }
 
     pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
         match self {
-            Self::Local(alone) => alone.quarantine(),
-            Self::Postgres(shared) => shared.quarantine(),
+            Self::Local(local) => local.quarantine(),
+            Self::Postgres(postgres) => postgres.quarantine(),
         }
     }
 
-    /// Returns when nothing can be remembered any more.
+    /// Returns when nothing can be stored any more.
     pub(crate) async fn wait_for_failure(&self) -> CommitError {
         match self {
-            Self::Local(alone) => alone.wait_for_failure().await,
-            Self::Postgres(shared) => shared.wait_for_failure().await,
+            Self::Local(local) => local.wait_for_failure().await,
+            Self::Postgres(postgres) => postgres.wait_for_failure().await,
         }
     }
 
     /// Call this after the last exchange.
     pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
         match self {
-            Self::Local(alone) => alone.leave().await,
-            Self::Postgres(shared) => shared.leave().await,
+            Self::Local(local) => local.leave().await,
+            Self::Postgres(postgres) => postgres.leave().await,
         }
     }
 
     #[cfg(test)]
     pub(crate) fn local(&self) -> &LocalBackend {
         match self {
-            Self::Local(alone) => alone,
+            Self::Local(local) => local,
             Self::Postgres(_) => panic!("it shares its store"),
         }
     }

@@ -1,4 +1,4 @@
-//! The questions to an arbiter about a dispatch, and its answers.
+//! Requests to a backend about a dispatch, and its replies.
 
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::BootInstant;
@@ -10,73 +10,73 @@ use crate::{
     postgres::{ChangeFuture, DispatchName, InFlightDispatch, PostgresOperationLock},
 };
 
-/// Which look at the keys of a dispatch it is.
+/// Which check of a dispatch's keys this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmitPhase {
-    /// Its token is compared with the marks, and announced.
+    /// Its token is compared with the watermarks, and announced.
     First,
     /// Its token was announced before, and it has waited since.
     Again,
 }
 
-/// The operation of the dispatch, which is recorded in the step that lets the dispatch in.
+/// The operation of the dispatch, which is recorded in the step that admits the dispatch.
 pub(crate) struct PendingOperation<'r> {
     pub(crate) lock: &'r OperationLock,
     pub(crate) entry: Box<JournalEntry>,
 }
 
-/// The right to decide over an operation. The arbiter that gave it takes it back.
+/// The right to decide over an operation. It is released at the backend that granted it.
 pub(crate) enum OperationLock {
     Local(OperationId),
     Postgres(PostgresOperationLock),
 }
 
-/// How a dispatch went out that is in doubt.
+/// How a dispatch in doubt was sent.
 #[derive(Debug)]
 pub(crate) struct SendRecord {
-    /// Where it was sent, if that is known.
+    /// Where it was sent, if known.
     pub(crate) place: Option<DispatchTarget>,
-    /// The last byte, or a later moment.
+    /// The instant of the last byte, or a later one.
     pub(crate) last: BootInstant,
 }
 
-/// The result of one look at the keys, which is durable.
+/// The result of one check of the keys, which is durable.
 pub(crate) struct AdmitCheck {
     pub(crate) outcome: AdmitOutcome,
     /// Whether the token is the first of its tenure on one of the keys.
     pub(crate) raised: bool,
 }
 
-/// Whether a dispatch can go its way.
+/// Whether a dispatch may proceed.
 pub(crate) enum AdmitOutcome {
     /// The dispatch counts as in flight. Its permission to send began at `since`.
     Admitted { since: BootInstant },
-    /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
+    /// Another dispatch is in the way. Check again when notified, or when a doubt may be over.
     Blocked { told: ChangeFuture, doubt: Option<BootInstant> },
 }
 
-/// The arbiter's name for a dispatch that it has let in.
+/// The backend's name for an admitted dispatch.
 #[derive(Debug)]
 pub(crate) enum AdmittedId {
     NotAdmitted,
     Local(DispatchId),
-    /// It may be in flight under this name; the answer is not here yet.
+    /// It may be in flight under this name; the reply has not come yet.
     Requested(DispatchName),
     Postgres(InFlightDispatch),
 }
 
-/// The answer to a request for the right to decide over an operation.
+/// The reply to a request for an operation lock.
 pub(crate) enum ReserveOutcome {
-    /// The right is ours. With the entry of the operation.
+    /// The lock is acquired. With the entry of the operation.
     Acquired(OperationLock, Option<Box<JournalEntry>>),
-    /// Another request has it. Ask again when told.
+    /// Another request holds the lock. Try again when notified.
     Held(ChangeFuture),
 }
 
-/// How far the store has come.
+/// The progress of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoreProgress {
-    /// A key without a mark admits no token up to here.
+    /// A key without a watermark admits no token up to here.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.
     pub(crate) highest: u64,

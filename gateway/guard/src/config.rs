@@ -1,4 +1,4 @@
-//! The times of a guard, and what it keeps.
+//! The time limits of a guard, and the bounds of its state.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use fencegate_process::clock::BootInstant;
 
 use crate::admission::EndpointWatch;
 
-/// The times of a guard, and what it keeps.
+/// The time limits of a guard, and the bounds of its state.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
     /// How long a newer tenure waits for older executions.
     pub settle: Duration,
-    /// How long after its last byte an execution without a seen end counts as over.
+    /// How long after its last byte an execution without an observed end counts as over.
     pub max_execution: Duration,
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
-    /// Whether whoever stands behind the guard refuses what comes later than `send_within` after the admission.
+    /// Whether a filter behind the guard refuses dispatches that arrive later than `send_within` after the admission.
     pub expiry: plan::ExpiryPolicy,
-    /// By how much the wall clocks of gateways may differ from this one's.
+    /// The largest difference between this wall clock and those of gateways.
     pub clock_error: Duration,
-    /// The marks of keys that were not used for this time are forgotten, and raise the floor.
+    /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforcement,
     pub journal: plan::JournalLimits,
-    /// The endpoints that are asked while anything is in doubt. `None`: they are not asked, and the time that passes at
-    /// this guard counts.
+    /// The endpoints that are probed while anything is in doubt. `None`: they are not probed, and the time that
+    /// passes at this guard counts.
     pub watch: Option<EndpointWatch>,
 }
 
-/// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
+/// The most keys that are kept. Beyond that the least recently used ones are evicted early.
 pub(crate) const MOST_KEYS: usize = 1_000_000;
 
-/// The rules of a policy that sets none.
+/// The settings of a policy that sets none.
 impl Default for GuardConfig {
     fn default() -> Self {
         Self {
@@ -56,15 +56,16 @@ impl Default for GuardConfig {
 }
 
 impl GuardConfig {
-    /// Whether the answer "not done" of a probe is final, asked when nothing may be at work any more: nothing that was sent
-    /// before can begin after it. Either the service refuses what comes after `Fencing-Not-After`, or it closes the name as it
-    /// answers. Else a queue, a relay or a process that stands still may deliver the request after the answer.
+    /// Whether the answer "not done" of a probe is final when it is given after nothing may be at work any more, so
+    /// that no earlier dispatch can begin after it. Either the service refuses dispatches after `Fencing-Not-After`,
+    /// or it closes the operation name as it answers. Otherwise a queue, a relay or a process that stands still may
+    /// deliver the request after the answer.
     pub fn not_done_is_final(&self) -> bool {
         self.expiry == plan::ExpiryPolicy::Enforced
             || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
     }
 
-    /// The rules of a policy.
+    /// The settings of a policy.
     pub fn from_plan(plan: &plan::GuardPlan) -> Self {
         Self {
             settle: plan.settle,
@@ -79,13 +80,13 @@ impl GuardConfig {
         }
     }
 
-    /// How long after the end of this process all is over that it has sent.
+    /// How long after the end of this process all executions that it has sent are over.
     pub(crate) fn longest_execution(&self) -> Duration {
         self.begun_within() + self.max_execution
     }
 
-    /// How long after its last byte an execution may still begin. What is refused when it comes too late may come, and be
-    /// begun, until `send_within` after its admission.
+    /// How long after its last byte an execution may still begin. With `not_after: enforced` a dispatch may arrive,
+    /// and begin, until `send_within` after its admission.
     pub(crate) fn begun_within(&self) -> Duration {
         match self.expiry {
             plan::ExpiryPolicy::Ignored => Duration::ZERO,
@@ -93,7 +94,7 @@ impl GuardConfig {
         }
     }
 
-    /// From when on `max_execution` counts for a dispatch that was let in at `since` and whose last byte was written at
+    /// The start of `max_execution` for a dispatch that was admitted at `since` and whose last byte was written at
     /// `last`.
     pub(crate) fn begun_by(&self, since: Option<BootInstant>, last: BootInstant) -> BootInstant {
         match (self.expiry, since) {
@@ -103,7 +104,7 @@ impl GuardConfig {
     }
 }
 
-/// Only where there is a path for health checks: no other question may be asked of a service that did not ask for it.
+/// Only with a path for health checks: a service must not get any other probe that it has not opted into.
 fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;
@@ -116,10 +117,10 @@ fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
 mod tests {
     use super::*;
 
-    /// A relay may keep the bytes for any time. What it delivers after the moment is refused, and what it delivers
-    /// before may run from then on.
+    /// An execution counts from its latest possible start. A relay may hold the bytes for any time: what it delivers
+    /// after that moment is refused, and what it delivers before may run from then on.
     #[test]
-    fn an_execution_counts_from_the_moment_until_which_it_may_be_begun() {
+    fn execution_counts_from_latest_start() {
         let at = |seconds| BootInstant::from_nanos(0) + Duration::from_secs(seconds);
         let ignored = GuardConfig::default();
         let enforced = GuardConfig { expiry: plan::ExpiryPolicy::Enforced, ..GuardConfig::default() };

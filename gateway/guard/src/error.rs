@@ -1,4 +1,4 @@
-//! Why the guard does not let a dispatch through, in the words that gateways understand.
+//! Why the guard does not admit a dispatch, as the codes that gateways understand.
 
 use fencegate_policies::token::{InvalidTokenError, Token};
 use fencegate_process::clock::BootInstant;
@@ -10,13 +10,13 @@ use crate::ticket::TicketError;
 pub enum AdmitError {
     #[error("a newer token was announced: {newest}")]
     Stale { newest: Token },
-    /// After an unclean stop only the epoch of a mark is known. So the tenure of that epoch is refused once, and comes
-    /// back with a larger one.
+    /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused once, and
+    /// comes back with a larger one.
     #[error("of epoch {epoch}, which ran before the guard was restarted")]
     Recovered { epoch: u64 },
     #[error("this token or a later one of its tenure was announced before: {newest}")]
     Duplicate { newest: Token },
-    #[error("not above the floor {floor}, below which marks are forgotten")]
+    #[error("not above the floor {floor}, below which watermarks are forgotten")]
     Floor { floor: u64 },
     #[error(
         "more than 2^48 above {highest}, the largest epoch that this guard has seen: forged, or of another installation"
@@ -60,14 +60,14 @@ pub enum AdmitError {
     OutcomeUnknown { reference: String },
 }
 
-/// What is wrong with the fields of a token.
+/// The defect of a token's fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedTokenError {
     #[error(transparent)]
     Token(#[from] InvalidTokenError),
     #[error("`{0}` stands there more than once")]
     Repeated(&'static str),
-    /// A gateway writes each field in one spelling. Whoever stands behind may not see another one.
+    /// A gateway writes each field in one spelling. The service behind the guard may see another one than the guard.
     #[error("`{0}` stands there in another spelling")]
     Misspelled(&'static str),
     #[error("`{0}` is missing beside the token")]
@@ -82,7 +82,7 @@ pub enum MalformedTokenError {
 
 macro_rules! words {
     ($($name:ident = $word:literal),* $(,)?) => {
-        /// The word for a refusal in metrics, in logs, and to gateways.
+        /// The code of a refusal in metrics, in logs, and to gateways.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Word { $($name,)* }
 
@@ -145,7 +145,7 @@ impl AdmitError {
         }
     }
 
-    /// The word for the metric of decisions. A token that only a restart has made stale gets a word of its own.
+    /// The label in the metric of decisions. A token that only a restart has made stale has a label of its own.
     pub fn decision(&self) -> &'static str {
         match self {
             Self::Recovered { .. } => "recovered",

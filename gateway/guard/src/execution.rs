@@ -1,4 +1,4 @@
-//! A dispatch from its admission to its end, and executions whose end nobody saw.
+//! A dispatch from its admission to its end, and executions whose end was not observed.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::{
     reserve::ReservedOperation,
 };
 
-/// A dispatch that was let in. Say how it ended by one of its methods; if it is dropped before, its execution is in
+/// An admitted dispatch. One of its methods has to record how it ended; if it is dropped before, its execution is in
 /// doubt.
 pub struct Execution {
     guard: Arc<Guard>,
     claim: Claim,
     admitted: AdmittedId,
     reserved: Option<ReservedOperation>,
-    /// `None`: no permission was given out yet, so nothing was sent.
+    /// `None`: no permission was granted yet, so nothing was sent.
     since: Option<BootInstant>,
     ended: bool,
 }
 
 /// The permission to send. It ends at a fixed instant. If the store is shared, it also ends with this guard's lease,
-/// which each beat prolongs.
+/// which each heartbeat renews.
 #[derive(Debug, Clone)]
 pub struct SendDeadline {
     end: BootInstant,
@@ -55,13 +55,13 @@ impl Execution {
         Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
     }
 
-    /// One look at its keys. After a refusal the dispatch is over.
+    /// One check of its keys. After a refusal the dispatch is over.
     pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
         let admitting = self.reserved.as_ref().and_then(ReservedOperation::pending);
         self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
-    /// Lets it in even if its token is stale.
+    /// Admits the dispatch even if its token is stale.
     pub(crate) async fn admit_unchecked(&mut self) -> Result<(), AdmitError> {
         let since = self.guard.backend.admit_unchecked(&self.claim, &mut self.admitted).await?;
         self.mark_admitted(since);
@@ -87,18 +87,19 @@ impl Execution {
         self.reserved.as_ref().map(ReservedOperation::id)
     }
 
-    /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing that
-    /// others already take as over.
+    /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing
+    /// that other guards already take as over.
     pub fn permission(&self) -> SendDeadline {
         let never = BootInstant::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.config.send_within);
         SendDeadline { end, membership: self.guard.backend.membership() }
     }
 
-    /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
+    /// Records a complete response of the upstream. The key is free at once; the response is stored before this
+    /// returns.
     ///
     /// # Errors
-    /// The answer could not be written down, so the operation's outcome will be unknown.
+    /// The response could not be written, so the operation's outcome will be unknown.
     pub async fn complete(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
             self.end(DispatchEnd::Known, None);
@@ -109,10 +110,10 @@ impl Execution {
         self.conclude(reserved, writing).await
     }
 
-    /// Not one byte left for the upstream, and none will: the operation may run again.
+    /// Records that not one byte left for the upstream, and that none will: the operation may run again.
     ///
     /// # Errors
-    /// That could not be written down.
+    /// The record could not be written.
     pub async fn cancel_unsent(mut self) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
             self.end(DispatchEnd::Known, None);
@@ -122,10 +123,10 @@ impl Execution {
         self.conclude(reserved, writing).await
     }
 
-    /// Bytes left for `place`, the last of them at `last`, and no complete answer came.
-    pub fn mark_in_doubt(mut self, last: BootInstant, place: Option<DispatchTarget>) {
-        self.end_in_doubt(last, place);
-        // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
+    /// Records that bytes left for `target`, the last of them at `last`, and that no complete response came.
+    pub fn mark_in_doubt(mut self, last: BootInstant, target: Option<DispatchTarget>) {
+        self.end_in_doubt(last, target);
+        // A repeat of the operation gets `outcome-unknown` from now on, and does not wait.
         self.record_unknown_outcome();
     }
 
@@ -136,10 +137,10 @@ impl Execution {
         }
     }
 
-    fn end_in_doubt(&mut self, last: BootInstant, place: Option<DispatchTarget>) {
+    fn end_in_doubt(&mut self, last: BootInstant, target: Option<DispatchTarget>) {
         let begun = self.guard.config.begun_by(self.since, last);
         let until = begun + self.guard.config.max_execution;
-        self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place, last: begun }));
+        self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place: target, last: begun }));
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.
@@ -149,8 +150,8 @@ impl Execution {
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         let admitted = self.mark_ended();
-        let right = reserved.reservation.lock();
-        self.guard.backend.conclude(&self.claim, admitted, right, writing).await
+        let lock = reserved.reservation.lock();
+        self.guard.backend.conclude(&self.claim, admitted, lock, writing).await
     }
 
     fn end(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
@@ -158,7 +159,7 @@ impl Execution {
         self.guard.backend.end(&self.claim, admitted, ended, sent);
     }
 
-    /// Marks this as ended, and gives the name under which the arbiter knows it.
+    /// Marks this as ended, and returns the backend's name of the dispatch.
     fn mark_ended(&mut self) -> AdmittedId {
         self.ended = true;
         if self.since.is_some() {
@@ -184,11 +185,11 @@ impl Drop for Execution {
 }
 
 impl Guard {
-    /// Ends a doubt, because the upstream or an operator says that no execution under this token goes on. False if
+    /// Ends a doubt, because the upstream or an operator reports that no execution under this token goes on. False if
     /// there was no such doubt.
     ///
     /// # Errors
-    /// The store cannot be asked.
+    /// The store is not reachable.
     pub async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
@@ -202,10 +203,10 @@ impl Guard {
         Ok(resolved)
     }
 
-    /// What is known of a key.
+    /// The known state of a key.
     ///
     /// # Errors
-    /// The store cannot be asked.
+    /// The store is not reachable.
     pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         self.backend.key_view(key).await
     }
@@ -213,7 +214,7 @@ impl Guard {
     /// Every execution in doubt.
     ///
     /// # Errors
-    /// The store cannot be asked.
+    /// The store is not reachable.
     pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
         self.backend.doubts().await
     }

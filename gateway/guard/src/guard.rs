@@ -22,7 +22,7 @@ pub struct Guard {
     pub identity: StoreIdentity,
     /// Names this process. A second process on a copy of the same store has another name.
     pub instance: String,
-    /// Since when it has its store.
+    /// The instant at which it got its store.
     pub(crate) since: BootInstant,
     pub(crate) backend: Backend,
     pub(crate) refusals: Mutex<RejectionStats>,
@@ -33,7 +33,7 @@ pub struct Guard {
 /// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RejectionStats {
-    /// How many since the start.
+    /// The number since the start.
     pub stale: u64,
     pub latest: Option<StaleDispatch>,
 }
@@ -58,24 +58,15 @@ pub enum BackupError {
 
 impl Guard {
     pub(crate) fn new(
-        rules: GuardConfig,
+        config: GuardConfig,
         identity: StoreIdentity,
         instance: String,
-        arbiter: Backend,
+        backend: Backend,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
         let since = clock.now();
-        Self {
-            config: rules,
-            identity,
-            instance,
-            since,
-            backend: arbiter,
-            refusals: Mutex::default(),
-            clock,
-            metrics,
-        }
+        Self { config, identity, instance, since, backend, refusals: Mutex::default(), clock, metrics }
     }
 
     pub fn now(&self) -> BootInstant {
@@ -100,12 +91,12 @@ impl Guard {
             )
     }
 
-    /// Whether the store can be asked now: a shared one may be away for a while.
+    /// Whether the store is reachable now: a shared one may be away for a while.
     pub fn is_store_available(&self) -> bool {
         self.backend.is_available()
     }
 
-    /// Returns when the thread of the store has done what it was asked before, or has ended.
+    /// Returns when the thread of the store has done all work submitted before, or has ended.
     pub async fn wait_for_store(&self) {
         self.backend.wait_for_store().await;
     }
@@ -115,16 +106,16 @@ impl Guard {
         self.backend.run_background().await;
     }
 
-    /// The gauges, as they are now.
+    /// Sets the gauges to the present values.
     pub fn update_gauges(&self) {
         self.backend.update_gauges();
     }
 
-    /// The places that have to be asked now whether they run, because what was sent there is in doubt. Empty if nothing
-    /// is, or if [`GuardConfig::watch`] is not set.
+    /// The targets that have to be probed now, because a dispatch to them is in doubt. Empty if nothing is in doubt,
+    /// or if [`GuardConfig::watch`] is not set.
     ///
-    /// Whoever asks makes a new connection for each question, so that the question waits behind what was sent before,
-    /// and tells the guard by [`Guard::record_alive`] or [`Guard::record_silent`].
+    /// The caller makes a new connection for each probe, so that the probe waits behind earlier requests, and reports
+    /// the result by [`Guard::record_alive`] or [`Guard::record_silent`].
     pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         self.backend.targets_to_probe()
     }
@@ -134,18 +125,19 @@ impl Guard {
         self.backend.dispatch_target(keys, token)
     }
 
-    /// A question to this place was answered by the process that does the work, and by nobody in its stead. True if the
-    /// question before was not answered.
-    pub fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        self.backend.record_alive(place, answer)
+    /// Records that a probe of this target was answered by the process that does the work, and not by an intermediary
+    /// in its stead. True if the previous probe was not answered.
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        self.backend.record_alive(target, answer)
     }
 
-    /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn record_silent(&self, place: &DispatchTarget) -> bool {
-        self.backend.record_silent(place)
+    /// Records that a probe of this target was not answered. True if the previous probe was answered, or if this was
+    /// the first.
+    pub fn record_silent(&self, target: &DispatchTarget) -> bool {
+        self.backend.record_silent(target)
     }
 
-    /// Returns when nothing can be remembered any more.
+    /// Returns when nothing can be stored any more.
     pub async fn wait_for_store_failure(&self) -> CommitError {
         self.backend.wait_for_failure().await
     }
@@ -162,7 +154,7 @@ impl Guard {
     /// Call this after the last exchange, so that the next start needs no quarantine.
     ///
     /// # Errors
-    /// Then the next start takes this one for a crash.
+    /// The state was not written, so the next start treats this stop as a crash.
     pub async fn leave(&self) -> Result<(), AdmitError> {
         self.backend.leave().await
     }

@@ -1,4 +1,4 @@
-//! What a guard says of itself: gateways ask before the first request on every connection.
+//! The announcement of a guard: gateways fetch it before the first request on every connection.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Announcement {
 
 impl Guard {
     /// # Errors
-    /// The store cannot be asked.
+    /// The store is not reachable.
     pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let StoreProgress { floor, highest, database } = self.backend.progress().await?;
@@ -88,19 +88,20 @@ mod tests {
     }
 
     proptest! {
+        /// An announcement is read as it was written, also with fields that a later build adds.
         #[test]
-        fn what_is_announced_is_what_is_read(announced in any_announcement(), later: u32) {
+        fn announcement_roundtrips_with_unknown_fields(announced in any_announcement(), later: u32) {
             let mut said = serde_json::to_value(&announced).expect("a document");
-            // What a later build may say.
+            // A field of a later build.
             said["later"] = later.into();
             let read: Announcement = serde_json::from_value(said).expect("its own form");
             prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
             prop_assert_eq!(read, announced);
         }
 
-        /// Nobody says which of two would be believed.
+        /// A field that occurs twice is refused, because it would be undefined which of the two counts.
         #[test]
-        fn nothing_is_announced_twice(announced in any_announcement(), which: prop::sample::Index) {
+        fn duplicate_announced_field_is_refused(announced in any_announcement(), which: prop::sample::Index) {
             let said = serde_json::to_value(&announced).expect("a document");
             let members: Vec<_> = said.as_object().expect("an object").iter().collect();
             let (name, value) = members[which.index(members.len())];
@@ -108,8 +109,9 @@ mod tests {
             prop_assert!(serde_json::from_str::<Announcement>(&twice).is_err(), "{}", twice);
         }
 
+        /// Any bytes that are no complete announcement are refused without a panic.
         #[test]
-        fn any_bytes_are_read_without_a_panic(
+        fn malformed_announcement_is_refused(
             bytes in prop_oneof![
                 any::<Vec<u8>>(),
                 "([\\[\\]{},:]|\"(format|store|floor|highest|settle|up)\"|-?[0-9]{1,20}|null|true){0,40}".prop_map(String::into_bytes),

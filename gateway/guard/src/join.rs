@@ -1,4 +1,4 @@
-//! Opens a guard on a shared store. The store gets a thread of its own, so that no worker can hold up a beat.
+//! Opens a guard on a shared store. The store gets a thread of its own, so that no worker can hold up a heartbeat.
 
 use std::{io, sync::Arc, thread};
 
@@ -46,8 +46,8 @@ pub struct GuardEnv {
 }
 
 impl Guard {
-    /// Run [`Guard::run_background`] from now on, and end with [`Guard::leave`]. If a guard goes without it, the other guards
-    /// take it for dead, and its dispatches in flight are in doubt.
+    /// Run [`Guard::run_background`] from now on, and end with [`Guard::leave`]. If a guard ends without it, the
+    /// other guards declare it dead, and its dispatches in flight are in doubt.
     ///
     /// # Errors
     /// The database cannot be reached, or cannot be a guard's store.
@@ -56,7 +56,7 @@ impl Guard {
     /// If the future is dropped, no task is left that renews the lease.
     pub async fn join(
         place: &PostgresConfig,
-        rules: GuardConfig,
+        config: GuardConfig,
         around: GuardEnv,
     ) -> Result<JoinedGuard, JoinGuardError> {
         let GuardEnv { clock, randomness, instance, metrics } = around;
@@ -67,10 +67,10 @@ impl Guard {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let terms = GuardTimings {
-            send_within: rules.send_within,
-            max_execution: rules.max_execution,
-            begun_within: rules.begun_within(),
-            evict_after: rules.evict_after,
+            send_within: config.send_within,
+            max_execution: config.max_execution,
+            begun_within: config.begun_within(),
+            evict_after: config.evict_after,
         };
         let named = (place.clone(), clock.clone(), instance.clone());
         let keeping = thread::Builder::new().name("store".into()).spawn(move || {
@@ -94,15 +94,16 @@ impl Guard {
         })?;
         let postgres = opening.await.map_err(|_| JoinGuardError::Panicked)??;
         let identity = postgres.identity().clone();
-        let shared = PostgresBackend::new(
+        let backend = PostgresBackend::new(
             postgres,
-            rules.clone(),
+            config.clone(),
             clock.clone(),
             metrics.clone(),
             handle,
             (ending, gone),
         );
-        let guard = Self::new(rules, identity, instance, Backend::Postgres(Box::new(shared)), clock, metrics);
+        let guard =
+            Self::new(config, identity, instance, Backend::Postgres(Box::new(backend)), clock, metrics);
         Ok(JoinedGuard { guard: Arc::new(guard), store_thread: keeping })
     }
 }

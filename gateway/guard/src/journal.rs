@@ -1,8 +1,8 @@
-//! Keeps an operation from happening twice. Fencing alone does not: a client that got no answer retries with a newer
-//! token.
+//! Keeps an operation from happening twice. Fencing alone does not: a client that got no response retries with a
+//! newer token.
 //!
 //! A request reserves the name of its operation first. So between its lookup and the record of its admission no other
-//! request can do either.
+//! request can look up or record the same operation.
 
 mod unfinished;
 
@@ -18,31 +18,31 @@ use crate::{
     waiter::{WaitLimit, Waiter},
 };
 
-/// What the journal knows of an operation.
+/// The journal's record of an operation.
 pub enum JournalLookup {
     New(ReservedOperation),
-    /// It was done, with this answer.
+    /// It was done, with this response.
     Done(StoredResponse),
-    /// It was done, but its answer is not known.
+    /// It was done, but its response is not known.
     DoneUnseen,
     /// It was admitted, and its outcome is unknown.
     Unknown(ReservedOperation, Box<JournalEntry>),
 }
 
-/// The result of taking an unknown operation in hand.
+/// The result of reserving an operation with an unknown outcome.
 pub enum TakeOutcome {
     Taken(Reservation, Box<JournalEntry>),
-    /// Somebody else has it.
+    /// Another request holds its lock.
     InProgress,
     /// There is no such operation, or its outcome is known.
     Settled,
 }
 
 impl Guard {
-    /// Reserves the operation, after the request that has reserved it now. Says what the journal knows of it.
+    /// Reserves the operation, after the request that holds it now, and returns the journal's record of it.
     ///
     /// # Errors
-    /// The operation runs for longer than we may wait, or its name was used for another request.
+    /// The operation runs for longer than this request may wait, or its name was used for another request.
     pub async fn find_operation(
         self: &Arc<Self>,
         wanted: OperationRequest,
@@ -54,8 +54,8 @@ impl Guard {
         if let (None, Some(former)) = (&known, former)
             && self.backend.entry(&former).await?.is_some()
         {
-            // The operation keeps the name that a former build gave it, because people were told that name. The request
-            // that had it before may have ended it, and its entry may be forgotten.
+            // The operation keeps the name that a former build gave it, because that name was reported to operators
+            // and clients. The request that held it before may have ended it, and its entry may be forgotten.
             known = reservation.take_former_lock(former, patience).await?;
         }
         let Some(entry) = known else {
@@ -78,10 +78,10 @@ impl Guard {
         })
     }
 
-    /// Whether an execution of the operation may still run, or begin. Then a "no" of the upstream means nothing yet.
+    /// Whether an execution of the operation may still run, or begin. Then a "no" of the upstream is not final yet.
     ///
     /// # Errors
-    /// The store cannot be asked.
+    /// The store is not reachable.
     pub async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
         self.backend.may_still_run(entry).await
     }

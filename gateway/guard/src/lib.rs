@@ -1,20 +1,21 @@
-//! The guard: stands in front of a service that compares no tokens, and lets in one tenure at a time, the newest.
+//! The guard: stands in front of a service that compares no tokens, and admits one tenure at a time, the newest.
 //!
 //! In reading order:
 //!
-//! - [`admission`]: decides, in memory: the marks of every key, what is in flight, what is in doubt
-//! - [`store`]: remembers, durably: marks, the keys at work, the journal
+//! - [`admission`]: decides, in memory: the watermarks of every key, dispatches in flight and in doubt
+//! - [`store`]: remembers, durably: watermarks, the keys at work, the journal
 //! - [`postgres`]: decides and remembers in a database, for several guards of one upstream
-//! - [`Guard`]: the guard of a process. Its arbiter is `alone`, a register [opened][open] on a store, or `shared`, a
+//! - [`Guard`]: the guard of a process. Its backend is local, an admission table [opened][open] on a store, or a
 //!   database that it has [joined][join]
 //! - [`migration`]: moves a store from a file into a database
-//! - [`admit`]: lets a dispatch in; its announcement is durable before a byte is sent. [`waiter`]: the client that
+//! - [`admit`]: admits a dispatch; its announcement is durable before a byte is sent. [`waiter`]: the client that
 //!   waits for that
-//! - [`execution`]: a dispatch until its end, and executions whose end nobody saw; [`dispatch_target`]: where it was sent
+//! - [`execution`]: a dispatch until its end, and executions whose end was not observed; [`dispatch_target`]: where
+//!   it was sent
 //! - [`operation`], [`reserve`], [`journal`]: keep an operation from happening twice
-//! - [`ticket`], [`verify_ticket`]: how a gateway proves that it may say what it says
-//! - [`error`]: why something is not let in; [`identity`]: what a guard says of itself
-//! - [`config`]: its times and bounds; [`metrics`]: its metrics
+//! - [`ticket`], [`verify_ticket`]: how a gateway proves its claim
+//! - [`error`]: why a dispatch is refused; [`identity`]: the announcement of a guard
+//! - [`config`]: time limits and bounds; [`metrics`]: its metrics
 
 pub mod admission;
 pub mod admit;

@@ -27,7 +27,8 @@ use crate::{
     store_clock::StoreClock,
 };
 
-/// The state of such a guard: the register in memory decides, and the store keeps what has to outlive the process.
+/// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
+/// process.
 pub(crate) struct LocalBackend {
     state: Mutex<LocalState>,
     store: Arc<dyn Store>,
@@ -42,36 +43,36 @@ pub(crate) struct LocalState {
     pub(crate) register: AdmissionTable,
     pub(crate) active_operations: ActiveOperations,
     sleep_detector: SleepDetector,
-    /// When it was locked. Who has the lock decides by this moment and by no other: a later one may be behind a time in
-    /// which this process stood still, and which nobody has noticed.
+    /// The instant at which the lock was taken. Its holder decides by this instant and by no other: a later one may
+    /// lie behind a time in which this process stood still unnoticed.
     now: BootInstant,
 }
 
 impl LocalBackend {
     pub(crate) fn new(
-        rules: GuardConfig,
-        remembered: &RecoveredState,
+        config: GuardConfig,
+        recovered: &RecoveredState,
         store: Arc<dyn Store>,
         committer: CommitHandle,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
-        let mut register = AdmissionTable::new(remembered, clock.now(), rules.longest_execution());
-        if let Some(watch) = rules.watch.clone() {
-            register.watch(watch, clock.now());
+        let mut table = AdmissionTable::new(recovered, clock.now(), config.longest_execution());
+        if let Some(watch) = config.watch.clone() {
+            table.watch(watch, clock.now());
         }
         Self {
             state: Mutex::new(LocalState {
-                register,
+                register: table,
                 active_operations: ActiveOperations::default(),
                 sleep_detector: SleepDetector::default(),
                 now: clock.now(),
             }),
             store,
             commits: committer,
-            time: StoreClock::new(remembered, clock.now(), rules.longest_execution()),
+            time: StoreClock::new(recovered, clock.now(), config.longest_execution()),
             clock,
-            config: rules,
+            config,
             metrics,
         }
     }
@@ -81,7 +82,7 @@ impl LocalBackend {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
         state.now = now;
-        // Before anybody decides by the clock.
+        // Before any decision by the clock.
         if let Some(slept) = state.sleep_detector.tick(now) {
             state.register.record_sleep(slept, now);
             if state.sleep_detector.is_watched {
@@ -91,29 +92,29 @@ impl LocalBackend {
         state
     }
 
-    /// The places that have to be asked whether they run.
+    /// The targets that have to be probed.
     pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         self.lock().register.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
         let mut state = self.lock();
         let now = state.now;
-        state.register.record_alive(place, answer, now)
+        state.register.record_alive(target, answer, now)
     }
 
     pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         self.lock().register.dispatch_target(keys, token)
     }
 
-    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
-        self.lock().register.record_silent(place)
+    pub(crate) fn record_silent(&self, target: &DispatchTarget) -> bool {
+        self.lock().register.record_silent(target)
     }
 
-    /// Not by the lock: who hangs may have it.
+    /// Without the lock: a thread that hangs may hold it.
     pub(crate) async fn wait_for_store(&self) {
         let last = self.commits.submit(Vec::new());
-        // A store that has failed ends the process, which is told elsewhere.
+        // A store that has failed ends the process; the failure is reported elsewhere.
         self.commits.wait_durable(last).await.ok();
     }
 

@@ -56,7 +56,8 @@ impl GuardMetrics {
         let gauge = |name, help| families.register(IntGauge::new(name, help));
         let by_store = |name, help| families.register(IntGaugeVec::new(Opts::new(name, help), &["store"]));
         // A gauge of one kind of store has no series if the store is of the other kind.
-        let (shared, of_file) = (by_store, by_store);
+        let shared = by_store;
+        let of_file = by_store;
         let seconds = |name, help| HistogramOpts::new(name, help).buckets(SHORT.to_vec());
         let metrics = Self {
             store: ALONE,
@@ -80,7 +81,7 @@ impl GuardMetrics {
                 Opts::new("guard_store_errors_total", "Failures of the store."),
                 &["store", "op"],
             )),
-            store_keys: gauge("guard_store_keys", "Keys whose marks are remembered."),
+            store_keys: gauge("guard_store_keys", "Keys whose watermarks are remembered."),
             disk_free: of_file("guard_store_disk_free_bytes", "Bytes that are free on the disk of the store."),
             disk_size: of_file("guard_store_disk_size_bytes", "Size of the disk of the store, in bytes."),
             at_work: gauge(
@@ -143,7 +144,7 @@ impl GuardMetrics {
         metrics
     }
 
-    /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
+    /// Creates every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn init_series(&self) {
         let words = Word::ALL.iter().map(|word| word.as_str());
         for decision in

@@ -1,12 +1,12 @@
 //! Moves a guard's store from its file into a database that several guards share.
 //!
 //! No guard decides meanwhile: the file is open here, so no guard has it, and the copy is no store yet. When the copy
-//! is durable, the file is marked as gone, for good. Only then the copy becomes the store. So at no moment two guards
-//! could decide by the same store. If the move is broken off, the next run depends on that mark:
+//! is durable, the file is marked as moved, for good. Only then the copy becomes the store. So at no moment could two
+//! guards decide by the same store. If the move is interrupted, the next run depends on that marker:
 //!
-//! - The file has no mark: the copy was never a store. The file is copied anew, or the guard goes on with it.
-//! - The file has the mark: the copy that it names is made the store, if it is not one already. Nothing is ever copied
-//!   out of the file again, because guards may have decided by the copy since.
+//! - The file has no marker: the copy was never a store. The file is copied anew, or the guard goes on with it.
+//! - The file has the marker: the copy that it names is made the store, if it is not one already. Nothing is ever
+//!   copied out of the file again, because guards may have decided by the copy since.
 
 mod source_file;
 
@@ -38,11 +38,11 @@ pub struct StoreMigration {
     /// The file.
     pub from: PathBuf,
     pub target: PostgresConfig,
-    /// The rules of the guards that go on with the store.
+    /// The configuration of the guards that go on with the store.
     pub config: GuardConfig,
 }
 
-/// Whether to move, or only to look.
+/// Whether to move, or only to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationMode {
     /// Changes nothing, and reports what a move would do.
@@ -50,7 +50,7 @@ pub enum MigrationMode {
     Migrate,
 }
 
-/// The result of a move, or of a look.
+/// The result of a move, or of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationReport {
     pub identity: StoreIdentity,
@@ -88,7 +88,7 @@ pub struct StoreCounts {
     pub every_key: bool,
 }
 
-/// Why the store was not moved, or why it is not known where it is.
+/// Why the store was not moved, or why its location is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
     #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
@@ -97,7 +97,7 @@ pub enum MigrationError {
     File(#[from] StoreError),
     #[error("FG0540: {0}")]
     Database(#[from] UnusableDatabaseError),
-    /// The file is marked as gone, and the copy is not the store yet.
+    /// The file is marked as moved, and the copy is not the store yet.
     #[error(
         "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
     )]
@@ -116,7 +116,7 @@ pub enum MigrationError {
 
 impl StoreMigration {
     /// # Errors
-    /// See [`MigrationError`]: mend the cause, and run it again.
+    /// See [`MigrationError`]: repair the cause, and run it again.
     pub async fn run(
         &self,
         intent: MigrationMode,
@@ -167,7 +167,8 @@ impl StoreMigration {
                 return Err(UnusableDatabaseError::Exists { place: self.target.to_string() }.into());
             }
             SchemaContent::Copy(copy) if copy.store != *ours => {
-                let (place, from) = (self.target.to_string(), copy.from);
+                let place = self.target.to_string();
+                let from = copy.from;
                 return Err(UnusableDatabaseError::Unfinished { place, from }.into());
             }
             SchemaContent::Copy(_) | SchemaContent::Nothing => {}
@@ -210,7 +211,8 @@ impl StoreMigration {
                 Ok(MigrationState::LastStep)
             }
             _ => {
-                let (path, to) = (display_path(&self.from), departed.to.clone());
+                let path = display_path(&self.from);
+                let to = departed.to.clone();
                 Err(MigrationError::Gone { path, to, place: self.target.to_string() })
             }
         }
@@ -222,17 +224,17 @@ impl StoreMigration {
     }
 
     fn import_header(&self, source: &SourceFile, id: &str) -> ImportHeader {
-        let remembered = &source.remembered;
-        let max_execution = self.config.max_execution.max(remembered.max_execution.unwrap_or_default());
+        let recovered = &source.remembered;
+        let max_execution = self.config.max_execution.max(recovered.max_execution.unwrap_or_default());
         let GuardConfig { send_within, evict_after, .. } = self.config;
         let closing = source.initial_quarantine(self.config.max_execution);
         ImportHeader {
             id: id.to_owned(),
             from: display_path(&self.from),
-            identity: remembered.identity.clone(),
-            floor: remembered.floor,
-            era: remembered.era,
-            time: remembered.time,
+            identity: recovered.identity.clone(),
+            floor: recovered.floor,
+            era: recovered.era,
+            time: recovered.time,
             closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
             terms: GuardTimings {
                 send_within,
@@ -250,8 +252,9 @@ impl StoreMigration {
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
     ) -> Result<StoreCounts, MigrationError> {
-        let remembered = &source.remembered;
-        let (floor, era) = (remembered.floor, remembered.era);
+        let recovered = &source.remembered;
+        let floor = recovered.floor;
+        let era = recovered.era;
         let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
         let mut batch = source.watermark_only_keys()?;
         let mut last = None;
@@ -330,8 +333,8 @@ async fn walk_journal(
 impl StoreCounts {
     fn add_keys(&mut self, marked: &[KeyRow]) {
         self.keys += count(marked);
-        for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
-            self.highest = self.highest.max(mark.token.number());
+        for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
+            self.highest = self.highest.max(watermark.token.number());
         }
     }
 

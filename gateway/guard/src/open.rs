@@ -38,7 +38,7 @@ pub enum OpenGuardError {
 /// The same, and nothing becomes durable before its commits are run.
 pub struct UnstartedGuard {
     pub guard: Arc<Guard>,
-    /// What it began with.
+    /// The state it began with.
     pub remembered: RecoveredState,
     pub commits: CommitLoop,
 }
@@ -51,34 +51,34 @@ impl Guard {
     /// The store cannot be read, or belongs to a newer build.
     pub fn open(
         store: Arc<dyn Store>,
-        rules: GuardConfig,
+        config: GuardConfig,
         clock: SharedClock,
         instance: String,
         metrics: GuardMetrics,
     ) -> Result<OpenedGuard, OpenGuardError> {
-        let UnstartedGuard { guard, remembered, commits } =
-            Self::open_unstarted(store, rules, clock, instance, metrics)?;
+        let UnstartedGuard { guard, remembered: recovered, commits } =
+            Self::open_unstarted(store, config, clock, instance, metrics)?;
         let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
-        Ok(OpenedGuard { guard, remembered, commit_thread: committing })
+        Ok(OpenedGuard { guard, remembered: recovered, commit_thread: committing })
     }
 
-    /// As [`Guard::open`] does, without a thread: for who runs the commits otherwise, as a simulation does.
+    /// As [`Guard::open`] does, without a thread: for callers that run the commits otherwise, as a simulation does.
     ///
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.
     pub fn open_unstarted(
         store: Arc<dyn Store>,
-        rules: GuardConfig,
+        config: GuardConfig,
         clock: SharedClock,
         instance: String,
         metrics: GuardMetrics,
     ) -> Result<UnstartedGuard, StoreError> {
-        let remembered = store.load(rules.longest_execution())?;
+        let recovered = store.load(config.longest_execution())?;
         let (committer, commits) = CommitHandle::new(store.clone(), metrics.clone());
-        let alone =
-            LocalBackend::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
-        let identity = remembered.identity.clone();
-        let guard = Self::new(rules, identity, instance, Backend::Local(Box::new(alone)), clock, metrics);
-        Ok(UnstartedGuard { guard: Arc::new(guard), remembered, commits })
+        let backend =
+            LocalBackend::new(config.clone(), &recovered, store, committer, clock.clone(), metrics.clone());
+        let identity = recovered.identity.clone();
+        let guard = Self::new(config, identity, instance, Backend::Local(Box::new(backend)), clock, metrics);
+        Ok(UnstartedGuard { guard: Arc::new(guard), remembered: recovered, commits })
     }
 }

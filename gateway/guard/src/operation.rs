@@ -1,4 +1,4 @@
-//! What a guard remembers of an operation that happens at most once.
+//! The stored record of an operation that happens at most once.
 
 use bytes::Bytes;
 use fencegate_policies::{key::ResourceKey, operation::Operation, token::Token};
@@ -13,15 +13,15 @@ pub struct JournalEntry {
     pub keys: Vec<ResourceKey>,
     pub token: Token,
     pub method: String,
-    /// Path and query, for the operator who has to find out.
+    /// Path and query, for the operator who investigates.
     pub target: String,
-    /// The `Idempotency-Key` of the request, for people.
+    /// The `Idempotency-Key` of the request, for display only.
     pub name: Option<String>,
-    /// Whether that header alone names the operation, so that a probe can ask the upstream by it. Older builds did not
-    /// write this.
+    /// Whether that header alone names the operation, so that a probe can query the upstream by it. Older builds did
+    /// not write this.
     #[serde(default)]
     pub askable: bool,
-    /// Seconds of the wall clock, for people.
+    /// Seconds of the wall clock, for display only.
     pub admitted: u64,
     /// The same in seconds of the store's time. Builds that knew only the wall clock did not write it.
     #[serde(default)]
@@ -34,12 +34,12 @@ pub struct JournalEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum State {
-    /// Let in. If it is not running now, its outcome is unknown.
+    /// Admitted. If it is not running now, its outcome is unknown.
     Admitted,
-    /// Over, with this answer; `None` if the answer is not known. `at` is in seconds of the store's time, here and
-    /// below.
+    /// Over, with this response; `None` if the response is not known. `at` is in seconds of the store's time, here
+    /// and below.
     Done { at: u64, answer: Option<StoredResponse> },
-    /// Over, as the upstream or an operator says; the answer is not known.
+    /// Over, as the upstream or an operator reports; the response is not known.
     Resolved { at: u64, how: Resolution },
 }
 
@@ -52,7 +52,7 @@ pub enum JournalUpdate {
     Forget,
 }
 
-/// Who has resolved it as done.
+/// The origin of its resolution as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resolution {
@@ -60,11 +60,11 @@ pub enum Resolution {
     Operator,
 }
 
-/// A complete answer of the upstream, kept to be given again.
+/// A complete response of the upstream, kept for replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredResponse {
     pub status: u16,
-    /// The fields that are still true when the answer is replayed.
+    /// The fields that are still true when the response is replayed.
     pub fields: Vec<(String, String)>,
     /// `None` if it was too large to keep. It may be any bytes, so it is stored beside the JSON.
     #[serde(skip)]

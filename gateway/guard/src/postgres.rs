@@ -1,13 +1,13 @@
 //! Decides in a PostgreSQL database, so that several guards of one upstream are active together.
 //!
-//! Marks, dispatches in flight, doubts and the journal are rows. Each decision is one function call in the database,
-//! which locks the rows of all its keys. Memory holds no truth. In reading order:
+//! Watermarks, dispatches in flight, doubts and the journal are rows. Each decision is one function call in the
+//! database, which locks the rows of all its keys. Memory is never authoritative. In reading order:
 //!
-//! - [`PostgresConfig`]: where the database is, and what has to be true of it
-//! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembership`], its questions
-//! - [`AdmitReply`]: the result of one look at the keys of a claim
+//! - [`PostgresConfig`]: where the database is, and its requirements
+//! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembership`], its requests
+//! - [`AdmitReply`]: the result of one check of the keys of a claim
 //! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
-//! - [`PostgresError`]: why the database gave no answer
+//! - [`PostgresError`]: why the database gave no reply
 
 mod admit_reply;
 mod bootstrap;

@@ -1,4 +1,4 @@
-//! A guard with a shared store: the database decides, and memory holds no truth.
+//! A guard with a shared store: the database decides, and memory is never authoritative.
 
 mod admit;
 mod operations;
@@ -22,7 +22,7 @@ use crate::{
     store::CommitError,
 };
 
-/// The arbiter of such a guard, which asks the database everything.
+/// The backend of such a guard, which sends every decision to the database.
 pub(crate) struct PostgresBackend {
     postgres: PostgresStore,
     config: GuardConfig,
@@ -30,7 +30,7 @@ pub(crate) struct PostgresBackend {
     metrics: GuardMetrics,
     /// The runtime of the store's thread.
     runtime: Handle,
-    /// Tells the store's thread to end.
+    /// Makes the store's thread end.
     ending: watch::Sender<StopSignal>,
     /// Closed when the store's thread has ended.
     gone: watch::Receiver<()>,
@@ -43,7 +43,7 @@ pub(crate) enum StopSignal {
     Graceful,
 }
 
-/// How often the gauges are set that need a question to the database.
+/// The interval of the gauges that need a query to the database.
 const COUNT: Duration = Duration::from_secs(5);
 
 /// Unknown operations are counted up to this number.
@@ -52,17 +52,17 @@ const MOST_COUNTED: usize = 10_000;
 impl PostgresBackend {
     pub(crate) fn new(
         postgres: PostgresStore,
-        rules: GuardConfig,
+        config: GuardConfig,
         clock: SharedClock,
         metrics: GuardMetrics,
         runtime: Handle,
         (ending, gone): (watch::Sender<StopSignal>, watch::Receiver<()>),
     ) -> Self {
         postgres.set_metrics(metrics.clone());
-        if let Some(watch) = rules.watch.clone() {
+        if let Some(watch) = config.watch.clone() {
             postgres.watch(watch);
         }
-        Self { postgres, config: rules, clock, metrics, runtime, ending, gone }
+        Self { postgres, config, clock, metrics, runtime, ending, gone }
     }
 
     /// The lease of this guard. Bytes may leave only while it holds.
@@ -83,7 +83,7 @@ impl PostgresBackend {
         self.read(|postgres| async move { postgres.doubts().await }).await
     }
 
-    /// The database is asked each time, because another guard may have announced a newer token that a gateway knows of.
+    /// The database is queried each time, because a gateway may have seen a newer token of another guard.
     pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
         let (highest, database) = self
             .read(|postgres| async move { Ok((postgres.highest().await?, postgres.database_id().await?)) })
@@ -91,30 +91,31 @@ impl PostgresBackend {
         Ok(StoreProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
-    /// Over when a beat says so, and not when our clock does: the database goes by the store's time, which stands still between beats.
+    /// It is over when a heartbeat reports it, and not by this machine's clock: the database goes by the store's
+    /// time, which stands still between heartbeats.
     pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
         let StoreClosure { until, why } = self.postgres.status().closed?;
         Some(QuarantineStatus { until: until.max(self.now() + BEAT), scope: QuarantineScope::EveryKey(why) })
     }
 
-    /// The places that have to be asked whether they run.
+    /// The targets that have to be probed.
     pub(crate) fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         self.postgres.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        self.postgres.record_alive(place, answer)
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+        self.postgres.record_alive(target, answer)
     }
 
-    pub(crate) fn record_silent(&self, place: &DispatchTarget) -> bool {
-        self.postgres.record_silent(place)
+    pub(crate) fn record_silent(&self, target: &DispatchTarget) -> bool {
+        self.postgres.record_silent(target)
     }
 
     pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         self.postgres.dispatch_target(keys, token)
     }
 
-    /// Whether the lease holds, so that the other guards cannot have taken this one for dead.
+    /// Whether the lease holds, so that the other guards cannot have declared this one dead.
     pub(crate) fn is_available(&self) -> bool {
         self.postgres.membership().is_valid(self.now())
     }
@@ -123,7 +124,7 @@ impl PostgresBackend {
         drop(self.runtime.spawn(async {}).await);
     }
 
-    /// The background work that may be late. Decisions and beats run on the store's own thread.
+    /// The background work that may be late. Decisions and heartbeats run on the store's own thread.
     pub(crate) async fn run_background(&self) {
         loop {
             if let Ok(unknown) =
@@ -182,7 +183,7 @@ impl PostgresBackend {
         self.record_result("read", self.run_on_store(asked).await)
     }
 
-    /// Runs a question on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
+    /// Runs a request on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
     async fn run_on_store<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
     where
         T: Send + 'static,

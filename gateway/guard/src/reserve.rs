@@ -1,4 +1,4 @@
-//! The reservation of an operation, and the request that has it.
+//! The reservation of an operation, and the request that holds it.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ pub struct OperationRequest {
     pub name: Option<String>,
 }
 
-/// The right to decide over an operation; given back when dropped.
+/// The right to decide over an operation; released when dropped.
 pub struct Reservation {
     guard: Arc<Guard>,
     id: OperationId,
-    /// The right over its present name; given back on drop, as the next one.
+    /// The lock of its present name; released on drop, like the next one.
     lock: Option<OperationLock>,
-    /// Set if the operation has a name of a former build: the right over its new name.
+    /// Set if the operation has a name of a former build: the lock of its new name.
     former_lock: Option<OperationLock>,
 }
 
@@ -58,37 +58,37 @@ impl Reservation {
         let mut reservation = Self::new(guard, id);
         Ok(match guard.backend.reserve(id).await? {
             ReserveOutcome::Held(_) => None,
-            ReserveOutcome::Acquired(right, entry) => {
-                reservation.lock = Some(right);
+            ReserveOutcome::Acquired(lock, entry) => {
+                reservation.lock = Some(lock);
                 Some((reservation, entry.map(|entry| *entry)))
             }
         })
     }
 
-    /// A reservation that has no right yet.
+    /// A reservation that holds no lock yet.
     pub(crate) fn new(guard: &Arc<Guard>, id: OperationId) -> Self {
         Self { guard: guard.clone(), id, lock: None, former_lock: None }
     }
 
-    /// Takes the right, after the request that has it now, and returns the entry.
+    /// Acquires the lock, after the request that holds it now, and returns the entry.
     pub(crate) async fn take(
         &mut self,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (right, entry) = self.wait_for_lock(self.id, patience).await?;
-        self.lock = Some(right);
+        let (lock, entry) = self.wait_for_lock(self.id, patience).await?;
+        self.lock = Some(lock);
         Ok(entry)
     }
 
-    /// Takes also the right over the name that a former build gave the operation. If there is an entry under that name,
-    /// the operation keeps that name.
+    /// Also acquires the lock of the name that a former build gave the operation. If there is an entry under that
+    /// name, the operation keeps that name.
     pub(crate) async fn take_former_lock(
         &mut self,
         former: OperationId,
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (right, entry) = self.wait_for_lock(former, patience).await?;
-        self.former_lock = Some(right);
+        let (lock, entry) = self.wait_for_lock(former, patience).await?;
+        self.former_lock = Some(lock);
         if entry.is_some() {
             self.id = former;
             std::mem::swap(&mut self.lock, &mut self.former_lock);
@@ -102,19 +102,19 @@ impl Reservation {
         patience: &mut WaitLimit<'_, impl Waiter>,
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
-            let told = match self.guard.backend.reserve(id).await? {
-                ReserveOutcome::Acquired(right, entry) => return Ok((right, entry.map(|entry| *entry))),
-                ReserveOutcome::Held(told) => told,
+            let changed = match self.guard.backend.reserve(id).await? {
+                ReserveOutcome::Acquired(lock, entry) => return Ok((lock, entry.map(|entry| *entry))),
+                ReserveOutcome::Held(changed) => changed,
             };
             tokio::select! {
-                () = told => {}
+                () = changed => {}
                 () = sleep_until(patience.deadline) => return Err(AdmitError::InProgress),
                 () = patience.client.wait_closed() => return Err(AdmitError::InProgress),
             }
         }
     }
 
-    /// The right, for the call that ends the dispatch.
+    /// The lock, for the call that ends the dispatch.
     pub(crate) fn lock(&mut self) -> &mut Option<OperationLock> {
         &mut self.lock
     }
@@ -135,7 +135,7 @@ impl Reservation {
 
     async fn record(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
         match &self.lock {
-            Some(right) => self.guard.backend.record(right, writing).await,
+            Some(lock) => self.guard.backend.record(lock, writing).await,
             None => Ok(()),
         }
     }
@@ -148,8 +148,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        for right in [self.lock.take(), self.former_lock.take()].into_iter().flatten() {
-            self.guard.backend.release(right);
+        for lock in [self.lock.take(), self.former_lock.take()].into_iter().flatten() {
+            self.guard.backend.release(lock);
         }
     }
 }
@@ -185,15 +185,15 @@ impl ReservedOperation {
         }
     }
 
-    /// The entry, to be written in the step that lets the dispatch in.
+    /// The entry, to be written in the step that admits the dispatch.
     pub(crate) fn pending(&self) -> Option<PendingOperation<'_>> {
-        let right = self.reservation.lock.as_ref()?;
-        Some(PendingOperation { lock: right, entry: Box::new(self.entry(State::Admitted)) })
+        let lock = self.reservation.lock.as_ref()?;
+        Some(PendingOperation { lock, entry: Box::new(self.entry(State::Admitted)) })
     }
 
-    /// The change that the answer makes. It is [`JournalUpdate::Nothing`] if the answer leaves the outcome open, and the
-    /// operation stays unknown. Bodies are kept only in the first half of the journal, because the entries alone keep
-    /// operations from happening twice.
+    /// The change that the response makes. It is [`JournalUpdate::Nothing`] if the response leaves the outcome open,
+    /// and the operation stays unknown. Bodies are kept only in the first half of the journal, because the entries
+    /// alone keep operations from happening twice.
     pub(crate) fn completion_update(
         &self,
         answer: StoredResponse,

@@ -1,4 +1,4 @@
-//! The store of a guard: what it must not forget, and the one place that makes it durable.
+//! The store of a guard: all that it must not forget, and the one module that makes it durable.
 //!
 //! - [`Change`]: one thing to remember or to forget
 //! - [`RecoveredState`]: the state that a guard begins with

@@ -1,8 +1,8 @@
 //! The store's time: seconds that guards of this store have seen pass.
 //!
-//! It outlives the process, and a wrong wall clock does not move it. So a finished operation is forgotten only when its
-//! `keep` has passed while a guard was running. The time is written now and then. After an unclean stop it goes on from
-//! the last write, and entries are kept a little longer.
+//! It outlives the process, and a wrong wall clock does not move it. So a finished operation is forgotten only when
+//! its `keep` has passed while a guard was running. The time is written periodically. After an unclean stop it goes
+//! on from the last write, and entries are kept a little longer.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ pub(crate) struct StoreClock {
 }
 
 impl StoreClock {
-    pub(crate) fn new(remembered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
+    pub(crate) fn new(recovered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
         Self {
-            before: remembered.time,
+            before: recovered.time,
             began: now,
-            inherited: remembered.max_execution.unwrap_or_default(),
+            inherited: recovered.max_execution.unwrap_or_default(),
             ours: max_execution,
         }
     }

@@ -127,8 +127,9 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Tes
     let store =
         Arc::new(CountingStore { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
     let families = MetricRegistry::new();
-    let (metrics, rules) = (GuardMetrics::register(&families), GuardConfig::from_plan(&plan));
-    let opened = Guard::open(store.clone(), rules, clock.clone(), "i".into(), metrics).expect("readable");
+    let metrics = GuardMetrics::register(&families);
+    let config = GuardConfig::from_plan(&plan);
+    let opened = Guard::open(store.clone(), config, clock.clone(), "i".into(), metrics).expect("readable");
     TestSite { guard: opened.guard, store, clock, families, folder }
 }
 
@@ -137,7 +138,7 @@ impl TestSite {
         self.guard.backend.local()
     }
 
-    /// Ends the guard without an orderly end, and starts another one.
+    /// Ends the guard without a clean stop, and starts another one.
     fn restarted(self) -> Self {
         let Self { guard, store, clock, folder, .. } = self;
         guard.backend.local().close();
@@ -172,7 +173,7 @@ impl TestSite {
         running.complete(answer(200, body)).await
     }
 
-    /// The kept answer that a repeat of the operation gets.
+    /// The kept response that a repeat of the operation gets.
     async fn replayed(&self, number: u64, keep: u64) -> StoredResponse {
         let mut client = AlwaysWaiting;
         let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
@@ -217,7 +218,7 @@ fn wanted(number: u64, keep: u64, claim: &Claim) -> OperationRequest {
 }
 
 #[tokio::test]
-async fn an_orderly_end_writes_its_marks_in_batches() {
+async fn clean_stop_writes_watermarks_in_batches() {
     const KEYS: u64 = 2500;
     let site = site("");
     for number in 0..KEYS {
@@ -231,9 +232,10 @@ async fn an_orderly_end_writes_its_marks_in_batches() {
     assert_eq!(marks.iter().filter(|mark| mark.write.is_some()).count() as u64, KEYS);
 }
 
-/// The cost of a dispatch is counted in commits. Dispatches that wait at the same time share one.
+/// A tenure costs one commit, and its further dispatches none. The cost of a dispatch is counted in commits;
+/// dispatches that wait at the same time share one.
 #[tokio::test]
-async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
+async fn grant_costs_one_commit() {
     let site = site("");
     let mut client = AlwaysWaiting;
     let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
@@ -258,7 +260,7 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
 
 /// A service may handle its requests on any thread.
 #[tokio::test]
-async fn an_admission_can_go_from_thread_to_thread() {
+async fn admission_is_send() {
     fn is_sent<T: Send>(sent: T) -> T {
         sent
     }
@@ -270,8 +272,9 @@ async fn an_admission_can_go_from_thread_to_thread() {
     is_sent(running.complete(answer(200, None))).await.expect("known");
 }
 
+/// The default configuration is that of a policy file without settings of its own.
 #[test]
-fn the_rules_without_a_file_are_those_of_a_file_without_rules() {
+fn default_config_equals_empty_policy() {
     let text = "version: 1\nlistener: {address: 127.0.0.1:8080}\nupstream: {endpoint: \"http://127.0.0.1:8000\"}\n\
                 store: {redb: /var/lib/fencegate/guard.redb}\n";
     let plan = load_guard(text).plan.expect("a sound file");

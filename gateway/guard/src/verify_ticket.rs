@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Guard {
-    /// Verifies the ticket, before any mark can move.
+    /// Verifies the ticket, before any watermark can move.
     ///
     /// # Errors
     /// The signature or the time is wrong, or the ticket is for another claim.
@@ -33,15 +33,16 @@ impl Guard {
         Ok(verified)
     }
 
-    /// Whether a dispatch may still be begun. `not_after` is what the gateway has stamped; `signed` the moment of its
-    /// ticket, in milliseconds since 1970, which also bounds the boot clock's value that nobody has signed. A gateway
-    /// of an older build says neither, and its dispatch is in time.
+    /// Whether a dispatch may still begin. `not_after` is the gateway's stamp; `signed` is the moment in its ticket,
+    /// in milliseconds since 1970, which also bounds the unsigned value of the boot clock. A gateway of an older
+    /// build sends neither, and its dispatch is in time.
     pub fn is_in_time(&self, not_after: Option<&NotAfter>, signed: Option<u64>) -> bool {
         let signed = signed.map(|unix_ms| NotAfter::new(unix_ms, None));
-        let (stamped, error) = (not_after.is_some(), self.config.clock_error);
+        let stamped = not_after.is_some();
+        let error = self.config.clock_error;
         let clock = self.clock();
         let is_early = |moment: &NotAfter| clock.now() < clock.deadline_of(moment, error);
-        // On the gateway's own kernel its wall clock is this one, and its error is no reason to refuse.
+        // On the gateway's own kernel both read the same wall clock, so its error is no reason to refuse.
         let is_bounded = |moment: &NotAfter| clock.unix_ms() < moment.unix_ms().saturating_add(millis(error));
         not_after.is_none_or(is_early)
             && signed
@@ -49,7 +50,7 @@ impl Guard {
                 .is_none_or(|signed| if stamped { is_bounded(signed) } else { is_early(signed) })
     }
 
-    /// Counts a refusal. The front logs it with the facts of the request.
+    /// Counts a refusal. The front end logs it with the facts of the request.
     pub fn record_refusal(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
         self.metrics.record_decision(refused.decision());
         if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {

@@ -1,10 +1,10 @@
-//! The client that waits for a decision of the guard, and its patience.
+//! The client that waits for a decision of the guard, and its time limit.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A client that waits to be let in, and may go away before.
+/// A client that waits for admission, and may go away before.
 pub trait Waiter {
     /// Returns when the client has gone. It may be called again.
     fn wait_closed(&mut self) -> impl Future<Output = ()>;
@@ -20,7 +20,7 @@ impl Waiter for AlwaysWaiting {
     }
 }
 
-/// How long a request may wait for others, and its client.
+/// How long a request may wait for other dispatches, and its client.
 pub struct WaitLimit<'c, W> {
     pub client: &'c mut W,
     pub(crate) deadline: Instant,

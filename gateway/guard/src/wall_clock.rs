@@ -1,9 +1,9 @@
-//! The wall clock, as the guard reads it: for people, never for safety. A test may set it ahead.
+//! The wall clock, as the guard reads it: for display, never for safety. A test may set it ahead.
 
 #[cfg(test)]
 use std::time::Duration;
 
-/// Seconds of the wall clock: for people, never for safety.
+/// Seconds of the wall clock: for display, never for safety.
 pub(crate) fn wall_clock() -> u64 {
     #[cfg(test)]
     let ahead = AHEAD.get();

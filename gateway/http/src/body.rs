@@ -1,4 +1,4 @@
-//! The one body type: a source of bytes, and observers that are told of its end and live until then.
+//! The one body type: a source of bytes, and observers that are notified of its end and live until then.
 
 mod error;
 pub mod hop_by_hop;
@@ -32,7 +32,7 @@ use self::{
 use crate::connection_state::Exchange;
 use crate::upgrade::{UpgradeHandler, UpgradeSender};
 
-/// An answer on its way to a client.
+/// A response on its way to a client.
 pub type Reply = Response<Body>;
 
 /// A request or response body.
@@ -41,23 +41,23 @@ pub struct Body {
     trailers: Trailers,
     /// Parts that few bodies have.
     extras: Option<Box<BodyExtras>>,
-    /// The observers; the one that was added last is told first.
+    /// The observers; the last added one is notified first.
     observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
 
-/// Parts that few bodies have, kept in a box: a body is moved from step to step, so it has to be small.
+/// Parts that few bodies have, kept in a box: a body is moved through many steps, so it has to be small.
 #[derive(Default)]
 struct BodyExtras {
     /// What follows the head after a switch of protocols.
     upgrade_handler: Option<Box<dyn UpgradeHandler>>,
-    /// Gets the client's stream once the head has been sent.
+    /// Receives the client's stream once the head has been sent.
     upgrade_sender: Option<UpgradeSender>,
-    /// The error of a broken body, held back until all bytes before it are sent. The HTTP library discards what it has
-    /// not written when it gets an error, and a client that gets no byte believes that its request never arrived.
+    /// The error of a broken body, held back until all bytes before it are sent. The HTTP library discards its
+    /// unwritten bytes when it gets an error, and a client that gets no byte assumes that its request never arrived.
     broken: Option<BodyError>,
 }
 
-/// The number of observers of a usual answer: the upstream's connection, the count of its request, and the client's
+/// The number of observers of a usual response: the upstream's connection, the count of its request, and the client's
 /// connection.
 const USUAL: usize = 3;
 /// Bytes of a body that is worth reading only to keep its connection.
@@ -72,14 +72,14 @@ impl Body {
         Self::new(Source::whole(data, None), Trailers::Drop)
     }
 
-    /// A whole answer of an upstream, already filtered.
+    /// A whole response of an upstream, already filtered.
     pub fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::new(Source::whole(data, trailers), Trailers::Pass)
     }
 
     /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
     ///
-    /// `pause`: how long the client may take for each piece.
+    /// `pause`: how long the client may take for each chunk.
     pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
@@ -102,14 +102,14 @@ impl Body {
         self
     }
 
-    /// Sets the time at which the whole body has to be here. After it the body fails, however little is missing.
+    /// Sets the deadline of the whole body. After it the body fails, however little is missing.
     pub fn set_deadline(&mut self, by: Instant) {
         if let Source::Live(live) = &mut self.source {
             live.set_deadline(by);
         }
     }
 
-    /// The time at which the whole body has to be here.
+    /// The deadline of the whole body.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.source {
             Source::Live(live) => live.deadline(),
@@ -125,7 +125,7 @@ impl Body {
         }
     }
 
-    /// The body of an answer in this version. `idle`: how long each piece may take.
+    /// The body of a response in this version. `idle`: how long each chunk may take.
     pub fn from_upstream(
         (incoming, version): (Incoming, Version),
         trailers: Trailers,
@@ -135,8 +135,8 @@ impl Body {
         Self::new(Source::live(LiveBody::new(incoming, framing, idle)), trailers)
     }
 
-    /// Reads what has already come of an answer. If the answer is broken directly after its head, the client can still
-    /// get another head.
+    /// Reads the part of a response that has already come. If the response is broken directly after its head, the
+    /// client can still get another head.
     pub fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let looked = self.source.prefetch(cx);
         match looked {
@@ -147,15 +147,18 @@ impl Body {
         looked
     }
 
-    /// A body whose pieces come from a task. The task goes on even if the body is not read.
+    /// A body whose chunks come from a task. The task goes on even if the body is not read.
     pub fn from_channel(pieces: mpsc::Receiver<Chunk>) -> Self {
         Self::new(Source::Piped(pieces), Trailers::Pass)
     }
 
-    /// No body: `taker` gets the client's stream after the head.
-    pub fn for_upgrade(taker: UpgradeSender) -> Self {
+    /// No body: `upgrade_sender` gets the client's stream after the head.
+    pub fn for_upgrade(upgrade_sender: UpgradeSender) -> Self {
         Self {
-            extras: Some(Box::new(BodyExtras { upgrade_sender: Some(taker), ..BodyExtras::default() })),
+            extras: Some(Box::new(BodyExtras {
+                upgrade_sender: Some(upgrade_sender),
+                ..BodyExtras::default()
+            })),
             ..Self::empty()
         }
     }
@@ -165,14 +168,14 @@ impl Body {
         self.extras.as_mut()?.upgrade_sender.take()
     }
 
-    /// Sets the passage that runs over that stream.
+    /// Sets the handler that runs over that stream.
     #[must_use]
     pub fn with_upgrade_handler(mut self, passage: impl UpgradeHandler) -> Self {
         self.extras.get_or_insert_default().upgrade_handler = Some(Box::new(passage));
         self
     }
 
-    /// Takes the passage. The caller runs it, and holds the lock for as long as it runs.
+    /// Takes the handler. The caller runs it, and holds the lock for as long as it runs.
     pub fn take_upgrade_handler(&mut self) -> Option<Box<dyn UpgradeHandler>> {
         self.extras.as_mut()?.upgrade_handler.take()
     }
@@ -212,7 +215,7 @@ impl Body {
         self.with_observer(Box::new(DropOnComplete(Some(held))))
     }
 
-    /// A body in memory is given on in pieces of at most `most` bytes.
+    /// A body in memory is passed on in chunks of at most `most` bytes.
     #[must_use]
     pub fn with_max_chunk(mut self, most: usize) -> Self {
         if let Source::Whole { piece, .. } = &mut self.source {
@@ -295,7 +298,7 @@ impl HttpBody for Body {
         };
         let bytes = frame.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len);
         this.notify_observers(|observer| observer.on_data(bytes));
-        // A body that breaks is never complete, even if all its bytes were given on.
+        // A body that breaks is never complete, even if all its bytes were passed on.
         if frame.is_none() || this.source.is_end() {
             this.notify_observers(Observer::on_end);
         }

@@ -1,4 +1,4 @@
-//! Counts the connections, requests and heads of each client, over all workers, so that none takes more than its share.
+//! Counts the connections, requests and heads of each client, over all workers, so that no client exceeds its quota.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(IpAddr);
 
-/// The things that are counted together.
+/// The resources with separate counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct CounterKey {
     client: ClientId,
@@ -35,7 +35,7 @@ pub struct ClientQuotas(Arc<ShardedCounters>);
 /// Workers that count different clients rarely meet.
 #[derive(Debug, Default)]
 struct ShardedCounters {
-    /// A random key, so that nobody can choose addresses that collide.
+    /// A random key, so that no client can choose addresses that collide.
     hasher: RandomState,
     shards: [Mutex<HashMap<CounterKey, usize, RandomState>>; 32],
 }
@@ -61,7 +61,7 @@ impl ClientId {
 }
 
 impl ClientQuotas {
-    /// One more request in flight; `None` where the client has `most` already.
+    /// One more request in flight; `None` if the client has `most` already.
     pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
         self.acquire(CounterKey { client, kind: CounterKind::InFlight }, most)
     }
@@ -71,8 +71,8 @@ impl ClientQuotas {
         self.acquire(CounterKey { client, kind: CounterKind::Connection }, most)
     }
 
-    /// One more request that waits for or holds keys of a route. Routes go by their names, which stay the same when a
-    /// plan is changed.
+    /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
+    /// same when a plan is changed.
     pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
         self.acquire(CounterKey { client, kind: CounterKind::Route(route) }, most)
     }
@@ -93,7 +93,7 @@ impl ClientQuotas {
 }
 
 impl QuotaPermit {
-    /// Counts as this many. `false`: its client would have more than `most`, and nothing is changed.
+    /// Sets the count. `false`: the client would have more than `most`, and nothing is changed.
     #[must_use]
     pub(crate) fn resize(&mut self, count: usize, most: usize) -> bool {
         if count == self.count {
@@ -127,7 +127,7 @@ impl ShardedCounters {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        // Less is never refused.
+        // A smaller count is never refused.
         let _fits = self.resize(0, 0);
     }
 }
@@ -140,50 +140,54 @@ mod tests {
         ClientId::from_ip(address.parse().expect("an address"))
     }
 
-    fn counted(shares: &ClientQuotas) -> usize {
-        shares.0.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
+    fn counted(quotas: &ClientQuotas) -> usize {
+        quotas.0.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
     }
 
+    /// A client gets no more than its quota, overall and per route, and leaves no counter behind.
     #[test]
-    fn a_client_has_its_share_and_no_more_and_leaves_nothing_behind() {
-        let shares = ClientQuotas::default();
-        let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
+    fn client_is_held_to_its_quota() {
+        let quotas = ClientQuotas::default();
+        let one = client("192.0.2.1");
+        let other = client("192.0.2.2");
         let mut taken: Vec<_> =
-            (0..2).map(|_| shares.acquire_request(one, 2).expect("within its share")).collect();
-        assert!(shares.acquire_request(one, 2).is_none());
-        let others = shares.acquire_request(other, 2).expect("another client");
-        let routes = shares.acquire_route(one, "pay".into(), 1).expect("counted apart");
-        assert!(shares.acquire_route(one, "pay".into(), 1).is_none());
-        let further = shares.acquire_route(one, "book".into(), 1).expect("another route");
+            (0..2).map(|_| quotas.acquire_request(one, 2).expect("within its share")).collect();
+        assert!(quotas.acquire_request(one, 2).is_none());
+        let others = quotas.acquire_request(other, 2).expect("another client");
+        let routes = quotas.acquire_route(one, "pay".into(), 1).expect("counted apart");
+        assert!(quotas.acquire_route(one, "pay".into(), 1).is_none());
+        let further = quotas.acquire_route(one, "book".into(), 1).expect("another route");
         taken.pop();
-        taken.push(shares.acquire_request(one, 2).expect("a place is free again"));
+        taken.push(quotas.acquire_request(one, 2).expect("a place is free again"));
         assert!(
-            shares.acquire_request(one, 1).is_none(),
+            quotas.acquire_request(one, 1).is_none(),
             "a smaller share counts those that were there before"
         );
-        assert_eq!(counted(&shares), 4);
+        assert_eq!(counted(&quotas), 4);
         drop((taken, others, routes, further));
-        assert_eq!(counted(&shares), 0);
+        assert_eq!(counted(&quotas), 0);
     }
 
+    /// The bytes of a client's heads grow within its quota; a refused growth changes nothing.
     #[test]
-    fn bytes_of_heads_grow_within_the_share_and_what_is_refused_changes_nothing() {
-        let shares = ClientQuotas::default();
-        let (mut first, mut second) =
-            (shares.acquire_heads(client("192.0.2.1")), shares.acquire_heads(client("192.0.2.1")));
+    fn head_bytes_grow_within_quota() {
+        let quotas = ClientQuotas::default();
+        let mut first = quotas.acquire_heads(client("192.0.2.1"));
+        let mut second = quotas.acquire_heads(client("192.0.2.1"));
         assert!(first.resize(60, 100) && second.resize(40, 100));
         assert!(!second.resize(41, 100) && !first.resize(61, 100));
         assert!(first.resize(50, 10), "less is never refused");
         assert!(second.resize(50, 100));
-        assert!(shares.acquire_heads(client("192.0.2.2")).resize(100, 100), "another client");
+        assert!(quotas.acquire_heads(client("192.0.2.2")).resize(100, 100), "another client");
         assert!(first.resize(0, 0));
         assert!(second.resize(100, 100));
         drop((first, second));
-        assert_eq!(counted(&shares), 0);
+        assert_eq!(counted(&quotas), 0);
     }
 
+    /// An IPv6 /64 network is one client, and an IPv4 address is one, also as an IPv4-mapped address.
     #[test]
-    fn an_ipv6_network_is_one_client_and_an_ipv4_address_is_one_however_it_is_written() {
+    fn ipv6_network_counts_as_one_client() {
         assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff::9"));
         assert_ne!(client("2001:db8:1:2::1"), client("2001:db8:1:3::1"));
         assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
@@ -191,21 +195,21 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_many_threads_return_to_nothing() {
-        let shares = ClientQuotas::default();
+    fn concurrent_counts_return_to_zero() {
+        let quotas = ClientQuotas::default();
         std::thread::scope(|threads| {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for last in 0..100 {
                         let client = ClientId::from_ip(IpAddr::from([192, 0, 2, last % 4]));
                         drop((
-                            shares.acquire_request(client, 3),
-                            shares.acquire_route(client, "pay".into(), 3),
+                            quotas.acquire_request(client, 3),
+                            quotas.acquire_route(client, "pay".into(), 3),
                         ));
                     }
                 });
             }
         });
-        assert_eq!(counted(&shares), 0);
+        assert_eq!(counted(&quotas), 0);
     }
 }

@@ -7,33 +7,33 @@ use std::{
 
 use hyper::header::HeaderValue;
 
-/// The client's end of a connection, as the connection itself tells it. Header fields by which a proxy names its client
-/// are not considered here.
+/// The client's end of a connection, as the connection itself shows it. Header fields in which a proxy names its
+/// client are not considered here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// Where the connection comes from.
     pub address: SocketAddr,
-    /// The address of ours that it was made to.
+    /// The local address that it was made to.
     pub local: SocketAddr,
     /// `None` for plain text.
     pub tls: Option<Box<TlsInfo>>,
-    /// The IP address as the value of a field. It is made once, because every request of the connection needs it.
+    /// The IP address as the value of a field. It is created once, because every request of the connection needs it.
     written: OnceCell<HeaderValue>,
 }
 
 /// The facts from a TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsInfo {
-    /// The name that the client asked for.
+    /// The server name that the client requested.
     pub server_name: Option<String>,
-    /// The client's verified certificate, if the listener asks for one and the client has shown one.
+    /// The client's verified certificate, if the listener requests one and the client has shown one.
     pub client: Option<ClientIdentity>,
 }
 
 /// The identity in a client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// The subject in the form of RFC 4514. For people only, because a part of it may look like another part.
+    /// The subject in the form of RFC 4514. For display only, because a part of it may look like another part.
     pub subject: String,
     /// The common names of the subject, as they are.
     pub common_names: Vec<String>,
@@ -49,7 +49,7 @@ impl ConnectionInfo {
         Self { address, local, tls: None, written: OnceCell::new() }
     }
 
-    /// Replaces the address by that of the client that a proxy before us names.
+    /// Replaces the address by that of the client that a trusted proxy names.
     #[must_use]
     pub fn with_client_address(self, client: SocketAddr) -> Self {
         Self { tls: self.tls, ..Self::new(client, self.local) }

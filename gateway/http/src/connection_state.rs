@@ -1,5 +1,5 @@
 //! The present state of a client's connection. The code that moves its bytes and the code that answers its requests
-//! share this state, because the HTTP library between them tells neither of the other.
+//! share this state, because the HTTP library between them passes none of it on.
 
 mod h2_frames;
 pub mod informational;
@@ -25,12 +25,12 @@ use self::unsent::UnsentBytes;
 use crate::connection_state::informational::InformationalQueue;
 use crate::upgrade::UpgradeSender;
 
-/// The course of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct ConnectionState {
     reading: Cell<ReadState>,
     writing: Cell<WriteState>,
-    /// Whether it has several requests at once, as HTTP/2 has.
+    /// Whether it can have several requests at once, as HTTP/2 has.
     multiplexed: bool,
     /// With several requests at once: the exchanges that may still be under way.
     exchanges: RefCell<Vec<Weak<Exchange>>>,
@@ -40,47 +40,47 @@ pub struct ConnectionState {
     held_back: Cell<bool>,
     /// Woken when the present request is over, to begin the wait for the next one.
     waits: RefCell<Option<Waker>>,
-    /// Whether the HTTP library was given a part of an answer since it last wrote all that it had.
+    /// Whether the HTTP library was given a part of a response since it last wrote all that it had.
     unwritten: Cell<bool>,
-    /// For HTTP/2: the bytes of bodies that the library holds because the client has no room for them.
+    /// For HTTP/2: the bytes of bodies that the library holds because the client's window is full.
     pub(crate) unsent: UnsentBytes,
     /// Woken when the library has written all that it had.
     written: RefCell<Vec<Waker>>,
-    /// Interim answers, on connections with one request at a time.
+    /// Informational responses, on connections with one request at a time.
     pub(crate) informational: Option<Arc<InformationalQueue>>,
-    /// Whether the stream was given away after a switch of protocols, or is about to be.
+    /// Whether the stream was handed over after a switch of protocols, or is about to be.
     upgrading: Cell<bool>,
     /// When the connection began. `over`: when its last exchange ended.
     began: Instant,
     over: Cell<Option<Instant>>,
-    /// Gets the stream of the connection, once the answer that switches protocols is sent.
+    /// Receives the stream of the connection, once the response that switches protocols is sent.
     upgrade_sender: RefCell<Option<UpgradeSender>>,
 }
 
-/// One request and its answer.
+/// One request and its response.
 #[derive(Debug)]
 pub struct Exchange {
     course: Rc<ConnectionState>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
     body_state: Cell<RequestBodyState>,
-    /// Whether the HTTP library was given a piece of the answer and has not asked for the next one.
+    /// Whether the HTTP library was given a chunk of the response and has not polled for the next one.
     given: Cell<bool>,
-    /// How many looks in a row have found it so.
+    /// The number of snapshots in a row that have found it so.
     seen: Cell<u32>,
 }
 
-/// Held by the answer; dropped when the HTTP library was given all of it.
+/// Held by the response; dropped when the HTTP library was given all of it.
 #[derive(Debug)]
 pub struct ResponseTracker(Rc<Exchange>);
 
 impl ConnectionState {
-    /// The course of an HTTP/1.1 connection; its first head began at `since`.
+    /// The state of an HTTP/1.1 connection; its first head began at `since`.
     pub fn new_http1(since: Instant) -> Rc<Self> {
         Self::new(false, ReadState::Head(since), WriteState::Owed(0))
     }
 
-    /// The course of an HTTP/2 connection, whose reads and writes concern many requests at once.
+    /// The state of an HTTP/2 connection, whose reads and writes concern many requests at once.
     pub fn new_http2() -> Rc<Self> {
         Self::new(true, ReadState::Busy, WriteState::Answers)
     }
@@ -126,10 +126,10 @@ impl ConnectionState {
         (exchange.clone(), ResponseTracker(exchange))
     }
 
-    /// The socket has taken this many bytes of these pieces.
-    pub(crate) fn record_write(&self, polled: &Poll<io::Result<usize>>, pieces: &[IoSlice<'_>]) {
+    /// The socket has accepted this many bytes of these slices.
+    pub(crate) fn record_write(&self, polled: &Poll<io::Result<usize>>, slices: &[IoSlice<'_>]) {
         if let (true, Poll::Ready(Ok(count))) = (self.multiplexed, polled) {
-            self.unsent.record_write(pieces, *count);
+            self.unsent.record_write(slices, *count);
         }
     }
 
@@ -155,7 +155,7 @@ impl ConnectionState {
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Whether nobody reads from the connection, so that its end would go unseen.
+    /// Whether the connection is not read, so that its end would go unseen.
     pub(crate) fn is_held_back(&self) -> bool {
         self.held_back.get()
     }
@@ -176,7 +176,7 @@ impl ConnectionState {
         })
     }
 
-    /// `left` bytes of complete answers are still to be written.
+    /// `left` bytes of complete responses are still to be written.
     pub(crate) fn set_owed(&self, left: usize) {
         self.writing.set(WriteState::Owed(left));
     }
@@ -189,7 +189,7 @@ impl ConnectionState {
         self.reset.get()
     }
 
-    /// Whether the stream goes on after this answer, with another protocol.
+    /// Whether the stream goes on after this response, with another protocol.
     pub(crate) fn is_upgrading(&self) -> bool {
         self.upgrade_sender.borrow().is_some()
     }
@@ -198,7 +198,7 @@ impl ConnectionState {
         self.upgrade_sender.take()
     }
 
-    /// Since when the connection is quiet: every request is answered in full, and every answer is written.
+    /// Since when the connection is quiet: every request is answered in full, and every response is written.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         if self.unwritten.get() || self.unsent.has_bytes() {
             return None;
@@ -208,14 +208,14 @@ impl ConnectionState {
             return match self.over.get() {
                 _ if asks => None,
                 None => Some(self.began),
-                // The end of an answer may still be in the HTTP library, until the client takes the bytes before it.
+                // The end of a response may still be in the HTTP library, until the client takes the bytes before it.
                 over => over.filter(|over| over.elapsed() >= ANSWER_LEAVES),
             };
         }
         match (self.reading.get(), self.writing.get()) {
             _ if self.upgrading.get() => None,
-            // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it cannot
-            // keep its place.
+            // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it
+            // cannot keep its connection slot.
             (ReadState::Head(since), WriteState::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
             (ReadState::Idle(known), WriteState::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
             _ => None,
@@ -231,7 +231,7 @@ impl ConnectionState {
         }
     }
 
-    /// The state of an HTTP/2 connection; called at each periodic look.
+    /// The state of an HTTP/2 connection; called at each periodic check.
     pub(crate) fn snapshot(&self) -> H2Snapshot {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
@@ -247,8 +247,8 @@ impl ConnectionState {
 
 /// For this long after its last exchange an HTTP/2 connection does not count as quiet.
 const ANSWER_LEAVES: Duration = Duration::from_secs(2);
-/// For this long after the beginning of a head an HTTP/1.1 connection does not count as quiet. The time limit of a head
-/// is much longer; with that, one client with endless heads could keep all others out.
+/// For this long after the beginning of a head an HTTP/1.1 connection does not count as quiet. The time limit of a
+/// head is much longer; with that, one client with endless heads could keep all other clients out.
 const HEAD_COMES: Duration = Duration::from_secs(2);
 
 /// Ended exchanges are removed from the list when it has this many.
@@ -264,7 +264,7 @@ impl Exchange {
         self.course.held_back.set(!self.course.multiplexed && coming == RequestBodyState::HeldBack);
     }
 
-    /// The interim answers of the connection; `None` if it has several requests at once.
+    /// The informational responses of the connection; `None` if it has several requests at once.
     pub fn informational(&self) -> Option<&Arc<InformationalQueue>> {
         self.course.informational.as_ref()
     }
@@ -276,13 +276,13 @@ impl Exchange {
 }
 
 impl ResponseTracker {
-    /// The HTTP library has asked for a piece. `given`: it got one; else it has to wait.
+    /// The HTTP library has polled for a chunk. `given`: it got one; otherwise it has to wait.
     pub fn record_poll(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
     }
 
-    /// A part of the answer, first its head, goes to the HTTP library, with this many bytes of its body.
+    /// A part of the response, first its head, goes to the HTTP library, with this many bytes of its body.
     pub fn add_unsent(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
         if self.is_multiplexed() {
@@ -294,41 +294,41 @@ impl ResponseTracker {
         self.0.is_multiplexed()
     }
 
-    /// Whether all that was given of the answer is written. If not, the waker is woken when it is.
+    /// Whether the given part of the response is written. If not, the waker is woken when it is.
     pub fn check_flushed(&self, waker: &Waker) -> bool {
-        let course = &self.0.course;
-        if course.unwritten.get() {
-            course.written.borrow_mut().push(waker.clone());
+        let state = &self.0.course;
+        if state.unwritten.get() {
+            state.written.borrow_mut().push(waker.clone());
         }
-        !course.unwritten.get()
+        !state.unwritten.get()
     }
 
-    /// This answer switches protocols: after it the stream goes to `taker`.
-    pub fn upgrade(&self, taker: UpgradeSender) {
+    /// This response switches protocols: after it the stream goes to `upgrade_sender`.
+    pub fn upgrade(&self, upgrade_sender: UpgradeSender) {
         self.0.course.upgrading.set(true);
-        self.0.course.upgrade_sender.replace(Some(taker));
+        self.0.course.upgrade_sender.replace(Some(upgrade_sender));
     }
 }
 
 impl Drop for ResponseTracker {
     fn drop(&mut self) {
         self.0.given.set(false);
-        let course = &self.0.course;
-        if !course.multiplexed {
-            course.writing.set(WriteState::LastChunk);
+        let state = &self.0.course;
+        if !state.multiplexed {
+            state.writing.set(WriteState::LastChunk);
         }
     }
 }
 
 impl Drop for Exchange {
-    /// Called when both the answer and the request's body are over.
+    /// Called when both the response and the request's body are over.
     fn drop(&mut self) {
         if self.course.multiplexed {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
             self.course.reading.set(ReadState::Idle(None));
-            // The last piece is written already, so no further write would begin the wait for the next request.
+            // The last chunk is written already, so no further write would begin the wait for the next request.
             if let (WriteState::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take())
             {
                 waker.wake();

@@ -18,7 +18,7 @@ pub fn list_entries<'a>(
 
 /// Appends an entry to a list, and makes one field of all.
 pub fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
-    // One look for the field, whether it is there or not.
+    // One lookup of the field, whether it is there or not.
     let mut line = match headers.entry(name) {
         Entry::Vacant(vacant) => {
             vacant.insert(entry.clone());
@@ -27,8 +27,8 @@ pub fn append(headers: &mut HeaderMap, name: HeaderName, entry: &HeaderValue) {
         Entry::Occupied(line) => line,
     };
     let mut list = Vec::new();
-    for said in line.iter() {
-        list.extend_from_slice(said.as_bytes());
+    for value in line.iter() {
+        list.extend_from_slice(value.as_bytes());
         list.extend_from_slice(b", ");
     }
     list.extend_from_slice(entry.as_bytes());

@@ -3,8 +3,8 @@
 //! In reading order:
 //!
 //! - [`network`]: sockets behind small traits, so that a simulation can bring its own
-//! - [`listen`]: connections of clients, from the first byte to the last; [`connection_info`] is who is at their other end, [`client_quota`]
-//!   counts what each has under way
+//! - [`listen`]: connections of clients, from the first byte to the last; [`connection_info`] describes their remote
+//!   ends, [`client_quota`] counts the requests of each client
 //! - [`body`]: request and response bodies: their sources, and observers of their ends
 //! - [`connection_state`]: the present state of a client's connection, shared by bodies and listeners; [`upgrade`] is a
 //!   connection that has stopped speaking HTTP

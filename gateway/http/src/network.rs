@@ -18,15 +18,15 @@ pub trait Network: Clone + 'static {
     type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
-    /// The addresses of `host:port`. The name may come from another gateway, so it never gives a socket path of this
+    /// The addresses of `host:port`. The name may come from another gateway, so it never yields a socket path of this
     /// machine. It has no time limit of its own.
     fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<ConnectTarget>>>;
 
     /// Connects. No time limit of its own.
     fn dial(&self, remote: &ConnectTarget) -> impl Future<Output = io::Result<Self::Stream>>;
 
-    /// Listens at a place. All workers listen at the same place, and each gets a share of the connections.
-    fn listen(&self, place: &ListenAddr) -> io::Result<Self::Listener>;
+    /// Listens at an address. All workers listen at the same address, and each gets a share of the connections.
+    fn listen(&self, local: &ListenAddr) -> io::Result<Self::Listener>;
 }
 
 /// A listening socket.
@@ -36,14 +36,14 @@ pub trait Accept: 'static {
     /// The next connection, and its two ends.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ConnectionInfo)>>;
 
-    /// The place at which it listens, for further listeners.
+    /// The address at which it listens, for further listeners.
     fn listen_addr(&self) -> io::Result<ListenAddr>;
 
-    /// Takes no new connections from now on. Those that are queued are still accepted.
+    /// Accepts no new connections from now on. Queued ones are still accepted.
     fn stop_accepting(&self);
 }
 
-/// The end of a connection: with a reset, or in order.
+/// How a connection ends: with a reset, or in order.
 pub trait Reset {
     /// From now on closing discards unsent bytes and resets the connection, if the socket can do that. The kernel does
     /// so as well when the process ends or is killed.
@@ -52,11 +52,11 @@ pub trait Reset {
     /// Takes [`Self::reset_on_close`] back: from now on closing sends the bytes that are left, and then the end.
     fn close_in_order(&self);
 
-    /// The longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. Then it gives
-    /// the connection up, even if this process stands still. `None`: as long as the kernel likes.
+    /// The longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. Then it
+    /// gives the connection up, even if this process stands still. `None`: the kernel's default.
     fn give_up_after(&self, _unacknowledged: Option<Duration>) {}
 
-    /// Whether both sides have closed, and the peer's kernel has acknowledged every byte of ours. False also where
+    /// Whether both sides have closed, and the peer's kernel has acknowledged every byte of this side. False also if
     /// that is not known.
     fn is_over(&self) -> bool {
         true
@@ -69,7 +69,7 @@ pub trait Reset {
     }
 }
 
-/// A pipe in memory, for tests and simulations: nobody sees how it ends.
+/// A pipe in memory, for tests and simulations: its end is not observed.
 impl Reset for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 

@@ -1,4 +1,5 @@
-//! A connection that has switched from HTTP to another protocol: its stream is handed on, and a passage runs over it.
+//! A connection that has switched from HTTP to another protocol: its stream is handed over, and a handler runs over
+//! it.
 
 use std::{convert::Infallible, fmt, pin::Pin, time::Duration};
 
@@ -37,14 +38,14 @@ pub trait UpgradeHandler: 'static {
     fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>>;
 }
 
-/// How a passage ended.
+/// How an upgraded connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelEnd {
     /// The upstream has closed its side, so it is done.
     Closed,
     /// The upstream's connection broke in the middle.
     Broken,
-    /// We have cut it. The upstream may still work on what it was sent.
+    /// This side has cut it. The upstream may still work on the bytes that it was sent.
     Cut(&'static str),
 }
 
@@ -53,7 +54,7 @@ impl TunnelEnd {
         match self {
             Self::Closed => "closed",
             Self::Broken => "the upstream's connection broke",
-            Self::Cut(why) => why,
+            Self::Cut(reason) => reason,
         }
     }
 }

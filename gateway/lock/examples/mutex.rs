@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = client.lock("invoice/42").await?;
     println!("held under {}", first.token());
 
-    // This call asks for no wait, so it is refused as soon as it finds another holder.
+    // This call does not wait, so it is refused as soon as it finds another holder.
     let second = client.lock("invoice/42").await;
     assert_eq!(second.err(), Some(client::Error::Locked));
     println!("second: refused");

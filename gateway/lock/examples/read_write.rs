@@ -16,7 +16,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "read-write").with_init()).await?;
 
-    let (one, two) = (client.read("report").await?, client.read("report").await?);
+    let one = client.read("report").await?;
+    let two = client.read("report").await?;
     println!("read together: {}", one.is_held() && two.is_held());
 
     let refused = client.write("report").await.err();

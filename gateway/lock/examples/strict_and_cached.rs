@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let after = lock_once(&client, true).await?;
     println!("after a drop: larger {}, same node {}", cached[1] < after, cached[1].same_grant(after));
 
-    // The kept node is given up when another process asks for the key.
+    // The cached node is released when another process wants the key.
     let elsewhere = lock_once(&other, true).await?;
     println!("elsewhere: larger {}", after < elsewhere);
     client.close().await;

@@ -1,4 +1,5 @@
-//! The locks of this crate for any program: connects to an ensemble, and gives out locks with a token and a proof.
+//! The locks of this crate for any program: connects to an ensemble, and grants locks with a token and a session
+//! deadline.
 //!
 //! ```no_run
 //! use fencegate_lock::client::{Client, ConnectOptions};
@@ -17,8 +18,8 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`crate::session::negotiated_timeout::layer`] in the process, as the examples do. A reconnect may shorten the session
-//! timeout, and only this layer hears of that; without it a session that loses its connection is given up.
+//! with [`crate::session::negotiated_timeout::layer`] in the process, as the examples do. A reconnect may shorten the
+//! session timeout, and only this layer observes that; without it a session that loses its connection is given up.
 
 mod connect_options;
 mod error;
@@ -74,13 +75,13 @@ use crate::{
     state::TokenHistory,
 };
 
-/// The locks of one installation, as one process takes them. Share it in an `Arc`.
+/// The lock client of one process for one installation. Share it in an `Arc`.
 ///
-/// Dropping it begins what [`Client::close`] waits for.
+/// Dropping it starts the shutdown that [`Client::close`] waits for.
 pub struct Client {
     lock_manager: LockManager,
     clock: SharedClock,
-    /// Shown to people who look at what is held.
+    /// Shown to operators in listings of held locks.
     name: Arc<str>,
     root: String,
     families: MetricRegistry,
@@ -90,27 +91,29 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and returns when locks can be had. It waits for that at most one session timeout.
+    /// Connects, and returns when locks can be granted. Waits for that at most one session timeout.
     ///
     /// # Errors
     /// [`Error::Options`], [`Error::Unavailable`], [`Error::NotInitialised`] and [`Error::RolledBack`].
     ///
     /// # Cancellation
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes the sessions that were opened.
     pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
         let patience = options.session_timeout;
         let client = Self::start(&options)?;
         let late = Instant::now() + patience;
         loop {
-            let why = match client.lock_manager.session_state() {
+            let reason = match client.lock_manager.session_state() {
                 _ if client.lock_manager.is_ready() => return Ok(client),
-                SessionState::NotInitialised(why) => return Err(Error::NotInitialised(why.to_string())),
-                SessionState::RolledBack(why) => return Err(Error::RolledBack(why.to_string())),
-                SessionState::NoSession(why) => why,
+                SessionState::NotInitialised(reason) => {
+                    return Err(Error::NotInitialised(reason.to_string()));
+                }
+                SessionState::RolledBack(reason) => return Err(Error::RolledBack(reason.to_string())),
+                SessionState::NoSession(reason) => reason,
                 SessionState::Active { .. } => "the session is not proven yet".into(),
             };
             if Instant::now() >= late || client.ended.has_changed().is_err() {
-                return Err(Error::Unavailable(why.to_string()));
+                return Err(Error::Unavailable(reason.to_string()));
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -126,7 +129,7 @@ impl Client {
         let clock: SharedClock = Arc::new(MachineClock);
         let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
-        let memory = match &options.state_dir {
+        let history = match &options.state_dir {
             Some(folder) => {
                 let counted = metrics.clone();
                 let opened = TokenHistory::open(folder, &SystemRandomness, move || {
@@ -136,58 +139,62 @@ impl Client {
             }
             None => Arc::default(),
         };
-        let (keeper, desks) = lock_manager(clock.clone(), options.sessions);
-        let complaints = Arc::<LogDedup>::default();
+        let (manager, workers) = lock_manager(clock.clone(), options.sessions);
+        let log_dedup = Arc::<LogDedup>::default();
         let member = LocalMember::new(NO_PLAN);
-        let settings = (0..desks.len()).map(|number| SessionSettings {
+        let settings = (0..workers.len()).map(|number| SessionSettings {
             policy: policy.clone(),
             gateway: options.name.clone(),
             member: member.clone(),
             init: options.init,
             sequence_limit: SEQUENCE_LIMIT,
-            token_history: memory.clone(),
+            token_history: history.clone(),
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
             metrics: metrics.for_session(number),
-            log_dedup: complaints.clone(),
+            log_dedup: log_dedup.clone(),
         });
         let servers = Servers::from_policy(&policy).and_then(|servers| servers.with_file_watch(&metrics));
         let servers = servers
             .map_err(|bad| Error::Options(format!("use the files for ZooKeeper: {}", error_chain(&bad))))?;
         let stop = CancellationToken::new();
-        let ended = start_sessions(desks.into_iter().zip(settings).collect(), &servers, stop.clone(), memory)
-            .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
-        let (name, root) = (options.name.as_str().into(), options.root.clone());
-        Ok(Self { lock_manager: keeper, clock, name, root, families, stop, ended })
+        let ended =
+            start_sessions(workers.into_iter().zip(settings).collect(), &servers, stop.clone(), history)
+                .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
+        let name = options.name.as_str().into();
+        let root = options.root.clone();
+        Ok(Self { lock_manager: manager, clock, name, root, families, stop, ended })
     }
 
-    /// Asks for a key alone: nobody else holds it then, to read or to write.
+    /// Requests a key exclusively: no other holder reads or writes under it meanwhile.
     pub fn lock(&self, key: &str) -> LockBuilder<'_> {
         self.builder([key], Mode::Exclusive)
     }
 
-    /// The same as [`Client::lock`], where others only read.
+    /// The same as [`Client::lock`], for keys that other callers lock with [`Client::read`].
     pub fn write(&self, key: &str) -> LockBuilder<'_> {
         self.lock(key)
     }
 
-    /// Asks for a key together with other readers. A reader does not overtake a waiting writer.
+    /// Requests a key shared with other readers. A reader does not overtake a waiting writer.
     pub fn read(&self, key: &str) -> LockBuilder<'_> {
         self.builder([key], Mode::Shared)
     }
 
-    /// Asks for several keys at once, 16 at most, each to write: all or none. One transaction makes all lock nodes, so
-    /// two such sets never wait for each other. The keys share one token.
+    /// Requests several keys at once, 16 at most, each exclusively: all or none. One transaction creates all lock
+    /// nodes, so two such sets never wait for each other. The keys share one token.
     pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> LockBuilder<'_> {
         self.builder(keys, Mode::Exclusive)
     }
 
     fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
-        let (hold, wait, site) = (Hold::Strict, Duration::ZERO, Ok(LockSite::Native));
+        let hold = Hold::Strict;
+        let wait = Duration::ZERO;
+        let site = Ok(LockSite::Native);
         LockBuilder { client: self, keys: parse_keys(keys), mode, hold, wait, site, delay: None }
     }
 
-    /// Could a lock of any key be granted now?
+    /// Whether a lock of any key could be granted now.
     pub fn is_ready(&self) -> bool {
         self.lock_manager.is_ready()
     }
@@ -197,8 +204,8 @@ impl Client {
         self.families.encode()
     }
 
-    /// Gives back the kept nodes, and closes the sessions, so that processes that wait get the locks at once. Release
-    /// all locks before. A session with a lock that is not released is left to its timeout, and so are its lock nodes.
+    /// Releases the cached nodes and closes the sessions, so that waiting processes get the locks at once. Release all
+    /// locks before. A session with a lock that is not released is left to its timeout, and so are its lock nodes.
     /// [`LockGuard::is_held`] is false from this call on.
     ///
     /// # Cancellation
@@ -215,17 +222,17 @@ impl Drop for Client {
     }
 }
 
-/// How often [`Client::connect`] looks whether there is a session.
+/// How often [`Client::connect`] checks whether there is a session.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A lock that is asked for: await it.
+/// A lock request: await it to send it.
 ///
 /// # Errors
-/// All but [`Error::Options`]. If the connection is lost, the call waits for it until the proof ends; after that it is
-/// refused at once.
+/// All but [`Error::Options`]. If the connection is lost, the call waits for it until the session deadline; after that
+/// it is refused at once.
 ///
 /// # Cancellation
-/// Dropping the future gives up the place in line; a node that exists is removed.
+/// Dropping the future leaves the queue; a node that exists is removed.
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct LockBuilder<'c> {
     client: &'c Client,
@@ -238,15 +245,15 @@ pub struct LockBuilder<'c> {
 }
 
 impl LockBuilder<'_> {
-    /// How long to wait for another holder. Default: not at all. The answer of ZooKeeper itself is always given a
-    /// second.
+    /// How long to wait for another holder. Default: not at all. The reply of ZooKeeper itself is always waited for, up
+    /// to a second.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// Keeps the lock node for the next caller in this process. That caller gets the key with a larger token and
-    /// without a request to ZooKeeper. The node is given up when another process wants the key, or after 250 ms without
-    /// a caller. The nodes of a set of keys are not kept.
+    /// Keeps the lock node for the next caller in this process, which gets the key with a larger token and without a
+    /// request to ZooKeeper. The node is released when another process wants the key, or after 250 ms without a caller.
+    /// The nodes of a set of keys are not kept.
     pub fn cached(self) -> Self {
         self.cached_with(CachedHold::default())
     }
@@ -256,28 +263,29 @@ impl LockBuilder<'_> {
         Self { hold: Hold::Cached(rules), ..self }
     }
 
-    /// Locks by the one ephemeral node at `path`, as programs without a library for locks do: whoever makes the node
-    /// holds the lock. Only for a single key, to write, and strict. All callers for the key have to name the same path.
+    /// Locks by the one ephemeral node at `path`, as programs without a lock library do: the creator of the node holds
+    /// the lock. Only for a single key, exclusive, and strict. All callers for the key have to name the same path.
     pub fn exclusive_node(self, path: &str) -> Self {
         let site = parse_shared_node(path, &self.client.root);
         Self { site, ..self }
     }
 
-    /// Locks at the place that a policy gives, see [`fencegate_policies::plan::Fence::site_of`]. Only for a single key.
+    /// Locks at the site that a policy configures, see [`fencegate_policies::plan::Fence::site_of`]. Only for a single
+    /// key.
     pub fn at_site(self, site: LockSite) -> Self {
         Self { site: Ok(site), ..self }
     }
 
-    /// Says how long a request may still be at work after its holder is gone. If a holder leaves without
-    /// [`LockGuard::release`], the next holder waits for `delay` first. Only for a single key; all callers for the key have
-    /// to say the same.
+    /// Sets how long a request may still be at work after its holder is gone. If a holder leaves without
+    /// [`LockGuard::release`], the next holder waits for `delay` first. Only for a single key; all callers for the key
+    /// have to set the same delay.
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay: Some(delay), ..self }
     }
 
     /// Lets up to `count` holders, 2 to 1000 over all processes, have the key at once. Each has a permit of its own,
-    /// see [`LockGuard::permit`]. Only for a single key, to write, and strict. All callers for the key have to say the same
-    /// number.
+    /// see [`LockGuard::permit`]. Only for a single key, exclusive, and strict. All callers for the key have to set the
+    /// same count.
     pub fn permits(self, count: u16) -> Self {
         let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });
         let most = Permits::MOST;
@@ -318,8 +326,9 @@ impl<'c> IntoFuture for LockBuilder<'c> {
         let sites = self.sites();
         let Self { client, keys, mode, hold, wait, delay, .. } = self;
         Box::pin(async move {
-            let (keys, sites) = (keys?, sites?);
-            let wish = LockRequest {
+            let keys = keys?;
+            let sites = sites?;
+            let request = LockRequest {
                 keys: &keys,
                 sites: &sites,
                 mode,
@@ -330,9 +339,9 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 delay,
                 route: &client.name,
             };
-            let tenure = match client.lock_manager.try_acquire(wish) {
+            let tenure = match client.lock_manager.try_acquire(request) {
                 Some(tenure) => tenure,
-                None => client.lock_manager.acquire(wish).await?,
+                None => client.lock_manager.acquire(request).await?,
             };
             LockGuard::new(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
         })

@@ -1,4 +1,5 @@
-//! Metrics of delays: a new holder waits for one when the last holder left without saying that its requests are over.
+//! Metrics of delays: a new holder waits for one when the last holder left without recording that its requests are
+//! over.
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl DelayMetrics {
         self.ended.with_label_values(&[end.label()]).inc();
     }
 
-    /// The parent of an idle key was looked at; it was removed unless another attempt came.
+    /// Counts a check of an idle key's parent, which was removed unless another attempt came.
     pub(crate) fn record_leftover(&self, removed: bool) {
         self.removed.with_label_values(&[if removed { REMOVED } else { KEPT }]).inc();
     }

@@ -1,4 +1,4 @@
-//! Why there is no lock.
+//! Errors of a lock attempt.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::peer_endpoint::HolderRoute;
 pub enum GrantError {
     #[error("another one holds it")]
     Locked,
-    /// The last holder left without saying that its requests are over; they may go on for this long.
+    /// The last holder left without recording that its requests are over; they may go on for this long.
     #[error("the requests of its last holder may go on for {0:?}")]
     Delayed(Duration),
-    /// The session ended, or a stranger removed our node: ask again.
+    /// The session ended, or another client removed the lock node: request the lock again.
     #[error("the place in the queue was lost")]
     Lost,
-    /// Another gateway keeps the key, and the request can be sent there instead.
+    /// Another gateway holds the key, and the request can be forwarded there.
     #[error("gateway {} keeps it", .0.gateway)]
     Elsewhere(HolderRoute),
-    /// Another gateway has sent the request here, but this gateway does not keep the key.
+    /// Another gateway forwarded the request here, but this gateway does not hold the key.
     #[error("it is not kept here")]
     NotHolder,
-    /// The other contenders ask for another number of permits than this one, or only one side asks for a permit.
+    /// The other contenders request another permit count than this one, or only one side requests a permit.
     #[error("others ask for another number of permits of it")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]

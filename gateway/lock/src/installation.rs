@@ -1,8 +1,9 @@
-//! The data of the installation's node `{root}/meta`: which installation it is, and where the tokens of its era begin.
+//! The data of the installation's node `{root}/meta`: the identity of the installation, and where the tokens of its era
+//! begin.
 
 use serde::{Deserialize, Serialize};
 
-/// What `{root}/meta` says.
+/// The content of `{root}/meta`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallationMeta {
     /// Version of the written form.
@@ -13,24 +14,25 @@ pub struct InstallationMeta {
     /// The base of the era. An epoch is this plus a node's czxid, so that tokens of a later era are larger than all
     /// before.
     pub base: u64,
-    /// Set when ZooKeeper was found to have gone back. Then no gateway grants a lock before the next era.
+    /// Set when a rollback of ZooKeeper was found. Then no gateway grants a lock before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<RollbackEvidence>,
 }
 
-/// A gateway's evidence that ZooKeeper went back: it has seen a larger epoch, or a later era, than this state can have.
+/// A gateway's evidence of a rollback of ZooKeeper: it has seen a larger epoch, or a later era, than this state can
+/// have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollbackEvidence {
     /// The largest epoch that is known.
     pub highest: u64,
     /// The latest era that is known.
     pub era: u64,
-    /// The gateway that knew it.
+    /// The gateway that reported it.
     pub by: String,
 }
 
-/// The newest written form that this build understands: the form with `suspect`. Older builds do not know that field,
-/// so they have to refuse the form.
+/// The newest written form that this build understands: the form with `suspect`. Older builds do not support that
+/// field, so they have to refuse the form.
 pub const FORMAT: u32 = 2;
 
 /// The form of a `meta` without `suspect`.
@@ -63,8 +65,9 @@ mod tests {
         InstallationMeta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
     }
 
+    /// A `meta` record whose base or highest seen epoch lies beyond all tokens is refused.
     #[test]
-    fn numbers_that_no_token_can_have_are_not_believed() {
+    fn meta_beyond_token_range_is_invalid() {
         assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate(), Ok(()));
         assert!(meta(HIGHEST_BASE + 1, None).validate().is_err());
         assert!(meta(0, Some(1 << 63)).validate().is_err());

@@ -224,12 +224,12 @@ impl SessionMetrics {
         self.state_failures.inc();
     }
 
-    /// Whether no session is made because ZooKeeper went back.
+    /// Whether no session is made because of a rollback of ZooKeeper.
     pub fn set_rolled_back(&self, refused: bool) {
         self.rolled_back.with_label_values(&[&self.label]).set(i64::from(refused));
     }
 
-    /// The TLS files for ZooKeeper have changed. `good`: they could be used, and were taken over.
+    /// Counts a change of the TLS files for ZooKeeper. `good`: they could be used, and were applied.
     pub fn record_tls_reload(&self, good: bool) {
         self.tls_reloads.with_label_values(&[if good { "ok" } else { "bad" }]).inc();
     }
@@ -240,13 +240,13 @@ impl SessionMetrics {
     }
 
     /// How many operations in ZooKeeper have an unknown outcome. The series begins with the first call: a number that
-    /// is too small would tell people that somebody has resolved them.
+    /// is too small would look as if operations had been resolved.
     pub fn set_unknown_operations(&self, operations: usize) {
         let unknown = self.unknown.with_label_values(&["zookeeper"]);
         unknown.set(i64::try_from(operations).unwrap_or(i64::MAX));
     }
 
-    /// The process stood still for `late`. `timeout`: the session timeout.
+    /// Counts a pause of the process by `late`. `timeout`: the session timeout.
     pub fn record_pause(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
@@ -260,7 +260,7 @@ impl SessionMetrics {
         self.heartbeat.observe(took.as_secs_f64());
     }
 
-    /// An operation of ZooKeeper has ended; `error`: one of [`ERRORS`].
+    /// Counts a completed ZooKeeper operation; `error`: one of [`ERRORS`].
     pub fn record_request(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
         if let Some(error) = error {
@@ -268,7 +268,7 @@ impl SessionMetrics {
         }
     }
 
-    /// A transaction of several keys was answered.
+    /// Counts an answered transaction of several keys.
     pub(crate) fn record_shared_transaction(&self, done: bool) {
         self.together.with_label_values(&[SHARED_RESULTS[usize::from(!done)]]).inc();
     }
@@ -278,9 +278,9 @@ impl SessionMetrics {
         self.granted.observe(waited.as_secs_f64());
     }
 
-    /// A lock node of ours got this number.
+    /// Records the sequence number of an own lock node.
     pub fn record_sequence(&self, number: u32) {
-        // All sessions run on one thread, so nobody changes the gauge between read and write.
+        // All sessions run on one thread, so the gauge does not change between read and write.
         self.highest.set(self.highest.get().max(number.into()));
     }
 
@@ -288,7 +288,7 @@ impl SessionMetrics {
         self.end_counter(cause).with_label_values(&[cause.label()]).inc();
     }
 
-    /// A cached tenure has ended after so many dispatches.
+    /// Records the dispatches of a cached tenure that has ended.
     pub fn record_tenure_dispatches(&self, dispatches: u32) {
         self.dispatches.observe(dispatches.into());
     }
@@ -344,8 +344,9 @@ const OPERATIONS: [&str; 11] = [
 mod tests {
     use super::*;
 
+    /// The gauge of operations with an unknown outcome is exported only after a session has counted them.
     #[test]
-    fn how_many_operations_are_unknown_is_not_said_before_somebody_has_counted_them() {
+    fn unknown_operations_absent_until_counted() {
         let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
         let text = || String::from_utf8(families.encode()).expect("metrics are text");

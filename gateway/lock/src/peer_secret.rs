@@ -1,5 +1,5 @@
-//! The secret by which gateways of one installation know each other: only who may read a gateway's member node in
-//! ZooKeeper has its pass.
+//! The secret by which gateways of one installation authenticate each other: only clients that may read a gateway's
+//! member node in ZooKeeper have its secret.
 
 use std::{fmt, sync::Arc};
 
@@ -17,7 +17,7 @@ use fencegate_process::randomness::Randomness;
 #[serde(try_from = "String", into = "String")]
 pub struct PeerSecret(Arc<str>);
 
-/// The text is no pass.
+/// The text is no peer secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not 64 lower-case hex digits")]
 pub struct ParsePeerSecretError;
@@ -30,17 +30,17 @@ impl PeerSecret {
     }
 
     /// # Errors
-    /// The text does not have the form of a pass.
+    /// The text does not have the form of a peer secret.
     pub fn parse(text: &str) -> Result<Self, ParsePeerSecretError> {
         if is_well_formed(text) { Ok(Self(text.into())) } else { Err(ParsePeerSecretError) }
     }
 
-    /// The digits. Show them to the gateway that drew them, and to nobody else.
+    /// The digits. Send them to the gateway that drew them, and to no other peer.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The answer to `nonce`: only who knows the pass can compute it, and it does not reveal the pass.
+    /// The response to `nonce`: it can be computed only with the secret, and does not reveal the secret.
     pub fn respond(&self, nonce: &Nonce) -> ChallengeResponse {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
@@ -48,10 +48,10 @@ impl PeerSecret {
     }
 }
 
-/// Mixed into each proof, so that a proof has no other use.
+/// Mixed into each response, so that a response has no other use.
 const PURPOSE: &str = "fencegate peer ";
 
-/// Drawn anew for each question, so that old answers are worthless.
+/// Drawn anew for each challenge, so that old responses are worthless.
 pub struct Nonce(String);
 
 impl Nonce {
@@ -69,7 +69,7 @@ impl Nonce {
     }
 }
 
-/// A proof of the knowledge of a pass.
+/// The response to a challenge: proves the knowledge of a peer secret.
 pub struct ChallengeResponse(String);
 
 impl ChallengeResponse {
@@ -77,8 +77,8 @@ impl ChallengeResponse {
         &self.0
     }
 
-    pub fn matches(&self, said: &str) -> bool {
-        verify_slices_are_equal(self.0.as_bytes(), said.as_bytes()).is_ok()
+    pub fn matches(&self, response: &str) -> bool {
+        verify_slices_are_equal(self.0.as_bytes(), response.as_bytes()).is_ok()
     }
 }
 
@@ -105,7 +105,7 @@ impl PartialEq for PeerSecret {
     }
 }
 
-/// Hides the digits: whoever reads them in a log could pass for a gateway.
+/// Hides the digits: a reader of the log could impersonate a gateway with them.
 impl fmt::Debug for PeerSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pass(..)")
@@ -131,8 +131,9 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
+    /// A peer secret is parsed from its own text only, equals only itself, and does not appear in its `Debug` output.
     #[test]
-    fn a_pass_is_read_back_equals_itself_only_and_is_not_shown() {
+    fn secret_parses_back_and_stays_hidden() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         assert_eq!(PeerSecret::parse(ours.as_str()), Ok(ours.clone()));
         assert!(ours != other);
@@ -142,18 +143,20 @@ mod tests {
         }
     }
 
+    /// A response matches one peer secret and one nonce; neither the nonce, the secret nor a part of the response
+    /// passes for it.
     #[test]
-    fn a_proof_is_of_one_pass_and_one_question_and_does_not_tell_the_pass() {
+    fn response_matches_one_secret_and_nonce() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
-        let [asked, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
-        let proof = ours.respond(&asked);
-        assert!(proof.matches(ours.respond(&asked).as_str()));
-        for wrong in [other.respond(&asked), ours.respond(&later)] {
-            assert!(!proof.matches(wrong.as_str()));
+        let [nonce, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
+        let response = ours.respond(&nonce);
+        assert!(response.matches(ours.respond(&nonce).as_str()));
+        for wrong in [other.respond(&nonce), ours.respond(&later)] {
+            assert!(!response.matches(wrong.as_str()));
         }
-        for wrong in ["", asked.as_str(), ours.as_str(), &proof.as_str()[1..]] {
-            assert!(!proof.matches(wrong), "{wrong}");
+        for wrong in ["", nonce.as_str(), ours.as_str(), &response.as_str()[1..]] {
+            assert!(!response.matches(wrong), "{wrong}");
         }
-        assert!(Nonce::parse(asked.as_str()).is_some() && Nonce::parse("5").is_none());
+        assert!(Nonce::parse(nonce.as_str()).is_some() && Nonce::parse("5").is_none());
     }
 }

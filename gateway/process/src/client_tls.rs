@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 use crate::pem::{self, FileVersion, PemError, file_version};
 
-/// Why TLS cannot be spoken with a server. The texts quote no part of a file.
+/// Errors of the TLS configuration for a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientTlsError {
     #[error(transparent)]
@@ -30,7 +30,8 @@ pub fn client_config(tls: &plan::ClientTls) -> Result<ClientConfig, ClientTlsErr
     let builder = builder.with_safe_default_protocol_versions().map_err(ClientTlsError::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);
     let Some(client) = &tls.client else { return Ok(builder.with_no_client_auth()) };
-    let (chain, key) = (pem::certificates(&client.chain)?, pem::private_key(&client.key)?);
+    let chain = pem::certificates(&client.chain)?;
+    let key = pem::private_key(&client.key)?;
     let unfit = |source| ClientTlsError::Client { path: client.chain.clone(), source };
     builder.with_client_auth_cert(chain, key).map_err(unfit)
 }
@@ -40,12 +41,12 @@ fn roots(tls: &plan::ClientTls) -> Result<RootCertStore, PemError> {
         return pem::roots(path);
     }
     let mut roots = RootCertStore::empty();
-    // The system's file may have certificates that the library cannot parse, so those are passed over.
+    // The system's file may have certificates that the library cannot parse, so those are skipped.
     roots.add_parsable_certificates(pem::certificates(Path::new(SYSTEM_ROOTS))?);
     Ok(roots)
 }
 
-/// The stamps of the files. If they differ from earlier ones, a file was replaced.
+/// The versions of the files. If they differ from earlier ones, a file was replaced.
 pub fn file_versions(tls: &plan::ClientTls) -> Vec<Option<FileVersion>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);

@@ -64,8 +64,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 const MS: u64 = 1_000_000;
 
 impl dyn Clock + '_ {
-    /// The moment `deadline` for others, on the wall clock and on the boot clock. Never later than `deadline`: where
-    /// this process stands still in between, it is earlier on the wall clock.
+    /// The moment `deadline` for other processes, on the wall clock and on the boot clock. Never later than `deadline`:
+    /// if this process is paused in between, it is earlier on the wall clock.
     pub fn not_after(&self, deadline: BootInstant) -> NotAfter {
         // The wall clock is read first. If it were read after a pause, its moment would be too late.
         let unix_ms = self.unix_ms();
@@ -75,8 +75,8 @@ impl dyn Clock + '_ {
         NotAfter::new(unix_ms, uptime)
     }
 
-    /// The end of what a sender permits, on this clock. Of the sender's wall clock it is known that it differs by at
-    /// most `clock_error`. Nothing may be begun at this instant or later; where nothing is left, it is long past.
+    /// The end of a sender's permission, on this clock. The sender's wall clock differs by at most `clock_error`.
+    /// Nothing may be started at this instant or later; where nothing is left, it is long past.
     pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> BootInstant {
         let same_kernel = self.boot_id().and_then(|boot| not_after.uptime_ms(boot));
         if let Some(uptime_ms) = same_kernel {
@@ -99,7 +99,8 @@ pub struct MachineClock;
 impl Clock for MachineClock {
     fn now(&self) -> BootInstant {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
+        let seconds = time.tv_sec.cast_unsigned();
+        let nanos = time.tv_nsec.cast_unsigned();
         BootInstant(seconds * 1_000_000_000 + nanos)
     }
 
@@ -139,15 +140,15 @@ pub type SharedClock = Arc<dyn Clock>;
 
 /// A permission to write bytes, which ends at some time.
 pub trait SendPermission: fmt::Debug + Send + Sync {
-    /// Whether it holds at `now`. The answer comes from memory, so ask before every write.
+    /// Whether it holds at `now`. The answer comes from memory, so check before every write.
     fn holds(&self, now: BootInstant) -> bool;
 
-    /// The end of the permission, as known now. It may move on later, and the permission may be taken away before.
+    /// The end of the permission, as known now. It may move on later, and the permission may be revoked before.
     fn deadline(&self) -> BootInstant;
 }
 
 impl dyn SendPermission + '_ {
-    /// Returns when it no longer holds. If it is taken away early, that is noticed within [`LOOK`].
+    /// Returns when it no longer holds. If it is revoked early, that is detected within [`LOOK`].
     pub async fn wait_expired(&self, clock: &SharedClock) {
         loop {
             let now = clock.now();
@@ -159,7 +160,7 @@ impl dyn SendPermission + '_ {
     }
 }
 
-/// How often a running exchange looks at its permission.
+/// How often a running exchange checks its permission.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A clock that the caller moves, for tests and simulations.
@@ -174,7 +175,7 @@ impl ManualClock {
         self.now.fetch_add(nanos(by), Ordering::SeqCst);
     }
 
-    /// Goes on when somebody has read it once more, as if the reader stood still with what it has read.
+    /// Advances after the next read, as if the reader was paused with the value that it has read.
     pub fn advance_after_next_read(&self, by: Duration) {
         self.leap.store(nanos(by), Ordering::SeqCst);
     }
@@ -223,8 +224,9 @@ mod tests {
         TestClock { now: BootInstant::from_nanos(ms * MS), ahead, boot: BootId::parse(boot) }
     }
 
+    /// On the same kernel a deadline is read by the boot clock, even if the wall clock was set back meanwhile.
     #[test]
-    fn one_kernel_needs_no_wall_clock() {
+    fn same_boot_ignores_wall_clock() {
         let deadline = BootInstant::from_nanos(7_000 * MS + 999);
         let moment = (&test_clock(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
         assert_eq!(moment.to_string(), format!("1007000;boot=\"{}\";uptime=7000", ID.escape_ascii()));
@@ -233,8 +235,9 @@ mod tests {
         assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), BootInstant::from_nanos(7_000 * MS));
     }
 
+    /// On another kernel a deadline is read by the wall clock, less the tolerated clock error.
     #[test]
-    fn another_kernel_compares_wall_clocks_and_takes_off_their_error() {
+    fn other_boot_subtracts_wall_clock_error() {
         let moment =
             (&test_clock(5_000, 1_000_000, ID) as &dyn Clock).not_after(BootInstant::from_nanos(7_000 * MS));
         for boot in [&b""[..], b"ffffffff-89ab-4cde-8f01-23456789abcd"] {
@@ -247,8 +250,9 @@ mod tests {
         }
     }
 
+    /// A boot clock shifted by a time namespace is not the kernel's; an unreadable offset counts as shifted.
     #[test]
-    fn a_shifted_boot_clock_is_not_the_kernels() {
+    fn shifted_boot_clock_is_detected() {
         for (offsets, same) in [
             ("monotonic           0         0\nboottime            0         0\n", true),
             ("monotonic  0 0\nboottime  86400 0\n", false),
@@ -262,8 +266,9 @@ mod tests {
         assert!(!is_boot_clock_unshifted(error(io::ErrorKind::PermissionDenied)));
     }
 
+    /// The clock of the machine reads its own deadline back, never later and at most half a second earlier.
     #[test]
-    fn this_machine_reads_its_own_moments() {
+    fn machine_clock_round_trips_deadline() {
         let clock: &dyn Clock = &MachineClock;
         let deadline = clock.now() + Duration::from_secs(5);
         let moment = clock.not_after(deadline);

@@ -1,6 +1,6 @@
-//! The commands that messages tell people to run. Each works as printed on the machine of this process, because it has
-//! the file or address from this process's own arguments. A word in capitals stands for a value that the process does
-//! not know; the text around the command says where to find it.
+//! The commands that messages suggest. Each works as printed on the machine of this process, because it has the file or
+//! address from this process's own arguments. A word in capitals stands for a value that the process does not have; the
+//! text around the command explains where to find it.
 
 use std::{ffi::OsStr, sync::OnceLock};
 
@@ -15,7 +15,7 @@ pub enum CommandTarget {
 /// are.
 static TOLD: OnceLock<(CommandTarget, String)> = OnceLock::new();
 
-/// Remembers those arguments, such as `["-c", "policy.yaml"]`.
+/// Stores those arguments, such as `["-c", "policy.yaml"]`.
 pub fn set_command_arguments<W: AsRef<OsStr>>(of: CommandTarget, words: impl IntoIterator<Item = W>) {
     let words = words.into_iter().map(|word| shell_quote(&word.as_ref().to_string_lossy()));
     // Only the first call counts, which comes from the command line.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_one_word_to_a_shell() {
+    fn quoted_word_is_one_shell_word() {
         for (word, quoted_as) in [
             ("account/7", "account/7"),
             ("sku/%E8%8B", "sku/%E8%8B"),

@@ -7,11 +7,11 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
+        let part = error.to_string();
         // Some errors already have their cause in their text.
-        if !text.ends_with(&said) {
+        if !text.ends_with(&part) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&part);
         }
         cause = error.source();
     }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cause_is_said_twice() {
+    fn error_chain_repeats_no_cause() {
         let taken = ListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
         assert_eq!(error_chain(&taken), "listen at 127.0.0.1:80: address in use");
         let outer = io::Error::other(taken);
@@ -67,8 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_short_and_has_its_unit() {
-        for (nanos, said) in [
+    fn duration_is_short_with_unit() {
+        for (nanos, expected) in [
             (0, "0s"),
             (33_916, "33.9us"),
             (1_500_000, "1.5ms"),
@@ -76,7 +76,7 @@ mod tests {
             (29_999_991_155, "30s"),
             (125_700_000_000, "2m 5s"),
         ] {
-            assert_eq!(HumanDuration(Duration::from_nanos(nanos)).to_string(), said);
+            assert_eq!(HumanDuration(Duration::from_nanos(nanos)).to_string(), expected);
         }
     }
 }

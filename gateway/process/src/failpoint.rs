@@ -1,7 +1,7 @@
 //! Named places where a test can stop a thread. Without the feature `failpoints` they are empty.
 //!
-//! Armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). An armed one is
-//! logged as it is reached, so that a test waits for the event and not for a time.
+//! They are armed through the environment, `FAILPOINTS='after_proof_check=1*sleep(3000)'` (crate `fail`). An armed one
+//! is logged as it is reached, so that a test waits for the event and not for a time.
 
 /// Passes the failpoint `name`.
 #[cfg(feature = "failpoints")]
@@ -17,8 +17,8 @@ pub fn pass(name: &'static str) {
 #[inline(always)]
 pub fn pass(_name: &'static str) {}
 
-/// Whether a test has switched off the rule of this name, with the action `return`: what would catch a build without it is
-/// shown to catch it.
+/// Whether a test has switched off the rule of this name, with the action `return`, to show that the checks detect a
+/// build without it.
 #[cfg(feature = "failpoints")]
 pub fn is_off(rule: &'static str) -> bool {
     fail::eval(rule, |_| ()).is_some()

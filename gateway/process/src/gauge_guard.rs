@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use prometheus::IntGauge;
 
-/// Adds one to a gauge while it lives.
+/// Adds one to a gauge until it is dropped.
 pub struct GaugeGuard(Rc<IntGauge>);
 
 impl GaugeGuard {

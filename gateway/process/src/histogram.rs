@@ -49,8 +49,10 @@ impl HistogramSummary {
             return None;
         }
         #[expect(clippy::cast_precision_loss, reason = "counts of a few minutes")]
-        let (rank, float) = (part * all as f64, |count: u64| count as f64);
-        let (mut lower, mut below) = (0.0, 0);
+        let rank = part * all as f64;
+        let float = |count: u64| count as f64;
+        let mut lower = 0.0;
+        let mut below = 0;
         for (bound, count) in self.bounds.iter().zip(&self.counts) {
             if float(*count) >= rank && *count > below {
                 return Some(lower + (bound - lower) * (rank - float(below)) / float(count - below));

@@ -1,4 +1,4 @@
-//! The names of keys in the log. The policy says how they are shown, because keys may name accounts. Every log line
+//! The names of keys in the log. The policy sets how they are shown, because keys may name accounts. Every log line
 //! about a key takes its name from here.
 
 use std::{
@@ -18,8 +18,8 @@ use fencegate_policies::{
 
 use crate::randomness::{Randomness as _, SystemRandomness};
 
-/// Stands before the 16 digits of the hash of a key that must not be shown. A key that itself looks like this can be
-/// looked up only by its hash.
+/// Precedes the 16 digits of the hash of a key that must not be shown. A key that itself looks like this can be looked
+/// up only by its hash.
 const MARK: char = '#';
 
 /// Stands for a key of which not even a hash may be shown.
@@ -79,7 +79,7 @@ pub fn hash_digits(text: &str) -> String {
     SECRET.read().unwrap_or_else(PoisonError::into_inner).as_ref().unwrap_or(&OWN).digits(text)
 }
 
-/// The secret without which nobody finds a key by trying all. Processes with the same one have the same hashes.
+/// The secret without which a key cannot be found by trying all. Processes with the same secret have the same hashes.
 #[derive(Clone)]
 pub struct KeySecret(Arc<hmac::Key>);
 
@@ -102,10 +102,10 @@ impl fmt::Debug for KeySecret {
     }
 }
 
-/// The secret that the policy names.
+/// The secret that the policy configures.
 static SECRET: RwLock<Option<KeySecret>> = RwLock::new(None);
 
-/// The secret of this process where the policy names none.
+/// The secret of this process if the policy configures none.
 static OWN: LazyLock<KeySecret> = LazyLock::new(|| {
     let mut secret = [0; 32];
     SystemRandomness.fill(&mut secret);
@@ -119,7 +119,7 @@ const PLAIN: u8 = 0;
 const HASH: u8 = 1;
 const OFF: u8 = 2;
 
-/// Sets the rule from now on, and the secret of hashes; without one, that of this process counts.
+/// Sets the rule from now on, and the secret of hashes; without one, the secret of this process is used.
 pub fn set_key_redaction(shown: KeyVisibility, secret: Option<KeySecret>) {
     *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
@@ -174,8 +174,9 @@ fn redact_path_with(locks: &str, path: &str, names: KeyRedaction) -> String {
 mod tests {
     use super::*;
 
+    /// The text of a key appears in no display of it when keys are hashed or off; equal keys have equal hashes.
     #[test]
-    fn a_key_that_is_not_to_be_shown_is_not() {
+    fn redacted_key_never_shows_text() {
         let key = ResourceKey::parse("account/secret").expect("a key");
         assert_eq!(KeyRedaction(KeyVisibility::Plain).display(&key), "account/secret");
         for shown in [KeyVisibility::Hash, KeyVisibility::Off] {
@@ -190,16 +191,19 @@ mod tests {
 
     /// RFC 4231, test case 2.
     #[test]
-    fn a_hash_is_the_begin_of_an_hmac() {
+    fn hash_is_truncated_hmac() {
         let secret = KeySecret::new(b"Jefe");
         assert_eq!(secret.digits("what do ya want for nothing?"), "5bdcc146bf60754e");
         assert!(!format!("{secret:?}").contains("Jefe"));
     }
 
+    /// The path of a lock node contains its key only where keys are shown in plain text.
     #[test]
-    fn the_path_of_a_lock_tells_its_key_only_where_keys_are_told() {
+    fn lock_path_redacts_hidden_key() {
         let node = "/fencegate/locks/5c/account%2F7/0f-w-0000000001";
-        let (plain, within, top) = ("/fencegate/locks", "/apps/locks/fencegate/locks", "/locks");
+        let plain = "/fencegate/locks";
+        let within = "/apps/locks/fencegate/locks";
+        let top = "/locks";
         for (rule, locks, path, shown) in [
             (KeyVisibility::Plain, plain, node, node),
             (KeyVisibility::Hash, plain, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),

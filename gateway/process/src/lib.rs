@@ -3,7 +3,7 @@
 //!
 //! In reading order:
 //!
-//! - [`clock`]: CLOCK_BOOTTIME, and the permission to act that ends at an instant of it
+//! - [`clock`]: CLOCK_BOOTTIME, and the permission to act until an instant of it
 //! - [`randomness`]: random bytes and the names made of them
 //! - [`failpoint`], [`sync`]: places where a test stops or schedules a thread
 //! - [`registry`]: the metric families of the process. [`metric_snapshot`] and [`histogram`] read them, [`process_metrics`] adds those of

@@ -1,4 +1,4 @@
-//! Writers of log lines for threads that must not wait for the reader of our output.
+//! Writers of log lines for threads that must not wait for the reader of the output.
 //!
 //! A pipe that nobody reads fills up after 64 KiB, and the next write to it blocks. A thread that serves requests, sends
 //! heartbeats or ends a command must not stop there. So each line goes through a bounded queue to a thread that only writes.
@@ -17,7 +17,7 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 /// The most lines that wait for the reader of an output.
 const QUEUED_LINES: usize = 8192;
 
-/// For so long whoever ends a queue waits for its lines to be written.
+/// How long the end of a queue waits for its lines to be written.
 const FLUSH: Duration = Duration::from_millis(1500);
 
 /// Writes what is queued when it is dropped, for [`FLUSH`] at most.
@@ -28,7 +28,7 @@ impl Drop for FlushGuard {
     fn drop(&mut self) {
         let Some(guard) = self.0.take() else { return };
         let (flushed, is_flushed) = mpsc::channel();
-        // The library prints to stdout where the queue is full, and nobody may read that either. So a thread waits there
+        // The library prints to stdout if the queue is full, and stdout may not be read either. So a thread waits there
         // that the process does not wait for.
         let flushing = thread::Builder::new().name("log-flush".into()).spawn(move || {
             drop(guard);
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// An output whose reader takes nothing until it is told to.
+    /// An output whose reader takes nothing until the channel allows it.
     struct StalledWriter(Receiver<()>);
 
     impl Write for StalledWriter {
@@ -121,15 +121,16 @@ mod tests {
         }
     }
 
+    /// A stalled reader blocks no writer; the lines that are lost are counted.
     #[test]
-    fn stalled_reader_stops_no_writer_and_lost_lines_are_counted() {
+    fn stalled_reader_drops_and_counts_lines() {
         let (reads, stalled) = channel();
         let (mut writer, guard) = spawn_queue(StalledWriter(stalled), "test");
         for _ in 0..QUEUED_LINES + 100 {
             writer.write_all(b"line\n").expect("never refused");
         }
         let lost = dropped_count(&writer.error_counter());
-        // One line is with the thread that writes.
+        // The writing thread has one line.
         assert!((99..=100).contains(&lost), "{lost}");
         drop(reads);
         drop(guard);

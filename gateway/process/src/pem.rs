@@ -1,4 +1,5 @@
-//! Reads files for TLS: of bounded size, secrets only if strangers cannot read them, with a stamp that tells changes.
+//! Reads files for TLS: of bounded size, secrets only if other users cannot read them, with a version that detects
+//! changes.
 
 use std::{
     fs::{File, Metadata},
@@ -13,7 +14,7 @@ use rustls::{
 };
 use x509_cert::{Certificate, der::Decode};
 
-/// What is wrong with a file. The texts quote no part of it.
+/// Errors of a file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum PemError {
     #[error("read {path}")]
@@ -28,7 +29,7 @@ pub enum PemError {
     Readable { path: PathBuf, mode: u32 },
 }
 
-/// Tells one state of a file from another: device and inode, size, times of modification and of change.
+/// Distinguishes the states of a file: device and inode, size, times of modification and of change.
 pub type FileVersion = [i128; 4];
 
 const LARGEST: u64 = 16 << 20;
@@ -37,7 +38,7 @@ const LARGEST: u64 = 16 << 20;
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let bytes = read(path, FileSecrecy::Public)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match read.map_err(|why| content_error(path, &why))? {
+    match read.map_err(|error| content_error(path, &error))? {
         none if none.is_empty() => Err(content_error(path, &"it has no certificate")),
         certificates => Ok(certificates),
     }
@@ -45,14 +46,14 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemErro
 
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
     let bytes = read(path, FileSecrecy::Secret)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| content_error(path, &why))
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| content_error(path, &error))
 }
 
 /// The authorities of a file. Each certificate has to be usable as one.
 pub fn roots(path: &Path) -> Result<RootCertStore, PemError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|why| content_error(path, &why))?;
+        roots.add(certificate).map_err(|error| content_error(path, &error))?;
     }
     Ok(roots)
 }
@@ -106,7 +107,7 @@ pub fn file_version(path: &Path) -> Option<FileVersion> {
 fn version_from_metadata(seen: &Metadata) -> FileVersion {
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     let identity = (i128::from(seen.dev()) << 64) + i128::from(seen.ino());
-    let (modified, changed) =
-        (nanos(seen.mtime(), seen.mtime_nsec()), nanos(seen.ctime(), seen.ctime_nsec()));
+    let modified = nanos(seen.mtime(), seen.mtime_nsec());
+    let changed = nanos(seen.ctime(), seen.ctime_nsec());
     [identity, seen.size().into(), modified, changed]
 }

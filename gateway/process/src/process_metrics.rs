@@ -131,8 +131,10 @@ fn set_gauge(gauge: &IntGauge, value: u64) {
 mod tests {
     use super::*;
 
+    /// `/proc/self/stat` is parsed even if the program's name contains spaces and parentheses; a cut line gives
+    /// nothing.
     #[test]
-    fn a_program_may_be_called_anything() {
+    fn stat_parses_any_program_name() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 70 30 0 0 20 0 9 0 500 4096 17 0";
         let stat = ProcStat::parse(&format!("42 (a) b) {fields}")).expect("read");
         assert_eq!((stat.cpu_ticks, stat.threads), (100, 9));
@@ -140,8 +142,9 @@ mod tests {
         assert!(ProcStat::parse("42 (cut").is_none() && ProcStat::parse("42 (cut) S 1 2").is_none());
     }
 
+    /// The metrics of this process report memory, threads, open files and a start time.
     #[test]
-    fn this_process_uses_memory_files_and_time() {
+    fn own_process_has_nonzero_metrics() {
         let process = ProcessMetrics::new();
         process.refresh();
         assert!(process.resident.get() > 1 << 16 && process.threads.get() >= 1);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guid_is_read_back_from_its_own_form_only() {
+    fn guid_parses_only_own_format() {
         let guid = Guid::new(&SystemRandomness);
         assert_eq!(Guid::parse(&guid.to_string()), Some(guid));
         for other in ["", "+0000000000000000000000000000001", "A0000000000000000000000000000000"] {

@@ -139,8 +139,9 @@ mod tests {
         });
     }
 
+    /// What the threads count is exported as one sum per series, for counters and for gauges.
     #[test]
-    fn what_threads_count_is_told_as_one_sum_for_each_series() {
+    fn series_are_summed_across_threads() {
         let counters = || IntCounterVec::new(Opts::new("asked", "Help."), &["route"]);
         let counters = Sharded::new(counters).expect("well-formed");
         run_on_threads(|number| {
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_add_up_bucket_by_bucket() {
+    fn histograms_sum_per_bucket() {
         let opts = || HistogramOpts::new("seconds", "Help.").buckets(vec![1.0, 10.0]);
         let sharded = Sharded::new(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
         let whole = HistogramVec::new(opts(), &["route"]).expect("well-formed");

@@ -1,7 +1,8 @@
-//! Finds keys that requests lock by the routes of one plan, and clients of the other plan hold by themselves under another lock.
+//! Finds keys that requests lock by the routes of one plan, and that clients of the other plan hold by themselves
+//! under another lock.
 //!
-//! A plan grants leases of a key where its own routes lock that key, and no leases of keys that its routes lock as other programs do or
-//! with a delay. A gateway that has no such route knows nothing of that.
+//! A plan grants leases of a key where its own routes lock that key, and no leases of keys that its routes lock as
+//! other programs do or with a delay. A gateway without such a route does not have these restrictions.
 
 use std::collections::HashSet;
 
@@ -11,26 +12,26 @@ use crate::{
     plan_digest::{LockDigest, PlanDigest},
 };
 
-/// Pairs that are looked at, at most: more would take a second.
+/// The most pairs that are compared: more would take a second.
 pub(super) const MOST_LOOKS: usize = 1 << 20;
 
-/// Routes and patterns of one plan, with what is needed to look at a pair.
+/// Routes and patterns of one plan, with the data that the comparison of a pair needs.
 pub(super) struct LeaseSide<'p> {
-    /// Of each route, its locks with the keys that each may be of.
+    /// Of each route, its locks with the keys that each may have.
     locks: Vec<Vec<LockKeys<'p>>>,
     known: HashSet<&'p LockDigest>,
-    /// Those of all of them that are not our own way.
+    /// Those of all locks that do not have the native layout.
     special: Vec<LockKeys<'p>>,
     patterns: Vec<Glob>,
 }
 
 type LockKeys<'p> = (&'p LockDigest, Vec<Glob>);
 
-/// What clashes with another plan.
+/// The conflicts with another plan.
 pub(super) struct LeaseConflicts {
-    /// Places of routes, and behind them of patterns, as [`PlanDigest::entries`] has them.
+    /// Indices of routes, and behind them of patterns, in the order of [`PlanDigest::entries`].
     pub(super) at: Vec<usize>,
-    /// There are so many pairs that not each was looked at: whatever may clash is among these.
+    /// There are so many pairs that not each was compared: every pair that may conflict is among these.
     pub(super) unfinished: bool,
 }
 
@@ -65,7 +66,7 @@ impl<'p> LeaseSide<'p> {
         LeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
     }
 
-    /// Places of the patterns of which a route of `other` may lock a key otherwise.
+    /// Indices of the patterns of which a route of `other` may lock a key in another way.
     pub(super) fn conflicting_patterns(&self, other: &Self) -> Vec<usize> {
         let each = other.is_comparable_with(self);
         let doubtful: Vec<usize> =
@@ -75,7 +76,7 @@ impl<'p> LeaseSide<'p> {
         patterns.filter(|(_, pattern)| clash(pattern)).map(|(at, _)| at).collect()
     }
 
-    /// All pairs of its locks and the patterns of `leaser` can be looked at.
+    /// All pairs of its locks and the patterns of `leaser` can be compared.
     fn is_comparable_with(&self, leaser: &Self) -> bool {
         let doubtful: usize =
             (0..self.locks.len()).map(|route| self.doubtful_locks(route, leaser).count()).sum();
@@ -83,8 +84,8 @@ impl<'p> LeaseSide<'p> {
         looks.saturating_mul(1 + leaser.special.len()) <= MOST_LOOKS
     }
 
-    /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock otherwise, and where all
-    /// its locks are our own way, so are its leases.
+    /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock in
+    /// another way, and where all its locks have the native layout, so have its leases.
     fn doubtful_locks<'s>(
         &'s self,
         route: usize,
@@ -98,7 +99,8 @@ impl<'p> LeaseSide<'p> {
         self.doubtful_locks(route, leaser).next().is_some()
     }
 
-    /// A request of this route may lock a key otherwise than a client of `leaser` who may hold the keys of `pattern`.
+    /// A request of this route may lock a key in another way than a client of `leaser` that may hold the keys of
+    /// `pattern`.
     fn conflicts_on(&self, route: usize, pattern: &Glob, leaser: &Self) -> bool {
         self.doubtful_locks(route, leaser).any(|(lock, globs)| {
             let leased = globs.iter().filter(|glob| glob.relation_to(pattern) == GlobRelation::Overlapping);

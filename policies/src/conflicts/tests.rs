@@ -1,4 +1,4 @@
-//! Which plans agree, and by which routes they do not.
+//! Which plans are compatible, and by which routes they are not.
 
 use super::*;
 use crate::{file::load, plan_digest::ParsePlanDigestError};
@@ -20,12 +20,13 @@ fn published(routes: &[&str]) -> PlanDigest {
     PlanDigest::from_plan(&plan.serving, plan.leases.as_ref())
 }
 
-/// Names of routes of the first that give some request another lock than the second does.
+/// Names of routes of the first plan that give some request another lock than the second does.
 fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
-    let (ours, theirs) = (published(ours), published(theirs));
+    let ours = published(ours);
+    let theirs = published(theirs);
     let compared = find_conflicts(&ours, &theirs);
     assert!(!compared.unfinished);
-    // If one side disagrees, the other side does as well.
+    // If one side is incompatible, the other side is as well.
     assert_eq!(
         compared.ours.is_empty(),
         find_conflicts(&theirs, &ours).ours.is_empty(),
@@ -38,8 +39,9 @@ const PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/p
 const OTHER_PAY: &str = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: {key: "konto/{path.id}"}}"#;
 const BOOK: &str = r#"{name: book, upstream: a, match: {methods: [POST], path: "/book/{id}"}, fence: {key: "book/{path.id}"}}"#;
 
+/// A request has one lock where the templates are equal but for the names of their variables.
 #[test]
-fn one_request_has_one_lock_where_the_templates_say_the_same() {
+fn equal_templates_are_one_lock() {
     let named = r#"{name: zahlen, upstream: a, match: {methods: [POST], path: "/pay/{account}"}, fence: {key: "account/{path.account}", mode: by-method, wait: 1s}}"#;
     assert_eq!(between(&[PAY], &[named]), [""; 0]);
     assert_eq!(between(&[PAY], &[OTHER_PAY]), ["pay"]);
@@ -47,29 +49,33 @@ fn one_request_has_one_lock_where_the_templates_say_the_same() {
     assert_eq!(between(&[PAY, BOOK], &[BOOK, PAY]), [""; 0], "their order counts for none of them");
 }
 
+/// Two upstreams are one service if they share their name or an endpoint.
 #[test]
-fn a_service_is_one_by_its_name_or_by_an_endpoint() {
+fn services_match_by_name_or_endpoint() {
     let renamed = OTHER_PAY.replace("upstream: a", "upstream: also-a");
     assert_eq!(between(&[PAY], &[&renamed]), ["pay"]);
     let elsewhere = OTHER_PAY.replace("upstream: a", "upstream: b");
     assert_eq!(between(&[PAY], &[&elsewhere]), [""; 0]);
 }
 
+/// A route without a fence conflicts with no route.
 #[test]
-fn what_is_not_fenced_does_not_count() {
+fn unfenced_routes_never_conflict() {
     let open = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: none}"#;
     assert_eq!(between(&[PAY, BOOK], &[open, BOOK]), [""; 0]);
     assert_eq!(between(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
 }
 
+/// A set of keys is compatible with the same set only, in any order.
 #[test]
-fn a_set_agrees_with_the_same_set_only() {
+fn key_set_matches_same_set_only() {
     let set = |keys: &str| {
         format!(
             r#"{{name: move, upstream: a, match: {{methods: [POST], path: "/move/{{x}}/{{y}}"}}, fence: {{keys: [{keys}]}}}}"#
         )
     };
-    let (two, swapped) = (set(r#""a/{path.x}", "a/{path.y}""#), set(r#""a/{path.y}", "a/{path.x}""#));
+    let two = set(r#""a/{path.x}", "a/{path.y}""#);
+    let swapped = set(r#""a/{path.y}", "a/{path.x}""#);
     let one = set(r#""a/{path.x}""#);
     assert_eq!(between(&[&two], &[&swapped]), [""; 0]);
     assert_eq!(between(&[&two], &[&one]), ["move"]);
@@ -78,13 +84,14 @@ fn a_set_agrees_with_the_same_set_only() {
     assert_eq!(between(&[&one], &[&plain]), [""; 0]);
 }
 
+/// A route that takes requests of another route under another lock is found.
 #[test]
-fn a_route_that_takes_requests_of_another_one_is_found() {
+fn overlapping_route_conflicts() {
     let wide = r#"{name: wide, upstream: a, match: {path: "/pay/{rest...}"}, fence: {key: "all-payments"}}"#;
     assert_eq!(between(&[PAY], &[wide]), ["pay"]);
     assert_eq!(between(&[PAY, wide], &[wide]), ["pay"]);
     assert_eq!(between(&[wide], &[PAY, wide]), ["wide"]);
-    // Below a route that both have it takes only what neither gives to that one.
+    // Below a route that both have it takes only requests that neither gives to that one.
     let get = r#"{name: get, upstream: a, match: {methods: [GET], path: "/pay/{id}"}, fence: {key: "look/{path.id}"}}"#;
     assert_eq!(between(&[PAY], &[PAY, get]), [""; 0]);
     assert_eq!(between(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
@@ -92,29 +99,34 @@ fn a_route_that_takes_requests_of_another_one_is_found() {
     assert_eq!(between(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
 }
 
+/// The order of two routes counts where a request meets both.
 #[test]
-fn routes_that_meet_count_in_their_order() {
+fn order_of_overlapping_routes_counts() {
     let special = r#"{name: special, upstream: a, match: {methods: [POST], path: "/{what}/7"}, fence: {key: "seven/{path.what}"}}"#;
     assert_eq!(between(&[PAY, special], &[PAY, special]), [""; 0]);
     assert_eq!(between(&[PAY, special], &[special, PAY]), ["pay"]);
     assert_eq!(between(&[special, PAY], &[PAY, special]), ["special"]);
 }
 
+/// Routes whose conditions no request meets together do not conflict.
 #[test]
-fn conditions_that_no_request_meets_together_keep_routes_apart() {
+fn disjoint_conditions_separate_routes() {
     let of = |host: &str, key: &str| {
         let route = PAY.replace("match: {", &format!("match: {{hosts: [{host}], "));
         route.replace("name: pay", &format!("name: pay-{key}")).replace("account/", &format!("{key}/"))
     };
-    let (one, two) = (of("a.example", "a"), of("b.example", "b"));
+    let one = of("a.example", "a");
+    let two = of("b.example", "b");
     assert_eq!(between(&[&one], &[&two, &one]), [""; 0]);
     assert_eq!(between(&[&one], &[&two]), [""; 0]);
     assert_eq!(between(&[&one], &[&of("\"*.example\"", "c")]), ["pay-a"]);
 }
 
+/// A route that takes two locks is compatible with a route that takes one of them.
 #[test]
-fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
-    let (old, new) = (published(&[OTHER_PAY]), published(&[PAY]));
+fn two_locks_match_either_one() {
+    let old = published(&[OTHER_PAY]);
+    let new = published(&[PAY]);
     let mut both = new.clone();
     both.routes[0].locks.extend(old.routes[0].locks.clone());
     for plain in [&old, &new] {
@@ -129,12 +141,13 @@ fn who_takes_two_locks_agrees_with_whoever_takes_one_of_them() {
     assert_eq!(find_conflicts(&new, &late).ours, [0]);
 }
 
-/// What a build publishes that knows nothing of permits must not agree with what this one does.
+/// A build that does not know permits must not be compatible with a plan that has them.
 #[test]
-fn so_many_holders_are_a_part_of_the_lock() {
+fn permit_count_is_part_of_lock() {
     let of =
         |permits: &str| PAY.replace("\"account/{path.id}\"", &format!("\"account/{{path.id}}\"{permits}"));
-    let (three, four) = (of(", permits: 3"), of(", permits: 4"));
+    let three = of(", permits: 3");
+    let four = of(", permits: 4");
     assert_eq!(between(&[&three], &[&three]), [""; 0]);
     assert_eq!(between(&[&three], &[&four]), ["pay"]);
     assert_eq!(between(&[&three], &[PAY]), ["pay"]);
@@ -142,21 +155,24 @@ fn so_many_holders_are_a_part_of_the_lock() {
     assert_eq!(lock.layout.as_deref(), Some("permits 3"), "in a field that every build compares");
 }
 
-/// How long it is need not agree: the record in ZooKeeper says for how long its holder has to be waited for.
+/// Its length may differ: the record in ZooKeeper shows how long the next holder has to wait.
 #[test]
-fn a_delay_is_a_part_of_the_lock() {
+fn delay_is_part_of_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
         PlanDigest::from_plan(&load(&text).plan.expect("a plan").serving, None)
     };
-    let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
+    let delayed = of("fencing: delay, delay: 30s");
+    let none = of("fencing: none");
     assert_eq!(find_conflicts(&delayed, &none).ours, [0]);
     assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
 }
 
+/// Until its requests are over, a plan is published with its old locks and the new endpoints of its services.
 #[test]
-fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_service_as_it_is() {
-    let (mut old, mut new) = (published(&[PAY, BOOK]), published(&[OTHER_PAY, BOOK]));
+fn switch_keeps_locks_and_moves_endpoints() {
+    let mut old = published(&[PAY, BOOK]);
+    let mut new = published(&[OTHER_PAY, BOOK]);
     let elsewhere = vec!["c:80".to_owned()];
     new.routes[1].endpoints = elsewhere.clone();
     new.routes[0].endpoints = elsewhere.clone();
@@ -166,13 +182,15 @@ fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_ser
     assert_eq!(until.during_switch_to(&until), until);
 }
 
+/// A pattern is published beside those of the next plan until no key of it is held.
 #[test]
-fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_it() {
+fn old_pattern_is_published_while_held() {
     let leasing = |patterns: &[&str]| PlanDigest {
         leases: patterns.iter().map(ToString::to_string).collect(),
         ..published(&[PAY])
     };
-    let (old, new) = (leasing(&["account/*", "job/*"]), leasing(&["job/*", "order/7"]));
+    let old = leasing(&["account/*", "job/*"]);
+    let new = leasing(&["job/*", "order/7"]);
     let both = new.with_leases_of(&old);
     assert_eq!((&both.routes, both.leases.join(" ")), (&new.routes, "account/* job/* order/7".to_owned()));
     let key = |text| ResourceKey::parse(text).expect("a key");
@@ -189,8 +207,9 @@ fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_i
     assert!(new.without_leases_gone_in(&leasing(&[]), &[key("order/77")]).leases.is_empty());
 }
 
+/// Plans that are too large and too different to compare are incompatible in all routes.
 #[test]
-fn plans_too_large_and_too_different_are_unlike_in_all() {
+fn oversized_different_plans_conflict_everywhere() {
     let many = |key: &str| -> PlanDigest {
         let mut plan = published(&[PAY]);
         let one = plan.routes.remove(0);
@@ -204,9 +223,9 @@ fn plans_too_large_and_too_different_are_unlike_in_all() {
     assert_eq!(find_conflicts(&many("a"), &many("a")), ConflictReport::default());
 }
 
-/// While a fleet is changed, files of such a size differ in a line.
+/// While the gateways are updated, files of such a size differ in one line.
 #[test]
-fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
+fn large_leasing_plans_compare_changes_only() {
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
     let many = |locks: &str, own: &[&str]| -> PlanDigest {
         let mut plan = published(&[&permits]);
@@ -221,13 +240,14 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
         plan.leases = (0..400).map(|n| format!("item{n}/*")).chain(["account/*".to_owned()]).collect();
         plan
     };
-    let (ours, theirs) = (many("item", &[]), many("item", &[BOOK]));
+    let ours = many("item", &[]);
+    let theirs = many("item", &[BOOK]);
     assert_eq!(find_conflicts(&ours, &theirs), ConflictReport::default());
     assert_eq!(find_conflicts(&theirs, &ours), ConflictReport::default());
-    // What both have is alike, however much else there is.
+    // Common entries are equal, whatever else there is.
     let other = find_conflicts(&many("item", &[]), &many("thing", &[]));
     assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
-    // Where all locks are our own way, no lease has another one.
+    // Where all locks have the native layout, no lease has another one.
     let [ours, theirs] = ["item", "thing"].map(|key| {
         let mut plan = many(key, &[]);
         plan.routes.remove(0);
@@ -237,8 +257,9 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
     assert!(!other.unfinished && other.ours == (0..3000).collect::<Vec<_>>(), "{other:?}");
 }
 
+/// A published plan is read back as written; a newer format is rejected and not guessed at.
 #[test]
-fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
+fn digest_round_trips_rejects_newer_format() {
     let ours = published(&[PAY, BOOK]);
     assert_eq!(PlanDigest::parse(&ours.to_bytes()), Ok(ours.clone()));
     let newer = br#"{"format": 2, "routes": "elsewhere"}"#;
@@ -251,15 +272,17 @@ fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
 /// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
 fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     let leases = ["job/*", "stock/*"].map(str::to_owned);
-    let (ours, theirs) = (published(ours), PlanDigest { leases: leases.into(), ..published(theirs) });
+    let ours = published(ours);
+    let theirs = PlanDigest { leases: leases.into(), ..published(theirs) };
     let names = |one: &PlanDigest, other: &PlanDigest| -> Vec<String> {
         find_conflicts(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
     };
     [names(&ours, &theirs), names(&theirs, &ours)]
 }
 
+/// A plan that loses a lock of a pattern that it leases publishes another entry.
 #[test]
-fn a_plan_that_loses_a_lock_of_what_it_leases_has_something_new_to_publish() {
+fn lost_lock_of_leased_key_is_published() {
     let leases = |routes: &[&str]| {
         let plan = PlanDigest { leases: vec!["account/*".to_owned()], ..published(routes) };
         plan.entries().pop().expect("the pattern")
@@ -271,8 +294,9 @@ fn a_plan_that_loses_a_lock_of_what_it_leases_has_something_new_to_publish() {
     assert_eq!(leases(&[PAY]), leases(&[]), "a key without a route is locked in the same way");
 }
 
+/// A leased key has one lock, also where the other plan alone has a route for it.
 #[test]
-fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_it() {
+fn leased_key_has_one_lock() {
     let route = |key: &str, more: &str| {
         format!(
             r#"{{name: take, upstream: a, match: {{methods: [POST], path: "/x/y/{{id}}"}}, fence: {{key: "{key}", {more}}}}}"#
@@ -299,7 +323,7 @@ fn what_is_leased_has_one_lock_also_where_the_other_plan_alone_has_a_route_for_i
     ] {
         assert_eq!(leased(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
     }
-    // The gateway that leases has the route as well: then its leases are as its requests are.
+    // The gateway that leases has the route as well: then its leases have the locks of its requests.
     assert_eq!(leased(&[&permits], &[&permits]), nobody);
     let unlike = [vec!["take".to_owned()], vec!["take".to_owned(), "leases of stock/*".to_owned()]];
     assert_eq!(leased(&[&four], &[&permits]), unlike);

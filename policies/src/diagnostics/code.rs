@@ -14,7 +14,7 @@ macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security.
         /// `FG05..` are mistakes that show only outside of the file, at start. `FG06..` are mistakes of a command
-        /// that asks a running process, keeps the store of a process, or runs another command under a lock.
+        /// that queries a running process, maintains the store of a process, or runs another command under a lock.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $name,)*
@@ -144,7 +144,7 @@ codes! {
     ShortSession      "FG0303" Error "the session is too short to be proved alive twice"
     BeyondTenure      "FG0304" Error "a key is kept for longer than its tenure may last"
     ShortExecution    "FG0305" Error "an answer may come after its execution counts as over"
-    EarlyEviction     "FG0306" Warning "a guard forgets marks of keys that may still be held or waited for"
+    EarlyEviction     "FG0306" Warning "a guard forgets watermarks of keys that may still be held or waited for"
     Observed          "FG0307" Warning "`observe`: requests that should be refused pass, so nothing is promised"
     BeyondTicks       "FG0308" Warning "ZooKeeper grants other session timeouts than the one asked for"
     NotDirect         "FG0309" Warning "a guard's refusals prove nothing, because `direct` is not written"
@@ -238,8 +238,9 @@ impl fmt::Display for Severity {
 mod tests {
     use super::*;
 
+    /// Each code has a number of its own, in ascending order.
     #[test]
-    fn every_code_has_a_number_of_its_own_in_ascending_order() {
+    fn codes_have_unique_ascending_numbers() {
         assert!(Code::ALL.is_sorted_by(|one, next| one.number() < next.number()));
         assert!(Code::ALL.iter().all(|code| code.number().len() == 6));
     }

@@ -37,7 +37,7 @@ fn indent(line: &str, place: SourceSpan) -> String {
     line.chars().map(blank).chain(std::iter::repeat(' ')).take(before).collect()
 }
 
-/// Text of the file, without what would move the cursor of a terminal.
+/// Text of the file, without characters that would move the cursor of a terminal.
 struct Printable<'a>(&'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -57,8 +57,9 @@ mod tests {
         Diagnostic::new(Code::UnboundVariable, "`x` is wrong").at(SourceSpan { line, column, width })
     }
 
+    /// A caret stands below the text that is wrong.
     #[test]
-    fn a_caret_stands_below_what_is_wrong() {
+    fn caret_marks_wrong_text() {
         let source = format!("{}key: {{x}}\n", "\n".repeat(37));
         assert_eq!(
             at(38, 6, 3).with_remedy("did you mean `y`?").render("a.yaml", &source),
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diagnostic_without_a_place_names_the_file() {
+    fn diagnostic_without_place_names_file() {
         let diagnostic = Diagnostic::new(Code::SessionNegotiated, "4s, not 12s").with_remedy("ask for less");
         assert_eq!(
             diagnostic.render("a.yaml", ""),
@@ -79,14 +80,16 @@ mod tests {
         );
     }
 
+    /// No escape sequence of a file reaches the terminal.
     #[test]
-    fn nothing_in_a_file_moves_the_cursor() {
+    fn rendered_file_moves_no_cursor() {
         let text = at(1, 1, 1).render("a\u{1b}.yaml", "\u{1b}[2Jkey");
         assert!(!text.contains('\u{1b}'), "{text:?}");
     }
 
+    /// A place beyond the end of the text is rendered all the same.
     #[test]
-    fn a_place_beyond_the_text_is_shown_all_the_same() {
+    fn place_beyond_text_is_rendered() {
         assert!(at(9, 9, 0).render("a.yaml", "").ends_with("9 | \n  |         ^"));
     }
 }

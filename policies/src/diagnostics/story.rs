@@ -50,25 +50,31 @@ fn dedent(block: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Each code has a story of three paragraphs: what it means, why, and what to write.
     #[test]
-    fn every_code_has_a_story_of_three_paragraphs() {
+    fn each_code_has_three_paragraphs() {
         for code in Code::ALL {
             let paragraphs: Vec<&str> = code.story().lines().take_while(|line| !line.is_empty()).collect();
             let [what, why, write] = *paragraphs else { panic!("{code}: {paragraphs:?}") };
             assert!(why.starts_with("Why: ") && write.starts_with("Write: "), "{code}");
-            assert!([what, why, write].iter().all(|said| said.len() > 20 && said.ends_with('.')), "{code}");
+            assert!(
+                [what, why, write].iter().all(|paragraph| paragraph.len() > 20 && paragraph.ends_with('.')),
+                "{code}"
+            );
         }
     }
 
+    /// Each story is that of a code, and they stand in the order of the codes.
     #[test]
-    fn every_story_is_that_of_a_code_and_in_their_order() {
-        let told: Vec<&str> = STORIES.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    fn stories_follow_order_of_codes() {
+        let headings: Vec<&str> = STORIES.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let codes: Vec<&str> = Code::ALL.iter().map(|code| code.number()).collect();
-        assert_eq!(told, codes);
+        assert_eq!(headings, codes);
     }
 
+    /// A code is read in any case, and nothing else is one.
     #[test]
-    fn a_code_is_read_in_any_case_and_nothing_else_is_one() {
+    fn code_parses_in_any_case() {
         assert_eq!(Code::parse("fg0203"), Some(Code::UnboundVariable));
         for other in ["FG0299", "0203", "", "POST /", "FG0203 "] {
             assert_eq!(Code::parse(other), None, "{other}");

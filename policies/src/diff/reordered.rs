@@ -11,8 +11,8 @@ use crate::{
     plan::{Plan, Route},
 };
 
-/// Each wide route is compared with all others. Where that takes more looks than this, every fenced route counts as
-/// affected.
+/// Each wide route is compared with all others. Where that takes more comparisons than this, every fenced route
+/// counts as affected.
 const MOST_LOOKS: usize = 1 << 20;
 
 /// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
@@ -29,7 +29,8 @@ fn routes_below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item
     let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));
     let mut tree = RouteTrie::new();
     others.iter().for_each(|(index, route)| tree.insert(*index, &route.path));
-    let (found, looks) = (RefCell::new(BTreeSet::new()), Cell::new(0_usize));
+    let found = RefCell::new(BTreeSet::new());
+    let looks = Cell::new(0_usize);
     for (at, route) in above {
         let parts: Vec<TrieSegment> = route.path.pieces().iter().map(TrieSegment::from).collect();
         // The filter accepts none before the limit, so that the search visits all of them.

@@ -1,4 +1,4 @@
-//! What is told of a change, by small plans.
+//! The reported difference of a change, with small plans.
 
 use super::*;
 use crate::file::load;
@@ -27,22 +27,25 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+/// A plan does not differ from itself, nor by a remark in its file.
 #[test]
-fn a_plan_does_not_differ_from_itself() {
+fn plan_equals_itself() {
     assert!(difference(&[]).is_empty());
     assert!(difference(&[("version: 1", "# a remark\nversion: 1")]).is_empty());
 }
 
+/// A change that leaves every lock as it is moves no key.
 #[test]
-fn a_change_that_leaves_every_lock_alone_moves_no_key() {
+fn unrelated_change_rekeys_no_route() {
     for change in [("wait: 2s", "wait: 3s"), ("wait: 2s", "hold: {mode: strict}"), ("wait: 2s", "queue: 7")] {
         let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
         assert_eq!(difference(&[change]), expected, "{change:?}");
     }
 }
 
+/// A route whose requests take another lock is reported.
 #[test]
-fn whose_requests_take_another_lock_is_told() {
+fn changed_lock_rekeys_route() {
     for change in [
         ("order/{path.id}", "orders/{path.id}"),
         ("wait: 2s", "mode: shared"),
@@ -57,15 +60,16 @@ fn whose_requests_take_another_lock_is_told() {
     }
 }
 
+/// A route that differs in no lock has changed all the same.
 #[test]
-fn a_route_that_differs_in_no_lock_has_changed_all_the_same() {
+fn change_outside_locks_is_reported() {
     let switches = ("fence: none", "fence: none, upgrade: [websocket]");
     let expected = Difference { changed: names(&["read"]), ..Difference::default() };
     assert_eq!(difference(&[switches]), expected);
 }
 
 #[test]
-fn a_route_with_another_name_is_another_route() {
+fn renamed_route_is_another_route() {
     let renamed = difference(&[("name: pay", "name: charge"), ("name: read", "name: look")]);
     let expected = Difference {
         added: names(&["charge", "look"]),
@@ -79,14 +83,16 @@ fn a_route_with_another_name_is_another_route() {
 /// A changed route takes a request that another route took before, under another lock. The other route itself is
 /// unchanged.
 #[test]
-fn a_route_that_hands_requests_over_or_is_handed_some_is_told() {
+fn routes_exchanging_requests_are_rekeyed() {
     let with = |matched: &str, above: &str| {
         let charge = format!(
             "  - {{name: charge, upstream: b, match: {{{matched}}}, fence: {{key: \"book/{{path.x}}\"}}}}\n{above}"
         );
         plan(&[(above, &charge)])
     };
-    let (pay, read, without) = ("  - {name: pay,", "  - {name: read,", plan(&[]));
+    let pay = "  - {name: pay,";
+    let read = "  - {name: read,";
+    let without = plan(&[]);
     for (matched, above, rekeyed) in [
         ("methods: [POST], path: \"/pay/{x}\", headers: {a: b}", pay, &["charge", "pay"][..]),
         ("methods: [POST, PUT], path: \"/{x}/7\"", pay, &["charge", "pay"]),
@@ -103,17 +109,20 @@ fn a_route_that_hands_requests_over_or_is_handed_some_is_told() {
     }
 }
 
+/// A route that no longer only observes moves its keys; one that begins to observe does not.
 #[test]
-fn a_route_that_no_longer_only_observes_moves_its_keys_and_one_that_begins_to_does_not() {
-    let (observes, refuses) = (plan(&[("wait: 2s", "wait: 2s, enforce: observe")]), plan(&[]));
+fn leaving_observation_rekeys_route() {
+    let observes = plan(&[("wait: 2s", "wait: 2s, enforce: observe")]);
+    let refuses = plan(&[]);
     let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
     assert_eq!(Difference::between(&refuses, &observes), expected);
     let expected = Difference { rekeyed: names(&["pay"]), ..expected };
     assert_eq!(Difference::between(&observes, &refuses), expected);
 }
 
+/// A difference outside of routes and upstreams is reported with its field.
 #[test]
-fn what_is_no_route_and_no_upstream_is_a_difference_too() {
+fn other_settings_are_reported() {
     for (change, field) in [
         (("127.0.0.1:8080", "127.0.0.1:8080, hosts: [pay.example]"), "listeners"),
         (("127.0.0.1:8080", "127.0.0.1:8080, limits: {max_body: 1KiB}"), "listeners"),
@@ -125,15 +134,18 @@ fn what_is_no_route_and_no_upstream_is_a_difference_too() {
     }
 }
 
+/// Other leases are taken over at a reload; having any at all needs a restart.
 #[test]
-fn who_may_hold_leases_is_taken_over_and_that_there_are_any_needs_a_restart() {
+fn only_first_or_last_leases_restart() {
     let leases = |most: usize| {
         format!(
             "version: 1\nleases: {{most: {most}, principals: [{{name: a, bearer: {{file: /a}}, keys: [\"a/*\"]}}]}}"
         )
     };
-    let (few, many) = (leases(1), leases(2));
-    let (few, many) = (plan(&[("version: 1", &few)]), plan(&[("version: 1", &many)]));
+    let few = leases(1);
+    let many = leases(2);
+    let few = plan(&[("version: 1", &few)]);
+    let many = plan(&[("version: 1", &many)]);
     let expected = Difference { settings: names(&["leases"]), ..Difference::default() };
     assert_eq!(Difference::between(&few, &many), expected);
     let expected = Difference { restart: names(&["leases"]), ..Difference::default() };
@@ -141,8 +153,9 @@ fn who_may_hold_leases_is_taken_over_and_that_there_are_any_needs_a_restart() {
     assert_eq!(Difference::between(&few, &plan(&[])), expected);
 }
 
+/// Another order of routes may give a request another lock, and is reported.
 #[test]
-fn another_order_of_routes_may_give_a_request_another_lock() {
+fn reordered_routes_are_rekeyed() {
     let (pay, read) =
         POLICY.split_once("  - {name: pay").and_then(|(_, rest)| rest.split_once("\n")).expect("two");
     let turned = POLICY.split_once("  - {name: pay").expect("routes").0.to_owned()
@@ -159,26 +172,29 @@ fn another_order_of_routes_may_give_a_request_another_lock() {
     assert_eq!(Difference::between(&plan(&[]), &turned), expected);
 }
 
+/// A route whose recorded operations would not be recognised is reported.
 #[test]
-fn whose_operations_would_not_be_recognised_is_told() {
+fn forgotten_operations_are_reported() {
     let operations = |once: &str| ("wait: 2s", format!("wait: 2s, once: {once}"));
-    let told = |old: &str, new: &str, change: (&str, &str)| {
-        let (old, new) = (operations(old), operations(new));
-        let (old, new) = ((old.0, &*old.1), (new.0, &*new.1));
+    let forgets = |old: &str, new: &str, change: (&str, &str)| {
+        let old = operations(old);
+        let new = operations(new);
+        let old = (old.0, &*old.1);
+        let new = (new.0, &*new.1);
         Difference::between(&plan(&[old]), &plan(&[new, change])).forgets
     };
     let same = ("version: 1", "version: 1");
     for forgotten in ["{scope: x}", "{key: \"{header.x-id}\"}", "{principal: \"{header.x-shop}\"}"] {
-        assert_eq!(told("{}", forgotten, same), ["pay"], "{forgotten}");
-        assert_eq!(told(forgotten, forgotten, same), [""; 0], "{forgotten}");
+        assert_eq!(forgets("{}", forgotten, same), ["pay"], "{forgotten}");
+        assert_eq!(forgets(forgotten, forgotten, same), [""; 0], "{forgotten}");
     }
-    assert_eq!(told("{}", "{keep: 1h, final: [403], required: false}", same), [""; 0]);
+    assert_eq!(forgets("{}", "{keep: 1h, final: [403], required: false}", same), [""; 0]);
     // The upstream by another name, or at another place.
     assert_eq!(
-        told("{}", "{}", ("upstream: a, match: {methods: [POST]", "upstream: b, match: {methods: [POST]")),
+        forgets("{}", "{}", ("upstream: a, match: {methods: [POST]", "upstream: b, match: {methods: [POST]")),
         [""; 0]
     );
-    assert_eq!(told("{}", "{}", ("http://a:80", "http://c:80")), [""; 0]);
+    assert_eq!(forgets("{}", "{}", ("http://a:80", "http://c:80")), [""; 0]);
     let left = Difference::between(&plan(&[("wait: 2s", "wait: 2s, once: {}")]), &plan(&[]));
     assert_eq!(left.forgets, ["pay"]);
     let guard = |endpoint: &str| {
@@ -190,8 +206,9 @@ fn whose_operations_would_not_be_recognised_is_told() {
     assert_eq!(Difference::between(&guard("a"), &guard("a")).forgets, [""; 0]);
 }
 
+/// Another listener for peers needs a restart; another forwarding of a route does not.
 #[test]
-fn where_gateways_reach_each_other_needs_a_restart_and_who_is_sent_on_does_not() {
+fn peer_listener_change_needs_restart() {
     let peer = ("version: 1", "version: 1\npeer: {address: 127.0.0.1:9910}");
     let expected = Difference { restart: names(&["peer"]), ..Difference::default() };
     assert_eq!(difference(&[peer]), expected);
@@ -202,8 +219,9 @@ fn where_gateways_reach_each_other_needs_a_restart_and_who_is_sent_on_does_not()
     assert_eq!(Difference::between(&plan(&[peer]), &forwards), expected);
 }
 
+/// Changed upstreams, and fields that need a restart, are reported.
 #[test]
-fn upstreams_and_what_needs_a_restart_are_told() {
+fn upstream_and_restart_changes_are_reported() {
     let changed = difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
     let expected = Difference {
         upstreams: names(&["b"]),
@@ -213,9 +231,11 @@ fn upstreams_and_what_needs_a_restart_are_told() {
     assert_eq!(changed, expected);
 }
 
+/// What needs a restart is judged by the settings in use.
 #[test]
-fn what_needs_a_restart_is_told_by_what_is_in_use() {
-    let (started, other) = (plan(&[]), plan(&[(":8080", ":8081")]));
+fn restart_is_judged_against_running_plan() {
+    let started = plan(&[]);
+    let other = plan(&[(":8080", ":8081")]);
     let there = Difference::between(&started, &other).with_restarts_since(&started, &other);
     assert_eq!(there.restart, names(&["listeners"]));
     let still = Difference::between(&other, &other).with_restarts_since(&started, &other);

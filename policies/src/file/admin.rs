@@ -1,4 +1,4 @@
-//! Reads the admin listener, and refuses one that everybody on the network may use.
+//! Reads the admin listener, and refuses one that is open to the whole network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,7 +13,7 @@ use crate::{
     plan::AdminListener,
 };
 
-/// An admin listener, and where its address is written.
+/// An admin listener, and the place of its address in the file.
 pub(super) struct ParsedAdmin {
     pub(super) admin: AdminListener,
     place: Option<SourceSpan>,
@@ -49,13 +49,13 @@ fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
     read.flatten()
 }
 
-/// Whoever reaches the admin listener can end the process and take locks away from their holders.
+/// A caller that reaches the admin listener can end the process and take locks away from their holders.
 fn warn_open(block: &mut MappingReader, admin: &AdminListener) {
     if admin.address.ip().is_loopback() {
         return;
     }
     if !admin.requires_auth() {
-        // A fault of `auth` or `tls` was told already.
+        // A fault of `auth` or `tls` was reported already.
         let bad = ["auth", "tls"].into_iter().any(|field| block.is_present(field)) && admin.tls.is_none();
         let message = "the admin listener is open to the network without authentication";
         let remedy = format!(

@@ -1,7 +1,7 @@
-//! Records, in tests, which fields the reader asks for and how. The JSON Schemas are made of these records, so they
+//! Records, in tests, which fields the reader reads and how. The JSON Schemas are made of these records, so they
 //! agree with the reader. Outside of tests nothing is recorded.
 
-/// How a field is asked for.
+/// How a field is read.
 #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests that make the schemas"))]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum How {
@@ -11,7 +11,7 @@ pub(super) enum How {
     Word(Vec<String>),
     /// A list of single values, each read by the function of this name.
     Values(&'static str),
-    /// A list of mappings, or of values that are looked at one by one.
+    /// A list of mappings, or of values that are read one by one.
     List,
     /// A mapping of known fields.
     Mapping,
@@ -57,7 +57,7 @@ mod on {
 
     use crate::file::asked::How;
 
-    /// All fields that were asked for in the mappings at one path of the file.
+    /// All fields that were read in the mappings at one path of the file.
     #[derive(Debug, Default)]
     pub(in crate::file) struct Asked {
         pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<How>>,
@@ -88,39 +88,39 @@ mod on {
 
     /// Removes and returns all records of this thread.
     pub(in crate::file) fn take() -> BTreeMap<String, Asked> {
-        NOTES.with_borrow_mut(|notes| mem::take(&mut notes.asked))
+        NOTES.with_borrow_mut(|records| mem::take(&mut records.asked))
     }
 
     /// A mapping is being read for as long as this lives.
     pub(in crate::file) struct Within;
 
     pub(in crate::file) fn within() -> Within {
-        NOTES.with_borrow_mut(|notes| {
-            let path = notes.open.last().map(|open| open.next.clone()).unwrap_or_default();
-            notes.asked.entry(path.clone()).or_default().reads += 1;
-            notes.open.push(Open { next: path.clone(), path, required: BTreeSet::new() });
+        NOTES.with_borrow_mut(|records| {
+            let path = records.open.last().map(|open| open.next.clone()).unwrap_or_default();
+            records.asked.entry(path.clone()).or_default().reads += 1;
+            records.open.push(Open { next: path.clone(), path, required: BTreeSet::new() });
         });
         Within
     }
 
     impl Drop for Within {
         fn drop(&mut self) {
-            NOTES.with_borrow_mut(|notes| {
-                let open = notes.open.pop().expect("opened before");
-                let asked = notes.asked.entry(open.path).or_default();
+            NOTES.with_borrow_mut(|records| {
+                let open = records.open.pop().expect("opened before");
+                let record = records.asked.entry(open.path).or_default();
                 for name in open.required {
-                    *asked.required.entry(name).or_default() += 1;
+                    *record.required.entry(name).or_default() += 1;
                 }
             });
         }
     }
 
     fn here(note: impl FnOnce(&mut Open, &mut Asked)) {
-        NOTES.with_borrow_mut(|notes| {
+        NOTES.with_borrow_mut(|records| {
             // A test that reads a block by itself has no file around it.
-            let Some(open) = notes.open.last_mut() else { return };
-            let asked = notes.asked.entry(open.path.clone()).or_default();
-            note(open, asked);
+            let Some(open) = records.open.last_mut() else { return };
+            let record = records.asked.entry(open.path.clone()).or_default();
+            note(open, record);
         });
     }
 
@@ -130,18 +130,18 @@ mod on {
     }
 
     pub(in crate::file) fn field(name: &'static str) {
-        here(|_, asked| {
-            asked.fields.entry(name).or_default();
+        here(|_, record| {
+            record.fields.entry(name).or_default();
         });
     }
 
     pub(in crate::file) fn how(name: &'static str, how: impl FnOnce() -> How) {
         let how = how();
-        here(|open, asked| {
+        here(|open, record| {
             if matches!(how, How::List | How::Entries) {
                 open.next = format!("{}/{name}/*", open.path);
             }
-            asked.fields.entry(name).or_default().insert(how);
+            record.fields.entry(name).or_default().insert(how);
         });
     }
 
@@ -152,6 +152,6 @@ mod on {
     }
 
     pub(in crate::file) fn one_of(names: &[&'static str]) {
-        here(|_, asked| asked.one_of = Some(names.to_vec()));
+        here(|_, record| record.one_of = Some(names.to_vec()));
     }
 }

@@ -1,4 +1,4 @@
-//! Reads how requests are shared out among the endpoints of an upstream.
+//! Reads how requests are distributed over the endpoints of an upstream.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -12,16 +12,23 @@ use crate::{
 const BALANCES: [(&str, LbPolicy); 3] =
     [("round-robin", LbPolicy::RoundRobin), ("least-busy", LbPolicy::LeastBusy), ("by-key", LbPolicy::ByKey)];
 
-/// `None` where the health check is bad; a fault has then been told.
+/// `None` where the health check is bad; a fault has then been reported.
 pub(super) fn sharing(block: &mut MappingReader) -> Option<EndpointSettings> {
     let balance = block.keyword("balance", &BALANCES).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
-    let asked = block.is_present("health");
-    let health = block.inner("health", |block| asked.then(|| health(block)).flatten()).flatten();
+    let has_health = block.is_present("health");
+    let health = block.inner("health", |block| has_health.then(|| health(block)).flatten()).flatten();
     let eject = block.inner("eject", eject).unwrap_or_default();
     let pool = block.inner("pool", pool).unwrap_or_default();
     let dns = block.inner("dns", dns).unwrap_or_default();
-    (asked == health.is_some()).then_some(EndpointSettings { balance, retries, health, eject, pool, dns })
+    (has_health == health.is_some()).then_some(EndpointSettings {
+        balance,
+        retries,
+        health,
+        eject,
+        pool,
+        dns,
+    })
 }
 
 fn health(block: &mut MappingReader) -> Option<HealthCheck> {
@@ -29,7 +36,8 @@ fn health(block: &mut MappingReader) -> Option<HealthCheck> {
     let path = block.value("path", path);
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
-    let (interval, timeout) = (limit("interval", 5), limit("timeout", 2));
+    let interval = limit("interval", 5);
+    let timeout = limit("timeout", 2);
     let healthy = block.value("healthy", scalar::limit).unwrap_or(2);
     let unhealthy = block.value("unhealthy", scalar::limit).unwrap_or(3);
     let present = block.is_present("status");
@@ -58,7 +66,8 @@ fn statuses(text: &str) -> Result<RangeInclusive<u16>, Diagnostic> {
         scalar::status(part, 100..=599, "write a status such as `204`, or a range such as `200-399`")
     };
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (status(first)?, status(last)?);
+    let first = status(first)?;
+    let last = status(last)?;
     if first > last {
         return Err(scalar::out_of_range(text, "the smaller status comes first"));
     }

@@ -1,4 +1,4 @@
-//! Reads where a listener is: an address of the network, or a socket of this machine and who may connect to it.
+//! Reads the address of a listener: a network address, or a socket of this machine with its permissions.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::{
     plan::{BindAddress, SocketFile, UNIX},
 };
 
-/// The user and the group of the process connect, and nobody else.
+/// Only the user and the group of the process may connect.
 const MODE: u32 = 0o660;
 
 /// An address as it is written, before its mode is known.
@@ -69,8 +69,9 @@ fn mode(text: &str) -> Result<u32, Diagnostic> {
 mod tests {
     use super::*;
 
+    /// The mode of a socket is octal and permits its owner to read or write.
     #[test]
-    fn a_mode_is_octal_and_leaves_the_owner_in() {
+    fn socket_mode_is_octal_with_owner() {
         for (text, good) in
             [("0660", 0o660), ("660", 0o660), ("0600", 0o600), ("0222", 0o222), ("777", 0o777)]
         {

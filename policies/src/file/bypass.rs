@@ -31,18 +31,19 @@ pub(super) enum AccessKind {
 /// Methods that change nothing (RFC 9110, 9.2.1).
 const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
-/// Each wide route is compared with all others. If that takes more looks than this, the file is read without these
-/// warnings, because it would be read too slowly.
+/// Each wide route is compared with all others. If that takes more comparisons than this, the file is read without
+/// these warnings, because it would be read too slowly.
 const MOST_LOOKS: usize = 1 << 20;
 
 /// `ways` in the order in which they are tried.
 pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
     let mut fenced = RouteTrie::new();
-    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.passage == AccessKind::Fenced) {
-        fenced.insert(index, way.pattern.path);
+    for (index, access) in ways.iter().enumerate().filter(|(_, access)| access.passage == AccessKind::Fenced)
+    {
+        fenced.insert(index, access.pattern.path);
     }
     let looks = Cell::new(0_usize);
-    for (index, open) in ways.iter().enumerate().filter(|(_, way)| may_write(way)) {
+    for (index, open) in ways.iter().enumerate().filter(|(_, access)| may_write(access)) {
         if looks.get() > MOST_LOOKS {
             return;
         }
@@ -67,9 +68,9 @@ pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
     }
 }
 
-fn may_write(way: &RouteAccess) -> bool {
-    way.passage == AccessKind::Open
-        && (way.pattern.methods.is_empty() || writing_methods(way).next().is_some())
+fn may_write(access: &RouteAccess) -> bool {
+    access.passage == AccessKind::Open
+        && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
@@ -89,8 +90,8 @@ fn uncovered_methods(fenced: &RouteAccess, open: &RouteAccess, fenced_first: boo
     (!methods.is_empty()).then(|| methods.join(", "))
 }
 
-fn writing_methods<'w>(way: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
-    way.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
+fn writing_methods<'w>(access: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
+    access.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
 /// Writing methods that both routes take.
@@ -103,12 +104,13 @@ fn shared_writes<'w>(fenced: &'w RouteAccess, open: &'w RouteAccess) -> Vec<&'w 
     }
 }
 
-fn matches_method(way: &RouteAccess, method: &str) -> bool {
-    way.pattern.methods.is_empty() || way.pattern.methods.iter().any(|ours| ours == method)
+fn matches_method(access: &RouteAccess, method: &str) -> bool {
+    access.pattern.methods.is_empty() || access.pattern.methods.iter().any(|ours| ours == method)
 }
 
 fn open_path_warning(fenced: &RouteAccess, open: &RouteAccess, methods: &str) -> Diagnostic {
-    let (locks, passes) = (fenced.pattern.name, open.pattern.name);
+    let locks = fenced.pattern.name;
+    let passes = open.pattern.name;
     let message = format!(
         "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
         service_note(fenced, open)
@@ -118,7 +120,8 @@ fn open_path_warning(fenced: &RouteAccess, open: &RouteAccess, methods: &str) ->
 }
 
 fn loose_match_warning(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
-    let (locks, passes) = (fenced.pattern.name, open.pattern.name);
+    let locks = fenced.pattern.name;
+    let passes = open.pattern.name;
     let message = format!(
         "route `{passes}` takes other spellings of the paths of route `{locks}`, such as other case or a slash at the end, and passes them without a lock{}",
         service_note(fenced, open)
@@ -127,7 +130,7 @@ fn loose_match_warning(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
     Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).with_remedy(remedy)
 }
 
-/// Two upstreams look like two services.
+/// The note where two upstreams look like two services.
 fn service_note(fenced: &RouteAccess, open: &RouteAccess) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

@@ -1,4 +1,4 @@
-//! Reads what a request has to carry, beside its method and path, so that a route takes it.
+//! Reads the conditions of a route beside method and path.
 
 use super::{key::HOP_BY_HOP, listener, mapping::MappingReader};
 use crate::{
@@ -16,14 +16,15 @@ pub(super) fn conditions(block: &mut MappingReader, reserved: &ReservedFields) -
 
 fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String, String), Diagnostic> {
     let lower = name.to_ascii_lowercase();
-    let why = match &*lower {
+    let reason = match &*lower {
         _ if !is_token(name) => "is not the name of a header field",
         "host" => "has many spellings for one host: use `hosts`",
         _ if reserved.contains(&lower) => "is removed from what clients send",
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
         _ => return value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };
-    let fault = Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {why}"));
+    let fault =
+        Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {reason}"));
     Err(fault.with_remedy("write a field that the client sends, such as `x-tenant: acme`"))
 }
 

@@ -9,8 +9,8 @@ use crate::{
     plan::{FencingLevel, ForeignLayout, ForwardPolicy, ModeRule, Upstream},
 };
 
-/// The level with its delay. `delay` has no default: nobody here knows how long the service may go on executing by
-/// itself.
+/// The level with its delay. `delay` has no default: how long the service may go on executing by itself is not known
+/// here.
 pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>) -> Option<FencingLevel> {
     let delay = upstream.value("delay", scalar::time_limit);
     match fencing {

@@ -8,7 +8,7 @@ use crate::diagnostics::{Diagnostic, SourceSpan};
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     found: RefCell<Vec<Diagnostic>>,
-    /// The place where the file asks for spans. That is no mistake of the file, but some builds cannot send them.
+    /// The place where the file configures spans. That is no mistake of the file, but some builds cannot send them.
     traces: Cell<Option<SourceSpan>>,
 }
 
@@ -30,7 +30,7 @@ impl Diagnostics {
         self.traces.set(Some(place));
     }
 
-    /// All faults, sorted by place, and the place where the file asks for spans.
+    /// All faults, sorted by place, and the place where the file configures spans.
     pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<SourceSpan>) {
         let mut found = self.found.into_inner();
         found.sort_by_key(|diagnostic| diagnostic.place);

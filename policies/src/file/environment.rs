@@ -1,6 +1,6 @@
 //! Replaces `${NAME}` and `${NAME:-default}` with values of the environment.
 //!
-//! This happens to single values after the YAML has been read, so whatever a variable holds stays one value: it cannot
+//! This happens to single values after the YAML has been read, so the value of a variable stays one value: it cannot
 //! add a field, a route or a line.
 
 use std::{borrow::Cow, cell::Cell};
@@ -16,11 +16,11 @@ pub type Environment<'e> = dyn Fn(&str) -> Option<String> + 'e;
 /// Replaces variables in the values of one file.
 pub(super) struct EnvExpander<'e> {
     environment: &'e Environment<'e>,
-    /// Bytes that may still be put in: a short file with many references must not become a large one.
+    /// Bytes that may still be inserted: a short file with many references must not become a large one.
     left: Cell<usize>,
 }
 
-/// The most bytes that variables put into one file.
+/// The most bytes that variables insert into one file.
 const MOST: usize = 1 << 20;
 
 impl<'e> EnvExpander<'e> {
@@ -28,12 +28,13 @@ impl<'e> EnvExpander<'e> {
         Self { environment, left: Cell::new(MOST) }
     }
 
-    /// The text as it stands, where it names no variable. `$${` stands for `${`.
+    /// The text as it stands, where it names no variable. `$${` is written for `${`.
     pub(super) fn expand<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, Diagnostic> {
         if !text.contains("${") {
             return Ok(Cow::Borrowed(text));
         }
-        let (mut filled, mut rest) = (String::new(), text);
+        let mut filled = String::new();
+        let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
             if let Some(escaped) = before.strip_suffix('$') {
                 filled.push_str(escaped);
@@ -109,8 +110,9 @@ mod tests {
         filled.map_err(|diagnostic| diagnostic.code)
     }
 
+    /// A variable is replaced by its value or its default, which is not expanded again.
     #[test]
-    fn a_variable_stands_for_its_value_or_its_default() {
+    fn variable_expands_to_value_or_default() {
         for (text, value) in [
             ("plain {path.x} $5", "plain {path.x} $5"),
             ("${ZONE}", "eu"),
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_set_or_no_name_is_told() {
+    fn unset_or_malformed_variable_is_rejected() {
         assert_eq!(filled("${NONE}"), Err(Code::UnsetVariable));
         assert_eq!(filled("${EMPTY}"), Err(Code::UnsetVariable));
         for text in ["${", "${ZONE", "${}", "${path.x}", "${1}", "${ZONE-x}", "${A B}", "${:-x}"] {
@@ -136,8 +138,9 @@ mod tests {
         }
     }
 
+    /// Variables do not make a small file a large one.
     #[test]
-    fn variables_do_not_make_a_small_file_a_large_one() {
+    fn expansion_has_size_limit() {
         assert_eq!(filled("${LARGE}").map(|text| text.len()), Ok(MOST / 2 + 1));
         assert_eq!(filled("${LARGE}${LARGE}"), Err(Code::TooMuch));
     }

@@ -32,7 +32,7 @@ pub(super) struct ParsedFence {
     pub(super) leased: SourceSpan,
 }
 
-/// What `defaults` can set for every fence.
+/// The fields that `defaults` can set for every fence.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FenceDefaults {
     wait: Option<Duration>,
@@ -79,7 +79,7 @@ impl FenceDefaults {
     }
 }
 
-/// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
+/// A migration begins with `observe`. The warning is there so that its end is not forgotten.
 fn enforce(block: &mut MappingReader) -> Option<Enforcement> {
     let written = block.keyword("enforce", &ENFORCE);
     if written == Some(Enforcement::Observe) {
@@ -98,7 +98,7 @@ pub(super) fn fence(
     level: Option<FencingLevel>,
     defaults: &FenceDefaults,
 ) -> Option<Option<ParsedFence>> {
-    // `fence` is required, so that nobody leaves a route unfenced by forgetting a line.
+    // `fence` is required, so that a forgotten line does not leave a route unfenced.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
         return route.inner("fence", |block| parse_fence(block, naming, level, defaults)).flatten().map(Some);
@@ -129,14 +129,16 @@ fn parse_fence(
     let keys = key::keys(block, naming);
     let placing = holders::placing(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
-    let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
+    let mode = terms.mode.unwrap_or(ModeRule::Exclusive);
+    let enforce = terms.enforce.unwrap_or_default();
     layout::check_shared_mode(block, layout.foreign(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
         layout::check_shared_mode(block, former.placing.layout().foreign(), mode);
         former_lock::check(block, former, keys, placing);
     }
     if permits.is_some() {
-        let (foreign, nested) = (layout.foreign(), terms.nested);
+        let foreign = layout.foreign();
+        let nested = terms.nested;
         holders::check_alone(block, &PermitContext { level, mode, foreign, nested });
     }
     let once = once::once(block, naming, &FencingContext { level, mode, enforce });
@@ -196,7 +198,7 @@ fn queue(text: &str) -> Result<usize, Diagnostic> {
     }
 }
 
-/// The statuses that tell a client to come back later, and that no proxy retries by itself.
+/// The statuses for a client to come back later, which no proxy retries by itself.
 fn locked_status(text: &str) -> Result<u16, Diagnostic> {
     match text {
         "423" => Ok(423),

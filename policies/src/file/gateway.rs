@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// `None` where a required part is missing or bad; a fault has then been told.
+/// `None` where a required part is missing or bad; a fault has then been reported.
 pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
@@ -35,9 +35,9 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     let peer = peer_listener::peer(block);
     let public =
         listener.and_then(|listener| BoundListener::for_public(block, "listeners", &listener.address));
-    let doors: Vec<BoundListener> =
+    let listeners: Vec<BoundListener> =
         public.into_iter().chain([admin.bound_listener()]).chain(peer.bound_listener()).collect();
-    listener_conflicts::report_clashes(&doors, block.faults());
+    listener_conflicts::report_clashes(&listeners, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let signs = block.is_present("tickets");
@@ -69,7 +69,8 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
             block.faults(),
         );
     }
-    let (zookeeper, upstreams) = (zookeeper?, upstreams.into_upstreams()?);
+    let zookeeper = zookeeper?;
+    let upstreams = upstreams.into_upstreams()?;
     let route = |(index, written): (usize, ParsedRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(gateway_fields);
@@ -118,7 +119,7 @@ fn unmatched(block: &mut MappingReader, upstreams: &Upstreams) -> UnmatchedPolic
     word.unwrap_or(UnmatchedPolicy::Reject)
 }
 
-/// The warning is there so that nobody forgets that `allow_mixed` is on.
+/// The warning is there so that `allow_mixed` is not forgotten.
 fn mixed(block: &mut MappingReader) -> MixedPlans {
     let written = block.keyword("allow_mixed", &[("true", MixedPlans::Allow), ("false", MixedPlans::Refuse)]);
     if written == Some(MixedPlans::Allow) {
@@ -129,7 +130,7 @@ fn mixed(block: &mut MappingReader) -> MixedPlans {
     written.unwrap_or_default()
 }
 
-/// A path that the list of routes forgets then passes without a lock.
+/// A path that the list of routes lacks then passes without a lock.
 fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &Upstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
@@ -139,11 +140,12 @@ fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, up
     }
 }
 
-/// Where nobody compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is sent
-/// at most a margin after the newest heartbeat. So a request is over before the session can end if it takes no longer
-/// than the session timeout less the margin.
+/// Where no service compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is
+/// sent at most a safety margin after the newest heartbeat. So a request is over before the session can end if it
+/// takes no longer than the session timeout less the margin.
 fn warn_lock_loss(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
-    let (session, margin) = (zookeeper.session_timeout, zookeeper.margin(zookeeper.session_timeout));
+    let session = zookeeper.session_timeout;
+    let margin = zookeeper.margin(zookeeper.session_timeout);
     let most = session.saturating_sub(margin);
     for (upstream, place) in upstreams.valid_upstreams() {
         let outlives = upstream.response_timeout > most;

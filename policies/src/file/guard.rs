@@ -26,7 +26,7 @@ use crate::{
 /// The default `max_tenure` of a gateway, and some minutes in which other gateways wait for the key.
 const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// `None` where a required part is missing or bad; a fault has then been told.
+/// `None` where a required part is missing or bad; a fault has then been reported.
 pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
@@ -35,8 +35,8 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
         let public = BoundListener::for_public(block, "listener", &written.listener.address);
-        let doors: Vec<BoundListener> = public.into_iter().chain([admin.bound_listener()]).collect();
-        listener_conflicts::report_clashes(&doors, block.faults());
+        let listeners: Vec<BoundListener> = public.into_iter().chain([admin.bound_listener()]).collect();
+        listener_conflicts::report_clashes(&listeners, block.faults());
         written.check_room(block.faults());
     }
     let upstream = upstream::beside(block);
@@ -101,7 +101,7 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     })
 }
 
-/// What a machine that asks time servers keeps to.
+/// The error that a machine with synchronised time keeps to.
 const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
 /// The clock error of a filter; `None` for a guard with a store.
@@ -114,7 +114,7 @@ fn filter(block: &mut MappingReader) -> Option<Duration> {
     Some(block.inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
 }
 
-/// Fields that only a guard with a store heeds.
+/// Fields that have an effect only on a guard with a store.
 fn report_store_fields(block: &mut MappingReader) {
     for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
@@ -131,7 +131,7 @@ fn report_store_fields(block: &mut MappingReader) {
     }
 }
 
-/// A filter believes the moment that a request says. Whoever reaches it over the network can say any.
+/// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
 fn warn_open_filter(block: &mut MappingReader, listener: &Listener) {
     let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
     let is_near = match &listener.address {
@@ -197,7 +197,7 @@ impl GuardTimeouts {
     fn warn_early_eviction(&self, block: &mut MappingReader) {
         if self.evict_after < LEAST_MEMORY {
             let message = format!(
-                "marks are forgotten after {}, and a key may be kept and waited for longer than that",
+                "watermarks are forgotten after {}, and a key may be kept and waited for longer than that",
                 scalar::format_duration(self.evict_after),
             );
             let remedy =
@@ -207,7 +207,7 @@ impl GuardTimeouts {
     }
 }
 
-/// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
+/// A migration begins with `observe`. The warning is there so that its end is not forgotten.
 fn warn_observing(block: &mut MappingReader, missing: Option<MissingToken>, enforce: Option<Enforcement>) {
     if missing == Some(MissingToken::Observe) {
         let message =

@@ -71,15 +71,15 @@ const SYNONYMS: [(&[&str], &str); 5] = [
     (&["lock", "locks"], "fence"),
 ];
 
-/// `what` names the mapping with the unknown field. `asked` are the fields of that mapping.
-pub(super) fn misplaced_remedy(written: &str, what: &str, asked: &[&str]) -> Option<String> {
+/// `what` names the mapping with the unknown field. `fields` are the fields of that mapping.
+pub(super) fn misplaced_remedy(written: &str, what: &str, fields: &[&str]) -> Option<String> {
     if let Some((name, value)) = written.split_once(':')
-        && asked.contains(&name)
+        && fields.contains(&name)
     {
         return Some(format!("put a space after the colon: `{name}: {value}`"));
     }
     if let Some((_, meant)) =
-        SYNONYMS.iter().find(|(words, meant)| words.contains(&written) && asked.contains(meant))
+        SYNONYMS.iter().find(|(words, meant)| words.contains(&written) && fields.contains(meant))
     {
         return Some(format!("did you mean `{meant}`?"));
     }

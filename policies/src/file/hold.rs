@@ -1,4 +1,4 @@
-//! Reads how long a gateway keeps a key between requests. `defaults` may have set some of it for all fences.
+//! Reads how long a gateway keeps a key between requests. `defaults` may have set some fields for all fences.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ enum HoldMode {
 pub(super) enum LockKind {
     OneKey,
     Set,
-    /// A lock for which other programs wait in the same line.
+    /// A lock for which other programs wait in the same queue.
     Foreign,
-    /// A single node without a line of waiters, so that the holder cannot see who waits.
+    /// A single node without a queue, so that the holder cannot see waiters.
     ExclusiveNode,
     /// One of several permits of a key.
     Permit,
@@ -60,11 +60,11 @@ impl PartialHold {
         let default = CachedHold::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
-            // one permit blocks nobody in particular, so nobody shows that holder that it is time to go.
+            // one permit blocks no single waiter, so no waiter signals to that holder that it is time to release.
             (LockKind::Set | LockKind::ExclusiveNode | LockKind::Permit, _) | (_, Some(HoldMode::Strict)) => {
                 Hold::Strict
             }
-            // The other programs take one place in the line per request, so we do the same.
+            // The other programs take one place in the queue per request, so we do the same.
             (LockKind::Foreign, None) => Hold::Strict,
             (LockKind::Foreign | LockKind::OneKey, Some(HoldMode::Cached)) | (LockKind::OneKey, None) => {
                 Hold::Cached(CachedHold {
@@ -116,7 +116,7 @@ fn report_cached_permit(block: &mut MappingReader) {
 }
 
 fn report_no_effect(block: &mut MappingReader, of: LockKind) {
-    let (why, remedy) = match of {
+    let (reason, remedy) = match of {
         LockKind::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
         LockKind::Foreign => {
             ("on a lock of other programs without `mode: cached`", "leave it out, or write `mode: cached`")
@@ -130,7 +130,7 @@ fn report_no_effect(block: &mut MappingReader, of: LockKind) {
     };
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {
         if block.is_present(field) {
-            let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
+            let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {reason}"));
             block.report(field, fault.with_remedy(remedy));
         }
     }
@@ -139,7 +139,7 @@ fn report_no_effect(block: &mut MappingReader, of: LockKind) {
 fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHold) {
     let longest = scalar::format_duration(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
-        // If the fence has neither field, both are in `defaults`, and the fault was told there.
+        // If the fence has neither field, both are in `defaults`, and the fault was reported there.
         let here = [field, "max_tenure"].into_iter().find(|field| block.is_present(field));
         if let Some(here) = here
             && duration > caching.max_tenure

@@ -1,5 +1,5 @@
-//! Finds routes that lock one key but disagree on how to keep the lock, or on whether it is enforced. With unlike
-//! `hold` whoever asks first would decide. With unlike `enforce` the enforcing route is promised nothing.
+//! Finds routes that lock one key but differ in how to keep the lock, or in whether it is enforced. With different
+//! `hold` the first request would decide. With different `enforce` the enforcing route has no protection.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnost
     check_enforcement(fences, faults);
 }
 
-/// ZooKeeper tells operations apart by their scope. The name of the upstream does not count: it means something in
+/// ZooKeeper distinguishes operations by their scope. The name of the upstream does not count: it has a meaning in
 /// this file only. So two services need two scopes, of which one may be left out.
 pub(super) fn check_scopes<'r>(
     fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
@@ -60,7 +60,7 @@ fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) 
             let first = known.entry(shape).or_insert(CachedRoute { route, caching });
             (first.caching != caching).then_some(first.route)
         });
-        // One report is enough: for the other mode it would say the same.
+        // One report is enough: for the other mode it would be the same.
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
             let remedy = "write the same `hold` on both, or write it once in `defaults`";

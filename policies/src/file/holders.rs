@@ -18,7 +18,8 @@ fn permits(text: &str) -> Result<Permits, Diagnostic> {
     let count = scalar::count(text)?;
     let permits = u16::try_from(count).ok().and_then(Permits::new);
     permits.ok_or_else(|| {
-        let (least, most) = (Permits::LEAST, Permits::MOST);
+        let least = Permits::LEAST;
+        let most = Permits::MOST;
         let remedy = match count {
             0 | 1 => "leave it out: without `permits` one request at a time has the key".to_owned(),
             _ => format!("write a number from `{least}` to `{most}`"),

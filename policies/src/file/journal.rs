@@ -6,17 +6,17 @@ use crate::{
     plan::{ExpiryPolicy, JournalLimits, OnceRule},
 };
 
-/// `None` where the probe is bad; a fault has then been told.
+/// `None` where the probe is bad; a fault has then been reported.
 pub(super) fn journal(guard: &mut MappingReader, expiry: ExpiryPolicy) -> Option<JournalLimits> {
     guard.inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
         let max_body = block.value("store_body", stored);
         let most = block.value("max_size", scalar::size);
         let final_statuses = block.values("final", final_status);
-        let asked = block.is_present("probe");
+        let has_probe = block.is_present("probe");
         let probe =
-            block.inner("probe", |block| asked.then(|| probe::probe(block, expiry)).flatten()).flatten();
-        (asked == probe.is_some()).then(|| JournalLimits {
+            block.inner("probe", |block| has_probe.then(|| probe::probe(block, expiry)).flatten()).flatten();
+        (has_probe == probe.is_some()).then(|| JournalLimits {
             keep: keep.unwrap_or(OnceRule::KEEP),
             max_body: max_body.unwrap_or(64 << 10),
             most: most.map_or(1 << 30, |most| u64::try_from(most).unwrap_or(u64::MAX)),

@@ -18,16 +18,16 @@ use crate::{
     plan::{ReservedFields, is_credential},
 };
 
-/// What the key of a route may use.
+/// The values that the key of a route may use.
 pub(super) struct TemplateContext<'p> {
     pub(super) what: TemplateKind,
-    /// What messages call the route.
+    /// The name of the route in messages.
     pub(super) route: &'p str,
-    /// `None` where the path is bad. Then nobody knows which variables it binds.
+    /// `None` where the path is bad. Then its variables are not known.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedFields,
-    /// How many items a list may have of which keys are made; `None` where nobody says it.
+    /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
 }
 
@@ -76,7 +76,7 @@ pub(super) const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// These fields are secrets beside those that prove who somebody is ([`is_credential`]). Neither names a resource.
+/// These fields are secrets beside those that authenticate a client ([`is_credential`]). Neither names a resource.
 const SECRET_FIELDS: [&str; 2] = ["x_csrf_token", "x_xsrf_token"];
 /// The same for parameters of the query and members of a body. `token` is not among these: it may name a means of
 /// payment.
@@ -123,7 +123,8 @@ pub(super) fn key_field(
 }
 
 fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
-    let (faults, nodes) = (block.faults(), block.list("keys")?);
+    let faults = block.faults();
+    let nodes = block.list("keys")?;
     if nodes.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
         block.report("keys", fault.with_remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
@@ -189,8 +190,8 @@ pub(super) fn malformed_diagnostic(
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
             fault.with_remedy(format!("did you mean `{{body:/{member}}}`?"))
         }
-        KeyTemplateErrorKind::Syntax(why) => {
-            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).with_remedy(*why)
+        KeyTemplateErrorKind::Syntax(reason) => {
+            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).with_remedy(*reason)
         }
         KeyTemplateErrorKind::UnknownSource(word) if word.starts_with('{') => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
@@ -286,7 +287,7 @@ fn unbound_diagnostic(naming: &TemplateContext, name: &str, bound: &[&str]) -> D
     }
 }
 
-fn unfit_diagnostic(naming: &TemplateContext, name: &str, why: &str) -> Diagnostic {
+fn unfit_diagnostic(naming: &TemplateContext, name: &str, reason: &str) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
-    Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {why}"))
+    Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {reason}"))
 }

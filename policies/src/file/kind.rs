@@ -1,4 +1,5 @@
-//! Tells the policy of a gateway from the file of a guard, so that the wrong file is reported in one sentence.
+//! Distinguishes the policy of a gateway from the file of a guard, so that the wrong file is reported in one
+//! sentence.
 
 use super::{
     diagnostics::Diagnostics,

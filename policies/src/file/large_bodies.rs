@@ -1,5 +1,5 @@
-//! Reads what happens to bodies that are too large to be taken in full, and which content type a body must have if a
-//! key is taken from it.
+//! Reads what happens to bodies that are too large to be buffered in full, and which content type a body must have if
+//! a key is taken from it.
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
@@ -25,8 +25,8 @@ pub(super) fn large_bodies(
         (Some(keys), None) if keys.iter().any(reads_body) => Some("the key stands in the body"),
         _ => None,
     };
-    if let Some(why) = in_full {
-        let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {why}"));
+    if let Some(reason) = in_full {
+        let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {reason}"));
         fence.report("large_bodies", fault.with_remedy("leave it out, and raise `limits.max_body` instead"));
     }
     LargeBodyPolicy::Stream { within: within.unwrap_or(LargeBodyPolicy::WITHIN) }

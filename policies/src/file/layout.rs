@@ -137,7 +137,7 @@ pub(super) fn check_shared_mode(fence: &mut MappingReader, layout: Option<Foreig
     }
 }
 
-/// Refuses lock paths at which somebody else keeps nodes.
+/// Refuses lock paths at which another component keeps nodes.
 pub(super) fn check_reserved_paths<'r>(
     root: &str,
     fences: impl Iterator<Item = (&'r str, &'r LockPlacement, SourceSpan)>,

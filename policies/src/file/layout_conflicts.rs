@@ -53,7 +53,8 @@ fn compare_placements(
     };
     match here.glob().relation_to(&there.glob()) {
         GlobRelation::Overlapping if one != two => {
-            let (one, two) = (one.as_str(), two.as_str());
+            let one = one.as_str();
+            let two = two.as_str();
             let message = format!(
                 "routes `{other}` and `{route}` can make nodes of two layouts at one lock path: `{one}` and `{two}`"
             );
@@ -76,7 +77,7 @@ pub(super) fn may_give_same_key(one: &KeyTemplate, two: &KeyTemplate) -> bool {
     one.glob().relation_to(&two.glob()) == GlobRelation::Overlapping
 }
 
-/// Every key that both fences can give has one place. Values are told apart by their place in the key, so only two
+/// Every key that both fences can give has one place. Values are distinguished by their place in the key, so only two
 /// templates of one shape can be compared.
 ///
 /// For migrated locks one common lock is enough: every holder of it excludes every other.

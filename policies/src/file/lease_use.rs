@@ -20,7 +20,7 @@ pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<Fenc
         return;
     }
     let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign().is_some());
-    let (why, remedy) = if foreign {
+    let (reason, remedy) = if foreign {
         (
             "its locks lie where other programs have theirs, and a lease is a lock of our own",
             "leave `lease` or `layout` out",
@@ -49,6 +49,6 @@ pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<Fenc
     } else {
         return;
     };
-    let message = format!("no request of this fence can run under a lease: {why}");
+    let message = format!("no request of this fence can run under a lease: {reason}");
     block.report("lease", Diagnostic::new(Code::LeaseUnfit, message).with_remedy(remedy));
 }

@@ -1,4 +1,4 @@
-//! Compares the leases of a policy with its fenced routes: each route that asks for a lease can get one, and no lease
+//! Compares the leases of a policy with its fenced routes: each route that uses a lease can get one, and no lease
 //! takes another lock for a key than a route does.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
@@ -57,7 +57,7 @@ fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, fa
     }
 }
 
-/// Reports a principal who may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
+/// Reports a principal that may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
 /// waits for no delay.
 fn report_other_lock((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
     let delayed = level.is_some_and(|level| level.delay().is_some());

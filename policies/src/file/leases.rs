@@ -1,4 +1,4 @@
-//! Reads the leases that clients may hold: how long, how many, and by whom.
+//! Reads the leases that clients may hold: how long, how many, and which principals.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::{
     plan::{LeasePlan, Listener},
 };
 
-/// What a file says about leases.
+/// The leases of a file.
 #[derive(Debug)]
 pub(super) enum ParsedLeases {
     Absent,
-    /// The file has `leases` with a mistake, which a fault has told.
+    /// The file has `leases` with a mistake, which a fault has reported.
     Invalid,
     Leases(LeasePlan),
 }
@@ -28,7 +28,7 @@ impl ParsedLeases {
 
 /// `listener` is where clients connect, if that is known.
 pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> ParsedLeases {
-    // For a section that is absent, no fault about its parts is told.
+    // For a section that is absent, no fault about its parts is reported.
     if !file.is_present("leases") {
         return ParsedLeases::Absent;
     }
@@ -69,11 +69,11 @@ impl TtlBounds {
         let usual = block.value("default_ttl", scalar::time_limit);
         check_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
         if let Some(usual) = usual {
-            let why = "a client that asks for no time would get one that is not allowed";
-            check_order(block, ("min_ttl", min), ("default_ttl", usual), why);
-            check_order(block, ("default_ttl", usual), ("max_ttl", max), why);
+            let consequence = "a client that asks for no time would get one that is not allowed";
+            check_order(block, ("min_ttl", min), ("default_ttl", usual), consequence);
+            check_order(block, ("default_ttl", usual), ("max_ttl", max), consequence);
         }
-        // For bad bounds a fault was told already.
+        // For bad bounds a fault was reported already.
         let within = |ttl: Duration| ttl.min(max).max(min);
         Self { min, usual: usual.unwrap_or_else(|| within(LeasePlan::TTL)), max }
     }
@@ -84,13 +84,13 @@ fn check_order(
     block: &mut MappingReader,
     (less, shorter): (&'static str, Duration),
     (more, longer): (&'static str, Duration),
-    why: &str,
+    consequence: &str,
 ) {
     if shorter <= longer {
         return;
     }
     let message = format!(
-        "`{less}` is {}, and `{more}` {}: {why}",
+        "`{less}` is {}, and `{more}` {}: {consequence}",
         scalar::format_duration(shorter),
         scalar::format_duration(longer)
     );

@@ -54,8 +54,8 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     first
 }
 
-/// The one listener of a process that needs no name for it. The clients of a guard are gateways, which speak for
-/// their own clients.
+/// The one listener of a process that needs no name for it. The clients of a guard are gateways, which forward
+/// requests of their own clients.
 pub(super) fn single_listener(file: &mut MappingReader, name: &str) -> Option<ParsedListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
@@ -180,11 +180,12 @@ fn limits(block: &mut MappingReader) -> ListenerLimits {
 }
 
 impl ParsedListener {
-    /// For processes that take bodies in full. A body within `max_body` that never fits into the memory would be
+    /// For processes that buffer bodies in full. A body within `max_body` that never fits into the memory would be
     /// refused for ever.
     pub(super) fn check_room(&self, faults: &Diagnostics) {
         let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
-        let (largest, least) = (buffer_limits::max_body(buffered), buffer_limits::min_memory(max_body));
+        let largest = buffer_limits::max_body(buffered);
+        let least = buffer_limits::min_memory(max_body);
         if largest < max_body {
             let message = format!(
                 "a body that `max_body` lets come never finds room: it may have {max_body} bytes, and one body takes at most \

@@ -10,9 +10,9 @@ use crate::{
 
 /// One listener of the process.
 pub(super) struct BoundListener {
-    /// What messages call it.
+    /// Its name in messages.
     pub(super) what: String,
-    /// Where it is written in the file.
+    /// Its field in the file.
     pub(super) field: &'static str,
     pub(super) address: SocketAddr,
     pub(super) at: AddressOrigin,
@@ -44,17 +44,18 @@ impl BoundListener {
 
     /// Both listeners cannot be open at once. With port 0 the kernel chooses a free port, so it never overlaps.
     fn overlaps(&self, other: &Self) -> bool {
-        let (one, other) = (self.address, other.address);
+        let one = self.address;
+        let other = other.address;
         let everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
         one.port() != 0 && one.port() == other.port() && (everywhere || one.ip() == other.ip())
     }
 }
 
-/// `doors` in the order of their rank: of two with one address, the later one has to move.
-pub(super) fn report_clashes(doors: &[BoundListener], faults: &Diagnostics) {
-    for (index, late) in doors.iter().enumerate() {
+/// `listeners` in the order of their rank: of two with one address, the later one has to move.
+pub(super) fn report_clashes(listeners: &[BoundListener], faults: &Diagnostics) {
+    for (index, late) in listeners.iter().enumerate() {
         // One clash is enough to report.
-        if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
+        if let Some(early) = listeners[..index].iter().find(|early| late.overlaps(early)) {
             faults.push(clash_diagnostic(early, late));
         }
     }
@@ -63,10 +64,10 @@ pub(super) fn report_clashes(doors: &[BoundListener], faults: &Diagnostics) {
 fn clash_diagnostic(early: &BoundListener, late: &BoundListener) -> Diagnostic {
     let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
     let fault = Diagnostic::new(Code::SameAddress, message);
-    let unwritten = |door: &BoundListener| {
+    let unwritten = |listener: &BoundListener| {
         format!(
             "`{}` is not written, and listens on `{}`: give one of them another port",
-            door.field, door.address
+            listener.field, listener.address
         )
     };
     match (early.at, late.at) {

@@ -55,7 +55,7 @@ fn traces(block: &mut MappingReader) -> Option<TraceExport> {
 }
 
 /// The `host:port` of a collector. Spans may name customers, so plain text to it should not cross a network: a
-/// collector beside the gateway speaks TLS to others.
+/// collector beside the gateway uses TLS to others.
 fn collector(text: &str) -> Result<String, Diagnostic> {
     let remedy = "write `http://host:port`, such as `http://127.0.0.1:4318`; a collector beside the gateway speaks \
                   TLS to others";

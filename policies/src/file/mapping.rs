@@ -1,5 +1,5 @@
-//! Reads the fields of one mapping. Each field that the reader asks for exists; a field that nobody asks for is
-//! reported as unknown.
+//! Reads the fields of one mapping. Each field that the reader reads exists; a field that it never reads is reported
+//! as unknown.
 
 use std::any::type_name_of_val;
 
@@ -23,10 +23,10 @@ pub(super) struct MappingReader<'n> {
 }
 
 impl<'n> MappingReader<'n> {
-    /// Reads one mapping; an absent one reads like an empty one. `None` where something else stands in its place.
+    /// Reads one mapping; an absent one reads like an empty one. `None` where another value stands in its place.
     ///
-    /// `read` asks for every field that exists, also after a mistake. A field that it has not asked for is reported
-    /// as unknown, and the report lists the fields that it asked for.
+    /// `read` reads every field that exists, also after a mistake. A field that it has not read is reported as
+    /// unknown, and the report lists the fields that it has read.
     pub(super) fn read<T>(
         node: Option<&'n Node>,
         what: impl Into<String>,
@@ -53,7 +53,7 @@ impl<'n> MappingReader<'n> {
         Some(value)
     }
 
-    /// The fields for which `read` would ask in a mapping.
+    /// The fields that `read` would read in a mapping.
     fn fields<T>(
         place: SourceSpan,
         faults: &'n Diagnostics,
@@ -253,7 +253,7 @@ impl<'n> MappingReader<'n> {
         self.faults.push(fault.at(place));
     }
 
-    /// What messages call this mapping.
+    /// The name of this mapping in messages.
     pub(super) fn name(&self) -> &str {
         &self.what
     }

@@ -1,4 +1,5 @@
-//! Reads whether a service may call back under the lock that it holds, and refuses that where nothing could prove the call.
+//! Reads whether a service may call back under the lock that it holds, and refuses that where the call could not be
+//! verified.
 
 use super::mapping::MappingReader;
 use crate::{

@@ -89,14 +89,14 @@ fn memory(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> O
         if !block.is_present(field) {
             continue;
         }
-        let (why, remedy) = match (store, field) {
+        let (reason, remedy) = match (store, field) {
             (Some(OnceStore::Guard), _) => ("beside a guard, which has room of its own", "leave it out"),
             (_, "client_share") if !whose => {
                 ("without `principal`, which tells clients apart", "write `principal`, or leave it out")
             }
             _ => continue,
         };
-        let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
+        let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {reason}"));
         block.report(field, fault.with_remedy(remedy));
     }
     OperationQuota {
@@ -110,8 +110,8 @@ fn template(block: &mut MappingReader, field: &'static str, naming: &TemplateCon
     key::template(block.scalar(field)?, naming, faults)
 }
 
-/// The store that the level of the upstream allows. A guard remembers what it lets through. For upstreams without a
-/// guard, ZooKeeper remembers.
+/// The store that the level of the upstream allows. A guard stores the operations that it admits. For upstreams
+/// without a guard, ZooKeeper stores them.
 fn resolve_store(
     block: &mut MappingReader,
     store: Option<OnceStore>,

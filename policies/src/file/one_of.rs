@@ -1,4 +1,4 @@
-//! Asks for fields of which exactly one has to be there.
+//! Reads fields of which exactly one has to be there.
 
 use super::{asked, mapping::MappingReader};
 use crate::diagnostics::{Code, Diagnostic};
@@ -11,7 +11,7 @@ pub(super) fn exactly_one(
     example: &str,
 ) -> Option<&'static str> {
     asked::one_of(names);
-    // Ask for every name, so that none of them is reported as unknown.
+    // Read every name, so that none of them is reported as unknown.
     let present: Vec<&'static str> = names.iter().copied().filter(|name| block.is_present(name)).collect();
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match *present {

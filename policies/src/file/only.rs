@@ -14,15 +14,15 @@ use crate::{
 
 const FIELD: &str = "only";
 
-/// A list and what is named of each of its items: the names before the number, and those after it.
+/// A list and the named parts of each of its items: the names before the number, and those after it.
 type ListLocation<'t> = (&'t [Box<str>], &'t [Box<str>]);
 
 pub(super) fn parse_only(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
 }
 
-/// A variable that names some items of a list, where nobody says how many the list may have. `what` is what the messages
-/// call the template.
+/// A variable that names some items of a list, where the file does not limit the list. `what` is the name of the
+/// template in messages.
 pub(super) fn partial_list_fault(
     what: impl Display,
     variable: &TemplateVariable,

@@ -1,4 +1,4 @@
-//! Reads `forward`: whether a request goes to the gateway that keeps its key. Refuses it where no gateway ever keeps
+//! Reads `forward`: whether a request goes to the gateway that holds its key. Refuses it where no gateway ever keeps
 //! the key.
 
 use super::mapping::MappingReader;
@@ -22,8 +22,8 @@ pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<
     written
 }
 
-/// The `forward` that is in force for a fence. Where no gateway keeps the key, there is nobody to send a request to.
-/// A value in `defaults` counts for the fences that can have it.
+/// The `forward` that is in force for a fence. Where no gateway keeps the key, there is no gateway to send a request
+/// to. A value in `defaults` counts for the fences that can have it.
 pub(super) fn resolve_forward(
     fence: &mut MappingReader,
     terms: Option<ForwardPolicy>,
@@ -31,9 +31,9 @@ pub(super) fn resolve_forward(
 ) -> ForwardPolicy {
     let forward = terms.unwrap_or_default();
     match (forward, no_forward_reason(settled)) {
-        (ForwardPolicy::Holder, Some((why, remedy))) => {
+        (ForwardPolicy::Holder, Some((reason, remedy))) => {
             if fence.is_present("forward") {
-                let message = format!("`forward: holder` has no effect {why}");
+                let message = format!("`forward: holder` has no effect {reason}");
                 fence.report("forward", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
             }
             ForwardPolicy::Never

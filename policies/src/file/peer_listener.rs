@@ -1,4 +1,4 @@
-//! Reads where the other gateways reach this one.
+//! Reads the address at which other gateways reach this one.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::{
 /// The parts of `peer` that could be read.
 #[derive(Default)]
 pub(super) struct ParsedPeerListener {
-    /// `None` where the file has no `peer`, or where a fault says what is missing.
+    /// `None` where the file has no `peer`, or where a fault has been reported.
     pub(super) peer: Option<PeerListener>,
     address: Option<(SocketAddr, SourceSpan)>,
 }
@@ -34,7 +34,7 @@ impl ParsedPeerListener {
 }
 
 pub(super) fn peer(file: &mut MappingReader) -> ParsedPeerListener {
-    // For a section that is absent, no fault about its parts is told.
+    // For a section that is absent, no fault about its parts is reported.
     let written = file.is_present("peer");
     written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
 }
@@ -42,8 +42,8 @@ pub(super) fn peer(file: &mut MappingReader) -> ParsedPeerListener {
 fn settings(block: &mut MappingReader) -> ParsedPeerListener {
     block.require("address", "address: 0.0.0.0:9910");
     let address = block.value("address", scalar::address);
-    let told = block.value("advertise", advertised);
-    let advertise = advertise(block, address, told);
+    let written = block.value("advertise", advertised);
+    let advertise = advertise(block, address, written);
     let tls = tls(block);
     if let Some(address) = address {
         warn_plain_text(block, address);
@@ -53,7 +53,7 @@ fn settings(block: &mut MappingReader) -> ParsedPeerListener {
     ParsedPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
 }
 
-/// What others connect to: a name or an address, and a port.
+/// The address to which other gateways connect: a name or an address, and a port.
 fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     let bad = |remedy: String| {
         let message = format!("`{text}` is not a host and a port, which other gateways could connect to");
@@ -77,13 +77,13 @@ fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
 fn advertise(
     block: &mut MappingReader,
     address: Option<SocketAddr>,
-    told: Option<CanonicalHost>,
+    written: Option<CanonicalHost>,
 ) -> Option<String> {
-    if let Some(told) = told {
+    if let Some(written) = written {
         if let Some(address) = address {
-            warn_unreachable(block, address, &told);
+            warn_unreachable(block, address, &written);
         }
-        return Some(told.as_str().to_owned());
+        return Some(written.as_str().to_owned());
     }
     let address = address?;
     if block.is_present("advertise") {
@@ -101,14 +101,14 @@ fn advertise(
 }
 
 /// Reports an address that leads other gateways to themselves, or nowhere.
-fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, told: &CanonicalHost) {
-    let ip = told.ip();
+fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, written: &CanonicalHost) {
+    let ip = written.ip();
     let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
-    let itself = told.name() == "localhost"
-        || told.name().ends_with(".localhost")
+    let itself = written.name() == "localhost"
+        || written.name().ends_with(".localhost")
         || ip.is_some_and(|ip| ip.is_loopback());
-    let port = told.port().unwrap_or_default();
-    let (why, remedy) = if nowhere {
+    let port = written.port().unwrap_or_default();
+    let (reason, remedy) = if nowhere {
         ("is no address that one could connect to", format!("write `gw-1.internal:{port}`"))
     } else if itself && !address.ip().is_loopback() {
         let remedy =
@@ -117,7 +117,7 @@ fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, told: &Canon
     } else {
         return;
     };
-    let message = format!("other gateways cannot reach this one: `{}` {why}", told.as_str());
+    let message = format!("other gateways cannot reach this one: `{}` {reason}", written.as_str());
     let mut fault = Diagnostic::new(Code::NotReached, message);
     if nowhere {
         fault.severity = Severity::Error;
@@ -125,8 +125,8 @@ fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, told: &Canon
     block.report("advertise", fault.with_remedy(remedy));
 }
 
-/// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the pass that admits
-/// them.
+/// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the peer secret that
+/// admits them.
 fn warn_plain_text(block: &mut MappingReader, address: SocketAddr) {
     if address.ip().is_loopback() || block.is_present("tls") {
         return;
@@ -137,7 +137,7 @@ fn warn_plain_text(block: &mut MappingReader, address: SocketAddr) {
     block.report("address", Diagnostic::new(Code::PlainPeer, message).with_remedy(remedy));
 }
 
-/// `None` where a fault says what is missing.
+/// `None` where a fault has been reported.
 fn tls(peer: &mut MappingReader) -> Option<Option<PeerTls>> {
     if !peer.is_present("tls") {
         return Some(None);

@@ -1,5 +1,5 @@
-//! Finds routes that disagree on how many requests hold one key at once, and keys that look like the permit of
-//! another key.
+//! Finds routes that differ in how many requests hold one key at once, and keys that look like the permit of another
+//! key.
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, layout_conflicts::may_give_same_key};
 use crate::{
@@ -51,7 +51,7 @@ fn permits_text(fence: &Fence) -> String {
     fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
 }
 
-/// The key could have the same text as a permit, and both would share one mark.
+/// The key could have the same text as a permit, and both would share one watermark.
 fn may_equal_permit(key: &Fence, of: &Fence) -> bool {
     of.permits().is_some()
         && of.templates().any(|of| {

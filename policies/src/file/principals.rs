@@ -1,4 +1,4 @@
-//! Reads who may hold leases: how each principal is recognised, and which keys it may hold.
+//! Reads the principals that may hold leases: how each is recognised, and which keys it may hold.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,11 +16,11 @@ use crate::{
 /// A principal that could be read.
 pub(super) struct ParsedPrincipal {
     pub(super) principal: Principal,
-    /// The place that says how the principal is recognised.
+    /// The place of the field by which the principal is recognised.
     shown: SourceSpan,
 }
 
-/// What the principals above this one use.
+/// The credentials and names of the principals above this one.
 #[derive(Default)]
 struct SeenPrincipals {
     names: HashSet<String>,
@@ -28,7 +28,7 @@ struct SeenPrincipals {
     shown: HashMap<PrincipalCredential, String>,
 }
 
-/// At least one; `None` where a fault says what is wrong.
+/// At least one; `None` where a fault has been reported.
 pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincipal>> {
     leases.require(
         "principals",
@@ -124,7 +124,7 @@ fn check_duplicate(
 
 fn keys(block: &mut MappingReader, name: Option<&str>, operator: bool) -> Option<Vec<KeyPattern>> {
     block.require("keys", "keys: [\"job/*\"]");
-    // Where its name is bad, its patterns are looked at all the same.
+    // Where its name is bad, its patterns are checked all the same.
     let principal: Arc<str> = name.unwrap_or("principal").into();
     let keys = block.values("keys", |text| pattern(text, &principal))?;
     if keys.is_empty() && !operator {
@@ -169,17 +169,17 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
     ))
 }
 
-/// The credential of a principal has to reach the gateway, and should reach nobody else.
+/// The credential of a principal has to reach the gateway, and should reach no other party.
 pub(super) fn check_credentials(
     leases: &mut MappingReader,
     principals: &[ParsedPrincipal],
     listener: Option<&Listener>,
 ) {
     let Some(listener) = listener else { return };
-    let asked = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
+    let verifies_clients = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
     for ParsedPrincipal { principal, shown } in principals {
         if let PrincipalCredential::Certificate(_) = principal.shows
-            && !asked
+            && !verifies_clients
         {
             let message = format!(
                 "`{}` is known by a certificate, and listener `{}` asks clients for none",

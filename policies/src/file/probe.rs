@@ -1,4 +1,4 @@
-//! Reads how to ask the upstream what became of an operation.
+//! Reads how to probe the upstream for the outcome of an operation.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use crate::{
     plan::{ExpiryPolicy, OutcomeProbe},
 };
 
-/// `expiry`: whether a late request is refused, so that nothing begins after an answer that was asked for in time.
+/// `expiry`: whether a late request is refused, so that nothing starts after an answer to a probe that was sent in
+/// time.
 pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<OutcomeProbe> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
@@ -18,10 +19,12 @@ pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<O
         let read = block.values(name, status);
         (read.is_some() || !present).then(|| read.unwrap_or_default())
     };
-    let (done, not_done) = (statuses("done"), statuses("not_done"));
+    let done = statuses("done");
+    let not_done = statuses("not_done");
     let closes = block.keyword("closes", &[("true", true), ("false", false)]).unwrap_or(false);
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
-    let (done, not_done) = (done?, not_done?);
+    let done = done?;
+    let not_done = not_done?;
     report_undecided(block, &done, &not_done);
     if !closes && expiry == ExpiryPolicy::Ignored && !not_done.is_empty() {
         report_uncertain(block);
@@ -29,7 +32,7 @@ pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<O
     Some(OutcomeProbe { path: path?, done, not_done, closes, timeout })
 }
 
-/// A server error says nothing about the operation, so it cannot decide.
+/// A server error does not show the state of the operation, so it cannot decide.
 fn status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
@@ -49,7 +52,8 @@ fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     }
 }
 
-/// "Not done" is about the past. What a queue, a relay or a process that stands still has kept may arrive afterwards.
+/// "Not done" is about the past. A request that a queue, a relay or a stopped process still has may arrive
+/// afterwards.
 fn report_uncertain(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(Code::UncertainNo, message);
@@ -60,8 +64,8 @@ fn report_uncertain(block: &mut MappingReader) {
 /// A path and query with at least one `{operation}`.
 fn path(text: &str) -> Result<String, Diagnostic> {
     const VARIABLE: &str = "{operation}";
-    let bad = |why: &str| {
-        let fault = Diagnostic::new(Code::BadProbe, format!("`{text}` is not the path of a probe: {why}"));
+    let bad = |reason: &str| {
+        let fault = Diagnostic::new(Code::BadProbe, format!("`{text}` is not the path of a probe: {reason}"));
         Err(fault.with_remedy("write a path such as `/operations/{operation}` or `/find?id={operation}`"))
     };
     let literal = text.replace(VARIABLE, "x");

@@ -71,7 +71,7 @@ impl ParsedRoute {
         })
     }
 
-    /// The route as a way to its upstream; `None` where a part of it is bad.
+    /// The route as an access to its upstream; `None` where a part of it is bad.
     fn access(&self, upstreams: &Upstreams) -> Option<RouteAccess<'_>> {
         let passage = match self.fence.as_ref()? {
             None => AccessKind::Open,
@@ -87,7 +87,7 @@ impl ParsedRoute {
         })
     }
 
-    /// The locks of the route, and the place that says where they lie.
+    /// The locks of the route, and the field with their location.
     pub(super) fn placements(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
         self.parsed_fence().into_iter().flat_map(|(name, fenced)| {
             fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
@@ -143,14 +143,14 @@ pub(super) fn routes(
             let fence = fence::fence(block, &naming, level, defaults);
             let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());
             let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != LeasePolicy::Never);
-            let why = if once {
+            let reason = if once {
                 Some("beside `once`")
             } else if leased {
                 Some("beside `lease`")
             } else {
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
-            let upgrade = upgrade(block, why);
+            let upgrade = upgrade(block, reason);
             ParsedRoute { name, upstream, matching, fence, upgrade }
         };
         MappingReader::read(Some(node), display_title(node), node.place, faults, read)
@@ -177,10 +177,10 @@ pub(super) fn routes(
 /// The protocols to which requests may switch. `in_vain`: why no request of this route can.
 fn upgrade(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
     let protocols = route.values("upgrade", protocol).unwrap_or_default();
-    if let Some(why) = in_vain
+    if let Some(reason) = in_vain
         && !protocols.is_empty()
     {
-        let fault = Diagnostic::new(Code::NoEffect, format!("`upgrade` has no effect {why}"));
+        let fault = Diagnostic::new(Code::NoEffect, format!("`upgrade` has no effect {reason}"));
         route.report(
             "upgrade",
             fault.with_remedy("leave it out, or give these requests a route of their own"),
@@ -189,7 +189,7 @@ fn upgrade(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
     protocols
 }
 
-/// A protocol as `Upgrade` names it; HTTP/2 is none that one upgrades to any more (RFC 9113, 3.1).
+/// A protocol as `Upgrade` names it; an upgrade to HTTP/2 no longer exists (RFC 9113, 3.1).
 fn protocol(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
@@ -198,7 +198,7 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
     Err(fault.with_remedy("write `upgrade: [websocket]`"))
 }
 
-/// What messages call a route.
+/// The name of a route in messages.
 fn display_title(node: &Node) -> String {
     let NodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
@@ -217,7 +217,7 @@ fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<st
     Some(name.into())
 }
 
-/// For a section that is absent, no fault about its parts is told.
+/// For a section that is absent, no fault about its parts is reported.
 fn matching(route: &mut MappingReader, reserved: &ReservedFields) -> Option<ParsedMatch> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut MappingReader| {
@@ -292,8 +292,8 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
         .ok()
 }
 
-/// A segment that looks like a variable of another pattern language, and the right way to write it. What is malformed
-/// in any case is reported by the parser of templates.
+/// A segment that looks like a variable of another pattern language, and the right way to write it. A segment that is
+/// malformed in any case is reported by the parser of templates.
 fn foreign_syntax(path: &str) -> Option<(Range<usize>, String)> {
     let mut at = 0;
     for segment in path.split('/') {

@@ -1,4 +1,4 @@
-//! What single values mean: durations and sizes with their units, counts, addresses, names.
+//! The meaning of single values: durations and sizes with their units, counts, addresses, names.
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
 
 type ParseResult<T> = Result<T, Diagnostic>;
 
-/// A longer wait is a slip. With this bound, no sum of a few durations overflows a clock.
+/// A longer wait is a mistake. With this bound, no sum of a few durations overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Nobody repeats a request after a month, so an operation need not be remembered for longer.
+/// No client repeats a request after a month, so an operation need not be stored for longer.
 const LONGEST_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The most that one request may take up in memory.
@@ -26,7 +26,7 @@ pub(super) fn duration(text: &str) -> ParseResult<Duration> {
     bounded_duration(text, LONGEST, "a duration is at most a day, `24h`")
 }
 
-/// How long something is remembered: up to 30 days, and not zero.
+/// How long a record is kept: up to 30 days, and not zero.
 pub(super) fn keep(text: &str) -> ParseResult<Duration> {
     nonzero(text, bounded_duration(text, LONGEST_KEPT, "`30days` is the most")?)
 }
@@ -196,8 +196,8 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
 
 /// An absolute ZooKeeper path. All nodes of this installation lie below it.
 pub(super) fn root(text: &str) -> ParseResult<String> {
-    let bad = |why| {
-        Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {why}"))
+    let bad = |reason| {
+        Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {reason}"))
             .with_remedy("write a path such as `/fencegate/payments`"))
     };
     let Some(tail) = text.strip_prefix('/') else { return bad("it does not begin with `/`") };
@@ -213,7 +213,7 @@ pub(super) fn root(text: &str) -> ParseResult<String> {
     }
 }
 
-/// The absolute path of a file or folder. A relative path would depend on who starts the process.
+/// The absolute path of a file or folder. A relative path would depend on the directory of the process.
 pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
     if text.starts_with('/') && !text.contains(char::is_control) {
         return Ok(text.into());
@@ -265,8 +265,9 @@ mod tests {
         parsed.expect_err("bad").code
     }
 
+    /// A duration has a unit and is not longer than its limit.
     #[test]
-    fn durations_need_a_unit_and_an_end() {
+    fn durations_need_unit_and_bound() {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
@@ -277,8 +278,9 @@ mod tests {
         assert_eq!(code(time_limit("0ms")), Code::OutOfRange);
     }
 
+    /// Records are kept for at most 30 days.
     #[test]
-    fn what_is_remembered_is_forgotten_after_a_month() {
+    fn retention_ends_after_month() {
         assert_eq!(keep("30days"), Ok(LONGEST_KEPT));
         for text in ["0s", "31days", "2years"] {
             assert_eq!(code(keep(text)), Code::OutOfRange, "{text}");
@@ -287,23 +289,25 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_three_digits_and_a_place() {
+    fn status_has_three_digits_in_range() {
         assert_eq!(status("503", 500..=599, ""), Ok(503));
         for text in ["499", "600", "0503", "5xx", "+503", "", "99999999"] {
             assert_eq!(code(status(text, 500..=599, "")), Code::BadStatus, "{text}");
         }
     }
 
+    /// A file is named by its path from the root on.
     #[test]
-    fn a_file_is_named_from_the_root_on() {
+    fn file_path_is_absolute() {
         assert_eq!(file("/run/a b"), Ok("/run/a b".into()));
         for text in ["", "a", "./a", "~/a", "/a\n"] {
             assert_eq!(code(file(text)), Code::BadFile, "{text}");
         }
     }
 
+    /// A size has a unit and is not larger than its limit.
     #[test]
-    fn sizes_need_a_unit_and_an_end() {
+    fn sizes_need_unit_and_bound() {
         assert_eq!(size("64KiB"), Ok(65_536));
         assert_eq!(size("1 MB"), Ok(1_000_000));
         assert_eq!(size("0B"), Ok(0));
@@ -325,8 +329,9 @@ mod tests {
         assert_eq!(code(count("4294967296")), Code::OutOfRange);
     }
 
+    /// An endpoint is a URL with a scheme, a host and a port, or a Unix socket.
     #[test]
-    fn an_endpoint_is_a_host_and_a_port() {
+    fn endpoint_has_host_and_port() {
         for (text, endpoint_) in [
             ("http://a.example", (Scheme::Http, "a.example:80")),
             ("https://a.example", (Scheme::Https, "a.example:443")),
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_absolute_and_normalised() {
+    fn root_is_absolute_and_normalised() {
         assert_eq!(root("/fencegate/payments").as_deref(), Ok("/fencegate/payments"));
         for text in ["", "fencegate", "/", "/a/", "/a//b", "/a/../b", "/zookeeper/x", "/a b", "/é"] {
             assert_eq!(code(root(text)), Code::BadRoot, "{text}");

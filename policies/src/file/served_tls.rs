@@ -6,7 +6,7 @@ use crate::{
     plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
 };
 
-/// `None` where the listener speaks plain text, or where a fault says what is missing.
+/// `None` where the listener speaks plain text, or where a fault has been reported.
 pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     let written = listener.is_present("tls");
     let read = listener.inner("tls", |block| {
@@ -42,7 +42,7 @@ fn certificate_files(within: &MappingReader, node: &Node) -> Option<CertificateF
     })?
 }
 
-/// Whether clients are asked for a certificate.
+/// Whether clients must or may show a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientAuthMode {
     Not,
@@ -56,9 +56,9 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
         ("optional", ClientAuthMode::Optionally),
         ("required", ClientAuthMode::Always),
     ];
-    let asked = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
+    let mode = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
     let authorities = block.value("client_ca_file", scalar::file);
-    match (asked, authorities) {
+    match (mode, authorities) {
         (ClientAuthMode::Not, None) => ClientAuth::Off,
         (ClientAuthMode::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
@@ -69,7 +69,7 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
         (ClientAuthMode::Optionally, Some(path)) => ClientAuth::Optional(path),
         (ClientAuthMode::Always, Some(path)) => ClientAuth::Required(path),
         (_, None) => {
-            // For a bad path a fault was told already.
+            // For a bad path a fault was reported already.
             if !block.is_present("client_ca_file") {
                 let message =
                     "clients are asked for a certificate, and it is not said whose signature counts";

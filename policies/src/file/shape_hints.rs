@@ -14,7 +14,7 @@ pub(super) fn mapping_remedy(what: &str, other: &NodeValue, known: &[&str]) -> S
     format!("write its fields in `{{}}`, or indented on the lines below it: {}", known.join(", "))
 }
 
-/// The remedy where a mapping of names that the user chooses belongs.
+/// The remedy where a mapping with names of the user's choice belongs.
 pub(super) fn entries_remedy(other: &NodeValue) -> String {
     match other {
         NodeValue::List(items) => match items.iter().find_map(name_of) {

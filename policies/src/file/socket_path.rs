@@ -7,8 +7,8 @@ const LONGEST: usize = 103;
 
 /// The path that follows `unix:` in `text`. Each socket has one spelling: two spellings would count as two services.
 pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
-    let bad = |why: &str, remedy: &str| {
-        let message = format!("`{text}` is not the address of a unix socket: {why}");
+    let bad = |reason: &str, remedy: &str| {
+        let message = format!("`{text}` is not the address of a unix socket: {reason}");
         Err(Diagnostic::new(Code::BadSocketPath, message).with_remedy(remedy))
     };
     let written = "write the whole path, such as `unix:/run/fencegate/guard.sock`";
@@ -37,8 +37,9 @@ pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnost
 mod tests {
     use super::*;
 
+    /// A socket has one spelling, and its path fits into the kernel's address.
     #[test]
-    fn a_socket_has_one_spelling_and_fits_into_the_kernels_address() {
+    fn socket_path_is_normalised_and_short() {
         let longest = format!("/{}", "a".repeat(LONGEST - 1));
         for good in ["/run/fencegate/guard.sock", "/s", &longest] {
             assert_eq!(path_in("", good), Ok(good));

@@ -18,12 +18,12 @@ impl SourceMap {
         Self { root: yaml::parse(text, &|_| None, &Diagnostics::default()) }
     }
 
-    /// The place where `way` ends, or the deepest part of it that the file has. Steps are names of fields, and
-    /// numbers of items.
-    pub fn find(&self, way: &[&str]) -> Option<SourceSpan> {
+    /// The place of the field at `path`, or of the deepest part of that path that the file has. Steps are names of
+    /// fields, and numbers of items.
+    pub fn find(&self, path: &[&str]) -> Option<SourceSpan> {
         let mut node = self.root.as_ref()?;
         let mut place = None;
-        for step in way {
+        for step in path {
             let Some(next) = child(node, step) else { break };
             place = Some(next.place);
             node = next;
@@ -44,8 +44,9 @@ fn child<'n>(node: &'n Node, step: &str) -> Option<&'n Node> {
 mod tests {
     use super::*;
 
+    /// A field that is written is found at its place, and one that is not at that of its parent.
     #[test]
-    fn what_is_written_is_found_and_else_what_it_would_stand_in() {
+    fn missing_field_has_place_of_parent() {
         let places = SourceMap::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
         let at = |way: &[&str]| places.find(way).map(|place| (place.line, place.column));
         assert_eq!(at(&["a", "b", "0"]), Some((2, 7)));

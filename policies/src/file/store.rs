@@ -1,4 +1,5 @@
-//! Reads where a guard keeps marks and journal: in a file of its own, or in a database that several guards share.
+//! Reads where a guard keeps watermarks and journal: in a file of its own, or in a database that several guards
+//! share.
 
 use super::{mapping::MappingReader, one_of::exactly_one, scalar, tls};
 use crate::plan::{PostgresLocation, StoreLocation};

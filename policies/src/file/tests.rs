@@ -1,4 +1,4 @@
-//! What files say and what plans have, and files that say nothing good.
+//! The plans of good files, and the faults of bad ones.
 
 mod guard;
 mod leases;
@@ -34,8 +34,9 @@ fn plan(text: &str) -> Plan {
     gateway(text).serving
 }
 
+/// A field that is not written has the documented default.
 #[test]
-fn what_is_not_written_has_the_documented_default() {
+fn absent_fields_have_documented_defaults() {
     let plan = plan(MINIMAL);
     let limits = ListenerLimits {
         connections: 4000,
@@ -82,8 +83,9 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
 }
 
+/// What is written in a policy is in the plan.
 #[test]
-fn what_is_written_is_in_the_plan() {
+fn written_fields_reach_plan() {
     let plan = plan(PAYMENTS);
     assert_eq!(plan.name.as_deref(), Some("gw-1"));
     assert_eq!(plan.listener.limits.max_body, 256 << 10);
@@ -112,8 +114,9 @@ fn fence(plan: &Plan, route: &str) -> Fence {
     route.fence.clone().expect("fenced")
 }
 
+/// A set has all its keys, and its locks are never cached.
 #[test]
-fn a_set_has_all_its_keys_and_is_never_kept() {
+fn key_set_is_always_strict() {
     let plan = plan(INVENTORY);
     let transfer = fence(&plan, "transfer");
     assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, Hold::Strict));
@@ -124,8 +127,9 @@ fn a_set_has_all_its_keys_and_is_never_kept() {
     assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
 }
 
+/// A fence inherits the fields of its hold that it does not set.
 #[test]
-fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
+fn fence_inherits_unset_hold_fields() {
     let hold = |defaults: &str, own: &str| {
         let fence_ = format!("order/{{path.order_id}}\", hold: {{{own}}}}}");
         let text = MINIMAL.replace("order/{path.order_id}\"}", &fence_);
@@ -141,11 +145,12 @@ fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
     assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
 }
 
+/// The fingerprint changes with the locks of a plan and with nothing else.
 #[test]
-fn the_fingerprint_is_that_of_the_locks() {
+fn fingerprint_covers_locks_only() {
     let fingerprint = |from: &str, to: &str| gateway(&PAYMENTS.replace(from, to)).fingerprint;
     let before = gateway(PAYMENTS).fingerprint;
-    // Also what passes without a lock, where no method of it is one that is locked.
+    // Also routes without a lock, where none of their methods is locked.
     for (from, to) in [
         ("name: gw-1", "name: gw-2"),
         ("wait: 2s", "wait: 3s"),
@@ -166,8 +171,9 @@ fn the_fingerprint_is_that_of_the_locks() {
     }
 }
 
+/// The fingerprint of a set is that of its keys, in any order.
 #[test]
-fn the_fingerprint_of_a_set_is_that_of_its_keys() {
+fn set_fingerprint_ignores_key_order() {
     let before = gateway(INVENTORY).fingerprint;
     let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
     let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
@@ -179,51 +185,58 @@ fn the_fingerprint_of_a_set_is_that_of_its_keys() {
     assert_eq!(gateway(&kept).fingerprint, before);
 }
 
+/// Renamed token fields are reserved in every spelling.
 #[test]
-fn renamed_token_fields_are_reserved_in_every_spelling() {
+fn renamed_token_fields_are_reserved() {
     let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    fields: {token: X-My-Token}");
     let plan = plan(&renamed);
     assert_eq!(plan.upstreams[0].fields.token, "x-my-token");
     assert!(plan.fields.contains("X_my-TOKEN") && plan.fields.contains("fencing-key"));
 }
 
+/// The field for the name of an operation is reserved in every spelling.
 #[test]
-fn the_field_for_the_name_of_an_operation_is_reserved() {
+fn operation_field_is_reserved() {
     let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    operation_field: X-Operation-Id");
     let plan = plan(&renamed);
     assert_eq!(plan.upstreams[0].operation_field.as_deref(), Some("x-operation-id"));
     assert!(plan.fields.contains("X_operation-ID"));
 }
 
+/// Requests without a route pass only where the policy has `unmatched: {pass: ...}`.
 #[test]
-fn unmatched_requests_pass_only_where_that_is_written() {
+fn unmatched_requests_pass_only_if_configured() {
     let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
     assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
 }
 
+/// A field without a value is the same as a field that is absent.
 #[test]
-fn a_field_without_a_value_is_a_field_that_is_not_there() {
+fn null_field_counts_as_absent() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
     assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Reject);
     let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
     assert_eq!(emptied.diagnostics[0].code, Code::MissingField);
 }
 
+/// A text that looks like a number stays as it was written.
 #[test]
-fn a_text_that_looks_like_a_number_stays_what_was_written() {
+fn numeric_text_stays_as_written() {
     let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!(fence.keys[0].to_string(), "007");
 }
 
+/// A file of many megabytes is not read.
 #[test]
-fn a_file_of_many_megabytes_is_not_read() {
+fn oversized_file_is_rejected() {
     let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
     assert_eq!(load(&text).diagnostics[0].code, Code::TooMuch);
 }
 
+/// The default response timeout of an upstream behind a guard is longer.
 #[test]
-fn a_guarded_upstream_is_waited_for_longer() {
+fn guarded_upstream_has_longer_timeout() {
     let guarded = MINIMAL.replace("fencing: none", "fencing: guard");
     let upstream = |text: &str| plan(text).upstreams[0].clone();
     let default = upstream(&guarded.replace("response_timeout: 8s", ""));
@@ -234,8 +247,9 @@ fn a_guarded_upstream_is_waited_for_longer() {
     assert_eq!((written.response_timeout, written.direct), (Duration::from_secs(20), true));
 }
 
+/// The key that signs tickets, and the state directory, are in the plan.
 #[test]
-fn what_a_gateway_signs_and_keeps_is_in_the_plan() {
+fn tickets_and_state_reach_plan() {
     let payments = gateway(PAYMENTS);
     assert_eq!(payments.tickets, Some(TicketSigning::Ed25519("/etc/credstore/fencegate-ticket-key".into())));
     assert_eq!(payments.state_dir, Some("/var/lib/fencegate".into()));
@@ -244,8 +258,9 @@ fn what_a_gateway_signs_and_keeps_is_in_the_plan() {
     assert_eq!(gateway(MINIMAL).tickets, None);
 }
 
+/// The store of operations follows from the fencing level of the upstream.
 #[test]
-fn who_remembers_operations_follows_from_the_upstream() {
+fn operation_store_follows_upstream() {
     let once = |level: &str, once: &str| {
         let fence = format!("order/{{path.order_id}}\", once: {{{once}}}");
         let text = MINIMAL.replace("fencing: none", level).replace("order/{path.order_id}\"", &fence);
@@ -263,8 +278,9 @@ fn who_remembers_operations_follows_from_the_upstream() {
     assert_eq!(written.keep, Duration::from_secs(7 * 86_400));
 }
 
+/// A fence inherits whether it refuses requests or only observes.
 #[test]
-fn a_fence_inherits_whether_it_enforces() {
+fn fence_inherits_enforcement() {
     let enforce = |defaults: &str, own: &str| {
         let fence = format!("order/{{path.order_id}}\", {own}");
         let text = MINIMAL.replace("order/{path.order_id}\"", &fence);
@@ -276,22 +292,24 @@ fn a_fence_inherits_whether_it_enforces() {
     assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforcement::Refuse);
 }
 
+/// A gateway advertises the address at which it listens for peers unless another one is written.
 #[test]
-fn a_gateway_is_reached_where_it_listens_unless_another_place_is_written() {
+fn peer_address_defaults_to_listener() {
     let peer = |written: &str| gateway(&format!("{MINIMAL}peer: {{{written}}}\n")).peer.expect("a peer");
-    let told = |written: &str| peer(written).advertise;
-    assert_eq!(told("address: 127.0.0.1:9910"), "127.0.0.1:9910");
-    assert_eq!(told("address: \"[::1]:9910\""), "[::1]:9910");
-    assert_eq!(told("address: 0.0.0.0:9910, advertise: Gw-1.Internal.:9911"), "gw-1.internal:9911");
-    assert_eq!(told("address: 127.0.0.1:0, advertise: 127.0.0.1:9910"), "127.0.0.1:9910");
+    let advertised = |written: &str| peer(written).advertise;
+    assert_eq!(advertised("address: 127.0.0.1:9910"), "127.0.0.1:9910");
+    assert_eq!(advertised("address: \"[::1]:9910\""), "[::1]:9910");
+    assert_eq!(advertised("address: 0.0.0.0:9910, advertise: Gw-1.Internal.:9911"), "gw-1.internal:9911");
+    assert_eq!(advertised("address: 127.0.0.1:0, advertise: 127.0.0.1:9910"), "127.0.0.1:9910");
     let tls = "tls: {certificate_file: /a, key_file: /b, ca_file: /c}";
     let secured = peer(&format!("address: 127.0.0.1:9910, {tls}")).tls.expect("TLS");
     assert_eq!((secured.pair.key, secured.ca_file), ("/b".into(), "/c".into()));
     assert_eq!((peer("address: 127.0.0.1:9910").tls, gateway(MINIMAL).peer), (None, None));
 }
 
+/// A fence that keeps no key inherits no forwarding to the holder.
 #[test]
-fn a_fence_that_keeps_no_key_inherits_no_sending_on() {
+fn uncached_fence_inherits_no_forwarding() {
     let forward = |own: &str| {
         let text = MINIMAL.replace("order/{path.order_id}\"", &format!("order/{{path.order_id}}\", {own}"));
         let more = "peer: {address: 127.0.0.1:9910}\ndefaults: {forward: holder}\n";
@@ -317,18 +335,18 @@ fn sound_or_wrong<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFil
 
 proptest! {
     #[test]
-    fn any_text_is_read_without_a_panic(text: String) {
+    fn any_text_parses_without_panic(text: String) {
         prop_assert!(consistent(&text));
     }
 
     #[test]
-    fn anything_like_yaml_is_read_without_a_panic(text in "([a-z]{1,3}|[\\[\\]{}:,&*!|>'\"%@#? \n-]|: |\n  |é){0,60}") {
+    fn yaml_like_text_parses_without_panic(text in "([a-z]{1,3}|[\\[\\]{}:,&*!|>'\"%@#? \n-]|: |\n  |é){0,60}") {
         prop_assert!(consistent(&text));
     }
 
     /// Cuts a piece out of a good file and puts another in.
     #[test]
-    fn a_damaged_file_has_a_plan_or_an_error(
+    fn damaged_file_has_plan_or_error(
         good in prop_oneof![Just(PAYMENTS), Just(INVENTORY), Just(GUARD)],
         at: prop::sample::Index,
         length in 0..40_usize,

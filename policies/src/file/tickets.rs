@@ -16,8 +16,8 @@ pub(super) fn signing(policy: &mut MappingReader) -> Option<(TicketSigning, Opti
         let chosen = exactly_one(block, &["signing_key_file", "secret_file"], example);
         let key = block.value("signing_key_file", scalar::file).map(TicketSigning::Ed25519);
         let secret = block.value("secret_file", scalar::file).map(TicketSigning::Secret);
-        let siblings = block.value("public_keys_file", scalar::file);
-        Some((chosen.and(key.or(secret))?, siblings))
+        let public_keys = block.value("public_keys_file", scalar::file);
+        Some((chosen.and(key.or(secret))?, public_keys))
     };
     policy.is_present("tickets").then(|| policy.inner("tickets", read)).flatten().flatten()
 }

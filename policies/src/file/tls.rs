@@ -29,7 +29,7 @@ pub(super) fn parse_endpoints(
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
         let fault = Diagnostic::new(Code::MixedSchemes, message);
-        // A request or lock cannot say which kind of endpoint it may use.
+        // A request or lock cannot choose the kind of endpoint that it uses.
         block.report(field, fault.with_remedy("make an upstream of each kind"));
     }
     let secured = https > 0;

@@ -148,7 +148,8 @@ pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String
 
 fn parse_entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
-    // Once all is read, the response timeout is needed again. A mapping by itself knows only the place of its name.
+    // After the file is read, the response timeout is needed again. A mapping by itself knows only the place of its
+    // name.
     let read = |block: &mut MappingReader| (settings(block, name), block.place_of("response_timeout"));
     let (upstream, place) =
         MappingReader::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
@@ -168,7 +169,7 @@ fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream>
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
-    // `fencing` has no default: who compares the tokens decides what the lock is worth.
+    // `fencing` has no default: the component that compares the tokens decides how much the lock protects.
     block.require("fencing", "fencing: none");
     let fencing = block.keyword("fencing", &LEVELS);
     let fencing = delay::level(block, fencing);
@@ -177,7 +178,7 @@ fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream>
     let patience = match fencing {
         // A guard lets a request wait for older executions before it forwards the request.
         Some(FencingLevel::Guard) => 45,
-        // The default session timeout less its margin: without a comparison of tokens the lock is all there is.
+        // The default session timeout less its safety margin: without a comparison of tokens only the lock protects.
         Some(FencingLevel::None) => 9,
         // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
         Some(FencingLevel::Delay(delay)) => delay::default_timeout_secs(delay),
@@ -193,13 +194,13 @@ fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream>
     Some(upstream)
 }
 
-/// Whether somebody refuses a dispatch that comes too late.
+/// Whether a late dispatch is refused behind the gateway.
 fn expiry(block: &mut MappingReader) -> ExpiryPolicy {
     let words = [("ignored", ExpiryPolicy::Ignored), ("enforced", ExpiryPolicy::Enforced)];
     block.keyword("not_after", &words).unwrap_or_default()
 }
 
-/// A guard heeds the field in any case, and whoever compares tokens needs no moment.
+/// A guard enforces the deadline in any case, and a service that compares tokens needs none.
 fn parse_expiry(block: &mut MappingReader, fencing: Option<FencingLevel>) -> ExpiryPolicy {
     let written = expiry(block);
     if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
@@ -278,7 +279,7 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
     guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
 }
 
-/// Whether nothing between a guard and what refuses late requests sends a request twice.
+/// Whether no proxy between a guard and the component that refuses late requests sends a request twice.
 fn guard_direct(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
     if expiry == ExpiryPolicy::Ignored && block.is_present("direct") {
@@ -346,7 +347,7 @@ impl UpstreamSettings {
         })
     }
 
-    /// What the file of a gateway says of proxies between it and the service.
+    /// Checks the fields of a gateway's file about proxies between it and the service.
     fn check_hops(&self, block: &mut MappingReader, fencing: Option<FencingLevel>) {
         match fencing {
             Some(FencingLevel::Guard) => {
@@ -362,12 +363,12 @@ impl UpstreamSettings {
                 }
             }
             Some(FencingLevel::None | FencingLevel::Delay(_)) => self.report_unsupported(block),
-            // The service refuses what comes late.
+            // The service refuses late requests.
             Some(FencingLevel::Upstream) | None => {}
         }
     }
 
-    /// Nobody behind us compares tokens, so an execution that goes on unnoticed meets the next one.
+    /// Nothing behind the gateway compares tokens, so an execution that goes on unnoticed meets the next one.
     fn report_unsupported(&self, block: &mut MappingReader) {
         let left_out =
             UnfinishedStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
@@ -464,7 +465,7 @@ fn unfinished_status(text: &str) -> Result<u16, Diagnostic> {
 fn operation_field(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = named(text, "the name of an operation", remedy)?;
-    // Go's HTTP client takes this one for leave to repeat, as it does `Idempotency-Key`.
+    // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.
     if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&normalize(&name).as_str()) {
         return Err(reserved_field_error(text, "the name of an operation", remedy));
     }

@@ -1,4 +1,4 @@
-//! Reads the YAML of a file into a tree in which everything has its place, or says what is wrong with the text.
+//! Reads the YAML of a file into a tree in which every value has its place, or reports what is wrong with the text.
 
 mod ast;
 mod errors;

@@ -1,4 +1,4 @@
-//! Reads where the locks live. Refuses timing with which no session could be proved alive.
+//! Reads where the locks live. Refuses timing with which no session deadline could be certain.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
 
 pub(super) fn zookeeper(policy: &mut MappingReader) -> Option<ZooKeeperSettings> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
-    // For a section that is absent, no fault about its parts is told.
+    // For a section that is absent, no fault about its parts is reported.
     policy.is_present("zookeeper").then(|| policy.inner("zookeeper", settings)).flatten()
 }
 
-/// Bad servers are left out; a fault has been told, so no plan comes of it.
+/// Bad servers are left out; a fault has been reported, so there is no plan.
 fn settings(block: &mut MappingReader) -> ZooKeeperSettings {
     let servers = servers(block);
     let zookeeper = ZooKeeperSettings {
@@ -51,7 +51,7 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
 const ACLS: [(&str, AclMode); 3] =
     [("checked", AclMode::Checked), ("open", AclMode::Open), ("closed", AclMode::Closed)];
 
-/// An identity of a scheme that identifies somebody. Only the server understands the part after the colon.
+/// An identity of a scheme that identifies a client. Only the server interprets the part after the colon.
 fn identity(text: &str) -> Result<String, Diagnostic> {
     let known = |scheme, id: &str| match scheme {
         "x509" | "sasl" | "ip" => !id.is_empty(),
@@ -73,8 +73,8 @@ fn digest(block: &mut MappingReader) -> Option<DigestCredential> {
     let read = |block: &mut MappingReader| {
         block.require("user", "user: fencegate");
         block.require("password_file", "password_file: /run/secrets/fencegate-zookeeper");
-        let (user, password_file) =
-            (block.value("user", scalar::name), block.value("password_file", scalar::file));
+        let user = block.value("user", scalar::name);
+        let password_file = block.value("password_file", scalar::file);
         Some(DigestCredential { user: user?, password_file: password_file? })
     };
     if written { block.inner("digest", read).flatten() } else { None }
@@ -104,7 +104,7 @@ fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 
 fn tls(block: &mut MappingReader) -> Option<ClientTls> {
     let secured = block.is_present("tls");
-    // The field is asked for also where the section is absent, so that the schema knows it.
+    // The field is read also where the section is absent, so that the schema has it.
     block.inner("tls", tls::tls_by_host).filter(|_| secured)
 }
 
@@ -120,7 +120,8 @@ fn sessions(text: &str) -> Result<usize, Diagnostic> {
 
 /// A follower may expire a session a tick early, and a heartbeat may be late by its own period.
 fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
-    let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
+    let session = zookeeper.session_timeout;
+    let tick = zookeeper.tick;
     let least = ZooKeeperSettings::least_margin(session, tick);
     if let Some(margin) = zookeeper.safety_margin
         && margin < least
@@ -141,7 +142,8 @@ fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 
 fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
-    let (margin, heartbeat) = (zookeeper.margin(session), ZooKeeperSettings::heartbeat(session));
+    let margin = zookeeper.margin(session);
+    let heartbeat = ZooKeeperSettings::heartbeat(session);
     let usable = session.saturating_sub(margin);
     if usable < heartbeat * 2 {
         let message = format!(
@@ -161,8 +163,10 @@ fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) 
 
 /// ZooKeeper's default bounds for a session timeout.
 fn warn_beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
-    let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
-    let (least, most) = (tick * 2, tick * 20);
+    let session = zookeeper.session_timeout;
+    let tick = zookeeper.tick;
+    let least = tick * 2;
+    let most = tick * 20;
     if (least..=most).contains(&session) {
         return;
     }

@@ -123,8 +123,9 @@ mod tests {
 
     use super::*;
 
+    /// Every spelling of one host has one name.
     #[test]
-    fn every_spelling_of_one_host_has_one_name() {
+    fn host_spellings_have_one_name() {
         for (raw, name, text) in [
             ("pay.example", "pay.example", "pay.example"),
             ("PAY.Example.", "pay.example", "pay.example"),
@@ -142,9 +143,10 @@ mod tests {
         }
     }
 
+    /// A host that servers read differently is rejected.
     #[test]
-    fn what_servers_read_differently_is_refused() {
-        for (raw, why) in [
+    fn ambiguous_host_is_rejected() {
+        for (raw, error) in [
             ("", ParseHostError::Empty),
             (":80", ParseHostError::Empty),
             ("user@pay.example", ParseHostError::UserInfo),
@@ -166,13 +168,13 @@ mod tests {
             ("pay.example:65536", ParseHostError::Port),
             ("pay.example:80:80", ParseHostError::Port),
         ] {
-            assert_eq!(CanonicalHost::parse(raw), Err(why), "{raw:?}");
+            assert_eq!(CanonicalHost::parse(raw), Err(error), "{raw:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_canonical_host_is_its_own_canonical_form(raw in "\\PC{0,40}|[A-Z.a-z0-9:\\[\\]-]{0,20}") {
+        fn canonical_host_is_own_canonical_form(raw in "\\PC{0,40}|[A-Z.a-z0-9:\\[\\]-]{0,20}") {
             if let Ok(host) = CanonicalHost::parse(&raw) {
                 prop_assert_eq!(CanonicalHost::parse(host.as_str()), Ok(host));
             }

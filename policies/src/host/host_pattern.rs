@@ -98,8 +98,9 @@ mod tests {
         HostMatcher::Only(list.iter().map(|text| HostPattern::parse(text).expect(text)).collect())
     }
 
+    /// A host is served when the list has it, in any spelling.
     #[test]
-    fn a_host_is_served_when_the_list_has_it_in_any_spelling() {
+    fn listed_host_is_served_in_any_spelling() {
         let hosts = hosts(&["Pay.Example.", "*.shop.example", "[::1]"]);
         for (host, served) in [
             ("pay.example", true),
@@ -118,8 +119,9 @@ mod tests {
         }
     }
 
+    /// A text that is no host is not accepted as one that is served.
     #[test]
-    fn what_is_no_host_is_not_served() {
+    fn invalid_host_pattern_is_rejected() {
         for bad in ["", "*", "a.*.example", "*.", "pay.example:80", "http://pay.example", "*.*.example"] {
             assert_eq!(HostPattern::parse(bad), Err(ParseHostPatternError), "{bad}");
         }

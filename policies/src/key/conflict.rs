@@ -1,7 +1,8 @@
 //! Refuses a request in which a value of a key stands in another source under the same name and with another value.
 //!
-//! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie over the query.
-//! Such a service would work on another resource than the one that is locked. What one reader could take for the
+//! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie
+//! over the query. Such a service would work on another resource than the one that is locked. Every name that one
+//! reader could take for the same name counts as that name.
 //! same name counts as that name.
 
 use std::cell::Cell;
@@ -39,11 +40,11 @@ pub struct RequestSources<'a> {
     pub path: &'a [(&'a str, &'a str)],
     /// The lines of `Cookie`.
     pub cookies: &'a [&'a [u8]],
-    /// `None` where the body is not here in full.
+    /// `None` where the body is not buffered in full.
     pub content: Option<CompleteBody<'a>>,
 }
 
-/// A body that is here in full.
+/// A body that is buffered in full.
 #[derive(Debug, Clone, Copy)]
 pub struct CompleteBody<'a> {
     pub said: ContentDeclaration<'a>,
@@ -124,8 +125,8 @@ impl<'t> ComparedValue<'t> {
         other.is_ok_and(|other| other == self.value)
     }
 
-    fn error(&self, why: &'static str) -> KeyError {
-        self.variable.error(ValueError::Invalid(why))
+    fn error(&self, reason: &'static str) -> KeyError {
+        self.variable.error(ValueError::Invalid(reason))
     }
 }
 
@@ -140,7 +141,7 @@ impl<'t> SourceComparison<'_, 't> {
         self.wanted.is_empty()
     }
 
-    /// The values that somebody could find under `name`.
+    /// The values that some reader could find under `name`.
     fn matching<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
         let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
@@ -149,14 +150,14 @@ impl<'t> SourceComparison<'_, 't> {
         })
     }
 
-    fn check_field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), KeyError> {
+    fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), KeyError> {
         let value =
             |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
-        self.matching(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(why)))
+        self.matching(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
     /// A query or a form.
-    fn check_fields(&self, text: &[u8], why: &'static str) -> Result<(), KeyError> {
+    fn check_fields(&self, text: &[u8], reason: &'static str) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -164,13 +165,13 @@ impl<'t> SourceComparison<'_, 't> {
             if count == MOST {
                 return self.reject(MANY);
             }
-            self.check_field(&form::decode(name), &form::decode(value), why)?;
+            self.check_field(&form::decode(name), &form::decode(value), reason)?;
         }
         Ok(())
     }
 
-    /// Any bytes that somebody may take for a form. In an image there are more fields than anybody writes, but few are short: what
-    /// is counted are names that take time.
+    /// Any bytes that some reader may take for a form. In an image there are more fields than in any form, but few
+    /// are short: only names that take time are counted.
     fn check_bare_fields(&self, bytes: &[u8]) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
@@ -197,7 +198,8 @@ impl<'t> SourceComparison<'_, 't> {
             if count == MOST {
                 return self.reject(MANY);
             }
-            let (named, read) = (form::decode(name), form::decode(value));
+            let named = form::decode(name);
+            let read = form::decode(value);
             for name in [name, &named] {
                 self.check_field(name, value, IN_COOKIE)?;
                 self.check_field(name, &read, IN_COOKIE)?;
@@ -233,7 +235,7 @@ impl<'t> SourceComparison<'_, 't> {
             let given = match &member {
                 MemberValue::Null => return,
                 MemberValue::Text(text) => text.as_bytes(),
-                // No text is it: these bytes are not UTF-8.
+                // No text equals it: these bytes are not UTF-8.
                 MemberValue::Other => b"\xff",
             };
             if compared.is_ok() {
@@ -269,8 +271,8 @@ impl<'t> SourceComparison<'_, 't> {
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(BROKEN)))
     }
 
-    fn reject(&self, why: &'static str) -> Result<(), KeyError> {
-        self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.error(why)))
+    fn reject(&self, reason: &'static str) -> Result<(), KeyError> {
+        self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 }
 
@@ -292,13 +294,13 @@ fn has_ascii_charset(body: &[u8]) -> bool {
     })
 }
 
-/// As what a service may read a body.
+/// The formats in which a service may read a body.
 struct BodyFormats {
     form: bool,
     multipart: bool,
     json: bool,
     xml: bool,
-    /// Nobody has said what the body is.
+    /// The request does not declare the format of the body.
     unsaid: bool,
 }
 
@@ -320,16 +322,16 @@ impl CompleteBody<'_> {
                 return [form, json, xml].into_iter().try_for_each(|compared| compared.reject(KIND));
             }
         };
-        let said = kind.to_ascii_lowercase();
-        let readings = self.possible_formats(&said);
-        self.check_readable(&said).or_else(|why| {
+        let content_type = kind.to_ascii_lowercase();
+        let readings = self.possible_formats(&content_type);
+        self.check_readable(&content_type).or_else(|reason| {
             if readings.form || readings.multipart {
-                form.reject(why)?;
+                form.reject(reason)?;
             }
             if readings.json {
-                json.reject(why)?;
+                json.reject(reason)?;
             }
-            if readings.xml { xml.reject(why) } else { Ok(()) }
+            if readings.xml { xml.reject(reason) } else { Ok(()) }
         })?;
         if readings.form {
             if readings.unsaid {
@@ -347,36 +349,37 @@ impl CompleteBody<'_> {
         if readings.xml && !xml.is_empty() { xml.check_xml(self.bytes) } else { Ok(()) }
     }
 
-    /// `said`: the content type in lower case, empty where there is none.
-    fn possible_formats(&self, said: &str) -> BodyFormats {
-        let unsaid = said.trim().is_empty();
+    /// `content_type`: the content type in lower case, empty where there is none.
+    fn possible_formats(&self, content_type: &str) -> BodyFormats {
+        let undeclared = content_type.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
             bytes.trim_ascii_start().starts_with(text)
         };
         // `openxmlformats` are archives.
         let says_xml = || {
-            said.match_indices("xml")
-                .any(|(at, _)| !said[..at].ends_with(|before: char| before.is_alphanumeric()))
+            content_type
+                .match_indices("xml")
+                .any(|(at, _)| !content_type[..at].ends_with(|before: char| before.is_alphanumeric()))
         };
         BodyFormats {
-            form: said.contains("x-www-form-urlencoded") || unsaid,
-            multipart: said.contains("multipart/") || unsaid && begins(b"--"),
-            // Some services read every body as JSON, whatever is said of it.
-            json: said.contains("json") || begins(b"{"),
-            xml: says_xml() || unsaid && begins(b"<"),
-            unsaid,
+            form: content_type.contains("x-www-form-urlencoded") || undeclared,
+            multipart: content_type.contains("multipart/") || undeclared && begins(b"--"),
+            // Some services read every body as JSON, whatever its content type.
+            json: content_type.contains("json") || begins(b"{"),
+            xml: says_xml() || undeclared && begins(b"<"),
+            unsaid: undeclared,
         }
     }
 
-    /// The error says why the bytes are not what the service reads.
-    fn check_readable(&self, said: &str) -> Result<(), &'static str> {
+    /// The error is the reason why the bytes are not those that the service reads.
+    fn check_readable(&self, content_type: &str) -> Result<(), &'static str> {
         match self.said.coding {
             HeaderField::Absent => {}
             HeaderField::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}
             HeaderField::One(_) | HeaderField::Several | HeaderField::Respelled => return Err(ENCODED),
         }
-        let mut charsets = said.split("charset").skip(1);
+        let mut charsets = content_type.split("charset").skip(1);
         let is_like_ascii = |behind: &str| {
             let value = behind.trim_start().strip_prefix('=').unwrap_or_default();
             let end = value.find([';', ',']).unwrap_or(value.len());

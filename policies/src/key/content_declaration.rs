@@ -73,8 +73,9 @@ mod tests {
             .require_json()
     }
 
+    /// A content type of JSON in UTF-8 is accepted in every usual spelling.
     #[test]
-    fn json_in_utf_8_is_what_it_says() {
+    fn utf8_json_type_is_accepted() {
         for kind in [
             "application/json",
             "Application/JSON",
@@ -96,8 +97,9 @@ mod tests {
         }
     }
 
+    /// Another content type or charset is rejected.
     #[test]
-    fn anything_else_is_not() {
+    fn other_content_type_is_rejected() {
         for (kind, bad) in [
             ("", ParseBodyError::NotDeclared),
             ("json", ParseBodyError::NotDeclared),

@@ -2,7 +2,7 @@
 
 use super::resource::ResourceKey;
 
-/// Why a request has no key. The client is at fault; no message repeats what the client sent.
+/// Why a request has no key. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Absent or empty.

@@ -83,7 +83,7 @@ impl ValueSource {
             Self::Body(pointer) => match values.body().and_then(|body| body.at(pointer)) {
                 None | Some(JsonScalar::Null) => return Err(ValueError::Missing),
                 Some(JsonScalar::Value(value)) => value.clone(),
-                Some(JsonScalar::Unfit(why)) => return Err(ValueError::Invalid(why)),
+                Some(JsonScalar::Unfit(reason)) => return Err(ValueError::Invalid(reason)),
             },
         };
         if value.chars().any(char::is_control) {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::path::decode_escape;
 
-/// The most fields of one source that are looked at. A service takes at most a thousand of them unless it is told otherwise.
+/// The most fields of one source that are compared. A service takes at most a thousand of them unless it is
+/// configured otherwise.
 pub(super) const MOST: usize = 10_000;
 
 /// Names and values of a form or query, as they stand there. Some readers separate at semicolons as well, so their fields come besides.
@@ -70,8 +71,9 @@ mod tests {
         text.map(|(name, value)| (read(name), read(value))).collect()
     }
 
+    /// Each field is found that any reader of a form or a cookie could find.
     #[test]
-    fn every_field_is_found_that_a_reader_could_find() {
+    fn every_possible_field_is_found() {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
@@ -84,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             prop_assert!(fields(&bytes).count() <= 2 * bytes.len());
             prop_assert!(cookies(&bytes).count() <= 2 * bytes.len());
         }

@@ -1,4 +1,4 @@
-//! Tells whether two templates can give the same text, or a text of one can lie below a text of the other.
+//! Decides whether two templates can give the same text, or a text of one can lie below a text of the other.
 
 use std::collections::HashSet;
 
@@ -52,9 +52,9 @@ impl Glob {
         Self { tokens: tokens.collect(), of_a_value }
     }
 
-    /// The same glob with `mark` and a number at its end.
-    pub(crate) fn with_number(mut self, mark: char) -> Self {
-        self.tokens.extend([GlobToken::Literal(mark), GlobToken::Digit, GlobToken::Digits]);
+    /// The same glob with `separator` and a number at its end.
+    pub(crate) fn with_number(mut self, separator: char) -> Self {
+        self.tokens.extend([GlobToken::Literal(separator), GlobToken::Digit, GlobToken::Digits]);
         self
     }
 
@@ -70,10 +70,12 @@ impl Glob {
 
     /// Compares two globs. Visits every pair of positions that one text can reach in both.
     pub(crate) fn relation_to(&self, other: &Self) -> GlobRelation {
-        let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
+        let mut seen = HashSet::from([(0, 0)]);
+        let mut open = vec![(0, 0)];
         let mut found = GlobRelation::Disjoint;
         while let Some((here, there)) = open.pop() {
-            let (one, two) = (self.tokens.get(here).copied(), other.tokens.get(there).copied());
+            let one = self.tokens.get(here).copied();
+            let two = other.tokens.get(there).copied();
             match (one, two) {
                 (None, None) => return GlobRelation::Overlapping,
                 (None, Some(GlobToken::Literal('/'))) | (Some(GlobToken::Literal('/')), None) => {
@@ -122,8 +124,9 @@ mod tests {
         Glob::from_parts(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
     }
 
+    /// Two templates overlap where one text matches both.
     #[test]
-    fn two_templates_meet_where_one_text_is_of_both() {
+    fn templates_overlap_in_common_text() {
         for (one, other, meeting) in [
             ("/a/*", "/a/*", GlobRelation::Overlapping),
             ("/a/*", "/a/b", GlobRelation::Overlapping),
@@ -152,8 +155,9 @@ mod tests {
         }
     }
 
+    /// A template with a number at its end overlaps one that can end in a number.
     #[test]
-    fn a_number_behind_meets_what_can_end_in_one() {
+    fn number_overlaps_possible_suffix() {
         for (one, other, meeting) in [
             ("a", "a#7", GlobRelation::Overlapping),
             ("a", "a#", GlobRelation::Disjoint),

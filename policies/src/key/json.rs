@@ -1,9 +1,9 @@
-//! Reads a JSON body once, and keeps the few values of it that keys ask for.
+//! Reads a JSON body once, and keeps the few values of it that keys need.
 //!
 //! A body that two readers could take for different values has no key. These are refused: two members of one name, at
-//! any depth; a member that is asked for, in a second spelling, because some readers ignore case; NUL in any name,
-//! because some readers end a name there; and, where it is asked for, a boolean, or a number that some readers round.
-//! So is a list with more items than the pointers name: the others would be worked on without a lock.
+//! any depth; a member that a pointer names, in a second spelling, because some readers ignore case; NUL in any name,
+//! because some readers end a name there; and, where a pointer leads to it, a boolean, or a number that some readers
+//! round. So is a list with more items than the pointers name: the others would be worked on without a lock.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use serde::{
 
 use super::pointer::{DEEPEST, Pointer, index};
 
-/// The values of one body that the keys of one fence ask for.
+/// The values of one body that the keys of one fence need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BodyValues {
     leaves: Vec<(Pointer, JsonScalar)>,
@@ -33,7 +33,7 @@ pub(super) enum JsonScalar {
     Unfit(&'static str),
 }
 
-/// Why no key can be taken from a body. The client is at fault; no message repeats what the client sent.
+/// Why no key can be taken from a body. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBodyError {
     #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
@@ -65,7 +65,7 @@ pub enum ParseBodyError {
 }
 
 impl BodyValues {
-    /// Memory is bounded by the member names and by what `pointers` ask for, however many values there are.
+    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p Pointer>,
@@ -79,13 +79,13 @@ impl BodyValues {
         }
     }
 
-    /// `None` where the body has no such value, or where the value was not asked for when the body was read.
+    /// `None` where the body has no such value, or where no pointer named the value when the body was read.
     pub(super) fn at(&self, pointer: &Pointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 }
 
-/// What has been found so far.
+/// The values that have been found so far.
 struct JsonFindings {
     body: BodyValues,
     /// Why the walk ended early, where the parser itself found no fault.
@@ -109,16 +109,16 @@ impl<'p> JsonVisitor<'_, 'p> {
         }
     }
 
-    fn descend(&mut self, asked: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
-        JsonVisitor { asked, depth: self.depth + 1, findings: self.findings }
+    fn descend(&mut self, pointers: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
+        JsonVisitor { asked: pointers, depth: self.depth + 1, findings: self.findings }
     }
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
     fn pointers_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
         let next = |pointer: &&&'p Pointer| pointer.names().get(self.depth).map(|next| &**next);
-        let asked = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
+        let pointers = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
         let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
-        (asked, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
+        (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
     }
 
     /// How many items the pointers name of this value, if they name any.
@@ -127,9 +127,9 @@ impl<'p> JsonVisitor<'_, 'p> {
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
 
-    fn fail<E: Error>(self, why: ParseBodyError) -> E {
-        self.findings.bad = Some(why);
-        E::custom(why)
+    fn fail<E: Error>(self, error: ParseBodyError) -> E {
+        self.findings.bad = Some(error);
+        E::custom(error)
     }
 }
 
@@ -185,11 +185,11 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         }
         let named = self.item_limit();
         for index in 0_usize.. {
-            let asked = match self.asked.is_empty() {
+            let pointers = match self.asked.is_empty() {
                 true => Vec::new(),
                 false => self.pointers_for(&index.to_string()).0,
             };
-            if items.next_element_seed(self.descend(asked))?.is_none() {
+            if items.next_element_seed(self.descend(pointers))?.is_none() {
                 break;
             }
             if named.is_some_and(|named| index >= named) {
@@ -211,7 +211,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             if name.contains('\0') {
                 return Err(self.fail(ParseBodyError::NulInName));
             }
-            let (asked, respelled) = self.pointers_for(&name);
+            let (pointers, respelled) = self.pointers_for(&name);
             if respelled {
                 return Err(self.fail(ParseBodyError::Respelled));
             }
@@ -221,7 +221,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             if named.is_some_and(|named| names.len() > named) {
                 return Err(self.fail(ParseBodyError::TooLong));
             }
-            members.next_value_seed(self.descend(asked))?;
+            members.next_value_seed(self.descend(pointers))?;
         }
         self.record(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())

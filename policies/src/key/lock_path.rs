@@ -57,7 +57,9 @@ impl LockPath {
             span: bad.span,
             why: LockPathErrorKind::Template(bad.why),
         };
-        let (mut parts, mut plain, mut at) = (Vec::new(), String::new(), 0);
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut at = 0;
         while at < text.len() {
             if text[at..].starts_with('{') {
                 let (part, end) = parse::variable(text, at).map_err(of)?;
@@ -92,14 +94,16 @@ impl LockPath {
     /// # Errors
     /// The values of the key give no path.
     pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, KeyError> {
-        let (values, variables) = (template.parse_values(key), template.variables().collect::<Vec<_>>());
+        let values = template.parse_values(key);
+        let variables = template.variables().collect::<Vec<_>>();
         let values = values.ok_or(KeyError::LockPath("is not known of a key of another template"))?;
         let mut path = String::new();
         for part in &self.parts {
             match part {
                 LockPathPart::Literal(literal) => path.push_str(literal),
                 LockPathPart::Value { of, filters } => {
-                    let (value, variable) = (values[*of].clone(), variables[*of]);
+                    let value = values[*of].clone();
+                    let variable = variables[*of];
                     let value = filters.iter().try_fold(value, expand::apply).and_then(node_name);
                     path.push_str(&value.map_err(|bad| variable.error(bad))?);
                 }
@@ -205,8 +209,9 @@ mod tests {
         path.expand(&key, &ResourceKey::parse(made).expect(made))
     }
 
+    /// A lock path is made of the values and not of their escapes.
     #[test]
-    fn a_path_is_made_of_the_values_and_not_of_their_escapes() {
+    fn lock_path_has_unescaped_values() {
         let of = "order/{path.shop}/{path.id}";
         assert_eq!(path("/app/locks/{path.id}", of, "order/a/%C3%A9%3A1"), Ok("/app/locks/\u{e9}:1".into()));
         assert_eq!(path("/app/{path.shop}-{path.id}", of, "order/a/7"), Ok("/app/a-7".into()));
@@ -215,8 +220,9 @@ mod tests {
         assert_eq!(path("/app/{path.id | lower}", of, "order/a/X"), Ok("/app/x".into()));
     }
 
+    /// A value that cannot be the name of a node is refused.
     #[test]
-    fn what_no_node_is_called_is_refused() {
+    fn invalid_node_name_is_refused() {
         for made in ["o/%2F", "o/a%2Fb", "o/%00", "o/%0A", "o/%EE%80%80", "o/%F0%9F%98%80"] {
             assert!(
                 matches!(path("/app/{path.x}", "o/{path.x}", made), Err(KeyError::Invalid { .. })),
@@ -236,25 +242,27 @@ mod tests {
         assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(KeyError::LockPath(_))));
     }
 
+    /// A value that the key lacks would give one key two lock paths, and is refused.
     #[test]
-    fn a_value_that_the_key_has_not_would_give_one_key_two_paths() {
-        let why = |template: &str, of: &str| LockPath::parse(template, &key(of)).map_err(|bad| bad.why);
+    fn path_value_must_be_in_key() {
+        let error = |template: &str, of: &str| LockPath::parse(template, &key(of)).map_err(|bad| bad.why);
         let not = |name: &str| Err(LockPathErrorKind::NotInKey(name.to_owned()));
-        assert_eq!(why("/app/{path.shop}", "order/{path.id}"), not("path.shop"));
-        assert_eq!(why("/app/{path.id}", "order/{path.id | lower}"), not("path.id"));
-        assert!(why("/app/{path.id | lower}", "order/{path.id | lower}").is_ok());
-        assert_eq!(why("/app/{path.id | trim}", "order/{path.id | lower}"), not("path.id"));
+        assert_eq!(error("/app/{path.shop}", "order/{path.id}"), not("path.shop"));
+        assert_eq!(error("/app/{path.id}", "order/{path.id | lower}"), not("path.id"));
+        assert!(error("/app/{path.id | lower}", "order/{path.id | lower}").is_ok());
+        assert_eq!(error("/app/{path.id | trim}", "order/{path.id | lower}"), not("path.id"));
     }
 
+    /// A lock path is one that ZooKeeper accepts.
     #[test]
-    fn a_path_is_one_that_zookeeper_takes() {
+    fn lock_path_must_suit_zookeeper() {
         for bad in ["", "/", "app", "/app/", "/app//x", "/./x", "/app/..", "/a\u{7f}", "/{path.id}/"] {
-            let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
-            assert!(matches!(why, Err(LockPathErrorKind::Path(_))), "{bad:?}: {why:?}");
+            let error = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            assert!(matches!(error, Err(LockPathErrorKind::Path(_))), "{bad:?}: {error:?}");
         }
         for bad in ["/a}", "/{", "/{path.id", "/{nothing.x}", "/{path.id|upper}"] {
-            let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
-            assert!(matches!(why, Err(LockPathErrorKind::Template(_))), "{bad:?}: {why:?}");
+            let error = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            assert!(matches!(error, Err(LockPathErrorKind::Template(_))), "{bad:?}: {error:?}");
         }
         assert!(LockPath::parse("/app/a%20b \u{e9}", &key("o/{path.id}")).is_ok());
     }
@@ -262,7 +270,7 @@ mod tests {
     proptest! {
         /// The path has the original value, not its escaped form.
         #[test]
-        fn a_value_comes_through_as_it_is(value in "[a-zA-Z0-9%+:.,~ _-]{1,20}") {
+        fn value_passes_unchanged(value in "[a-zA-Z0-9%+:.,~ _-]{1,20}") {
             prop_assume!(value != "." && value != "..");
             let mut made = "o/".to_owned();
             expand::push_escaped(&value, &mut made);

@@ -1,4 +1,4 @@
-//! Finds the members of the outermost object of a JSON body, and the values of those that are asked for.
+//! Finds the members of the outermost object of a JSON body, and the values of those with a wanted name.
 
 use std::{borrow::Cow, fmt};
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_members_that_are_asked_for_are_found_with_their_values() {
+    fn requested_members_are_found_with_values() {
         let text = |text: &str| MemberValue::Text(text.into());
         for (body, wanted) in [
             (r#"{"id":42,"x":[{"id":1}],"id":"a"}"#, vec![text("42"), text("a")]),

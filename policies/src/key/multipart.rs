@@ -1,7 +1,7 @@
 //! Finds the fields of a `multipart/form-data` body (RFC 7578), where every reader finds the same ones.
 //!
-//! Readers disagree about broken bodies: about line ends, repeated boundaries, folded lines and escapes in names. Such a body, or
-//! such a part of it, is given up. Nothing is decoded.
+//! Readers disagree about broken bodies: about line ends, repeated boundaries, folded lines and escapes in names.
+//! Such a body, or such a part of it, is rejected. Nothing is decoded.
 
 /// The longest boundary (RFC 2046, 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
@@ -37,7 +37,7 @@ pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<F
         }
         match begun {
             Some(start) => parts.push(part(body.get(start..content_end)?)),
-            // What stands before the first delimiter is nothing, or a line end.
+            // Nothing stands before the first delimiter, or a line end.
             None if content_end == 0 => {}
             None => return None,
         }
@@ -57,7 +57,7 @@ fn find(body: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
 
 /// The boundary, where it is there once and needs no unquoting in which readers differ.
 ///
-/// Some readers take what stands behind the first or the last `boundary`, wherever that is.
+/// Some readers take the text behind the first or the last `boundary`, wherever that is.
 fn boundary(kind: &str) -> Option<&str> {
     let has = |text: &str, word| text.to_ascii_lowercase().contains(word);
     let mut found = None;
@@ -86,7 +86,8 @@ fn part(part: &[u8]) -> FormPart<'_> {
     let Some(end) = part.windows(4).position(|window| window == b"\r\n\r\n") else {
         return FormPart::Unclear(part);
     };
-    let (head, content) = (&part[..end], &part[end + 4..]);
+    let head = &part[..end];
+    let content = &part[end + 4..];
     match names(&String::from_utf8_lossy(head)) {
         Some(names) => FormPart::Named(names, content),
         None => FormPart::Unclear(head),
@@ -148,7 +149,7 @@ fn disposition_name(disposition: &str) -> Option<&str> {
             return None;
         }
         let parameter = parameter.to_ascii_lowercase();
-        // `name*` (RFC 8187) has another spelling, which only some readers know.
+        // `name*` (RFC 8187) has another spelling, which only some readers support.
         if parameter == "name" {
             // Some readers decode words as in mail (RFC 2047).
             if value.contains("=?") || name.replace(value).is_some() {
@@ -185,8 +186,9 @@ mod tests {
         found(KIND, &body).map(|parts| parts[0].0.clone())
     }
 
+    /// The bodies that usual clients send are read.
     #[test]
-    fn the_bodies_of_usual_clients_are_read() {
+    fn usual_bodies_are_read() {
         let body = "--X-1\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n42\r\n\
                     --X-1\r\ncontent-type: text/plain\r\nContent-Disposition: form-data; filename=\"a;b.txt\"; name=file\r\n\r\n\
                     a\r\n\r\nb\n\r\n--X-1--\r\n";
@@ -199,8 +201,9 @@ mod tests {
         assert_eq!(found(KIND, "--X-1--\r\n"), Some(Vec::new()));
     }
 
+    /// A part without a disposition has the names that some readers give it.
     #[test]
-    fn a_part_without_a_disposition_has_the_names_that_readers_give_it() {
+    fn part_without_disposition_has_fallback_names() {
         let names = |head: &str| {
             let body = format!("--X-1\r\n{head}\r\n\r\n7\r\n--X-1--\r\n");
             found(KIND, &body).map(|parts| parts.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
@@ -211,8 +214,9 @@ mod tests {
         assert_eq!(names("X-Content-ID: id"), None);
     }
 
+    /// A body that readers split in two ways is rejected.
     #[test]
-    fn a_body_that_readers_cut_in_two_ways_is_given_up() {
+    fn ambiguously_split_body_is_rejected() {
         let plain = "--X-1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--X-1--\r\n";
         assert!(found(KIND, plain).is_some());
         for body in [
@@ -253,8 +257,9 @@ mod tests {
         }
     }
 
+    /// A name is taken only where every reader takes it.
     #[test]
-    fn a_name_is_taken_where_every_reader_takes_it() {
+    fn name_requires_agreement_of_readers() {
         for disposition in [
             "form-data; name=\"id\"",
             "Form-Data;name=id",
@@ -280,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_given_up_without_a_panic(
+        fn any_text_parses_without_panic(
             kind in "\\PC{0,20}|multipart/form-data; boundary=-{0,3}",
             body in prop::collection::vec(
                 prop::sample::select(vec![

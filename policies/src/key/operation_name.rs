@@ -1,5 +1,5 @@
-//! Makes the name of an operation from the values of one request. The client chooses that name, and no length of a
-//! node limits it.
+//! Makes the name of an operation from the values of one request. The client chooses that name, and it is not limited
+//! to the length of a node name.
 
 use std::borrow::Cow;
 
@@ -110,8 +110,9 @@ mod tests {
         KeyTemplate::parse(template).expect("a template").expand_name(&TestRequest(field.as_ref()))
     }
 
+    /// A header field in another spelling is invalid, and does not count as a missing name.
     #[test]
-    fn another_spelling_names_nothing_and_is_not_a_missing_name() {
+    fn respelled_header_is_not_missing() {
         let refused = name("{header.respelled}", "a");
         assert!(matches!(&refused, Err(KeyError::Invalid { why: RESPELLED, .. })), "{refused:?}");
     }
@@ -120,8 +121,9 @@ mod tests {
         name("{header.idempotency-key}", field)
     }
 
+    /// A key in quotes and the same key without them are one.
     #[test]
-    fn a_quoted_key_and_a_bare_one_are_the_same() {
+    fn quoted_key_equals_bare_key() {
         for (quoted, bare) in [
             (r#""8e03978e-40d5""#, "8e03978e-40d5"),
             (r#""a b""#, "a b"),
@@ -136,8 +138,9 @@ mod tests {
         assert_eq!(name("{header.x-request-id}", r#""a""#).as_deref(), Ok("%22a%22"));
     }
 
+    /// A field that is neither quoted nor bare is no name.
     #[test]
-    fn what_is_neither_quoted_nor_bare_is_no_name() {
+    fn malformed_quotes_are_no_name() {
         for field in
             [r#"""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, r#""a", "b""#, r#""a\b""#, r#""a\"#, "\"\u{e9}\""]
         {
@@ -145,8 +148,9 @@ mod tests {
         }
     }
 
+    /// An empty value is invalid, and does not count as a missing one.
     #[test]
-    fn an_empty_value_is_not_a_missing_one() {
+    fn empty_value_is_not_missing() {
         let missing = |found| matches!(found, Err(KeyError::Missing { .. }));
         let invalid = |found| matches!(found, Err(KeyError::Invalid { .. }));
         for field in ["", " ", r#""""#, "a\u{1}", "a\tb"] {
@@ -163,8 +167,9 @@ mod tests {
         }
     }
 
+    /// Each value of a name has a limited length, and the name as a whole has none.
     #[test]
-    fn a_value_has_a_length_and_a_name_has_none() {
+    fn length_limit_applies_to_each_value() {
         assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
         assert!(matches!(idempotency_key("a".repeat(256)), Err(KeyError::Invalid { .. })));
         assert!(idempotency_key(format!("\"{}\"", "a".repeat(255))).is_ok());
@@ -174,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_field_has_a_printable_name_or_none(field: Vec<u8>) {
+        fn any_field_has_printable_name_or_none(field: Vec<u8>) {
             if let Ok(name) = idempotency_key(&field) {
                 prop_assert!(!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()));
             }
@@ -182,9 +187,10 @@ mod tests {
 
         /// Two names are equal in quotes only if they are equal without.
         #[test]
-        fn quotes_keep_names_apart(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
+        fn quotes_keep_names_distinct(one in "[a\"\\\\ ]{1,4}", other in "[a\"\\\\ ]{1,4}") {
             let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-            let (a, b) = (idempotency_key(quoted(&one)), idempotency_key(quoted(&other)));
+            let a = idempotency_key(quoted(&one));
+            let b = idempotency_key(quoted(&other));
             prop_assert!(a.is_ok());
             prop_assert_eq!(a == b, one == other);
         }

@@ -34,7 +34,8 @@ impl KeyTemplate {
         if text.is_empty() {
             return Err(syntax(0..0, "a key is not empty"));
         }
-        let (mut parts, mut at) = (Vec::new(), 0);
+        let mut parts = Vec::new();
+        let mut at = 0;
         while at < text.len() {
             let (part, end) = match text[at..].starts_with('{') {
                 true => variable(text, at)?,
@@ -103,7 +104,7 @@ pub(super) fn variable(text: &str, at: usize) -> Result<(TemplatePart, usize), P
     Ok((TemplatePart::Variable(TemplateVariable { source, filters, span }), end))
 }
 
-/// What stands between the bars, without the spaces around it.
+/// The words between the bars, without the spaces around them.
 fn trim_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
     let mut at = inside.start;
     text[inside].split('|').map(move |word| {
@@ -157,8 +158,9 @@ mod tests {
 
     use super::*;
 
+    /// The error of a bad template has its place and its reason.
     #[test]
-    fn a_bad_template_says_where_and_why() {
+    fn template_error_has_place_and_reason() {
         use KeyTemplateErrorKind::*;
         for (text, span, why) in [
             ("", 0..0, "a key is not empty"),
@@ -198,8 +200,9 @@ mod tests {
     }
 
     proptest! {
+        /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
-        fn any_text_is_a_template_that_is_written_as_it_was_read_or_says_where_it_is_bad(
+        fn template_round_trips_or_fails_in_place(
             text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int)|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {

@@ -10,7 +10,8 @@ use crate::path::{decode_escape, is_unreserved};
 impl KeyTemplate {
     /// The filtered values, left to right; `None` for a key that this template cannot make.
     pub fn parse_values(&self, key: &ResourceKey) -> Option<Vec<String>> {
-        let (mut rest, mut values) = (key.as_str(), Vec::new());
+        let mut rest = key.as_str();
+        let mut values = Vec::new();
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
@@ -41,7 +42,8 @@ fn value_end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
 }
 
 fn unescape(value: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.as_bytes());
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
     while let [first, after @ ..] = rest {
         let (byte, after) = match first {
             b'%' => decode_escape(after)?,
@@ -54,7 +56,7 @@ fn unescape(value: &str) -> Option<String> {
     let text = String::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let mut again = String::new();
     push_escaped(&text, &mut again);
-    // A value with another spelling was not made by us.
+    // A value with another spelling was not made by this template.
     (again == value).then_some(text)
 }
 
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_template_has_no_values() {
+    fn key_of_other_template_has_no_values() {
         let values = |template: &str, key: &str| {
             let template = KeyTemplate::parse(template).expect(template);
             template.parse_values(&ResourceKey::parse(key).expect(key))
@@ -96,8 +98,9 @@ mod tests {
     }
 
     proptest! {
+        /// A key yields the values of which it was made.
         #[test]
-        fn a_key_tells_the_values_that_it_was_made_of(
+        fn key_yields_values_of_template(
             a in "[a-z0-9%/:._~ \u{e9}-]{1,12}",
             b in "[a-z0-9%/:._~ \u{e9}-]{1,12}",
             template in prop::sample::select(vec![

@@ -40,7 +40,7 @@ impl Pointer {
         self.names.iter().map(|name| &**name).find(|name| is_wildcard(name))
     }
 
-    /// The items of lists on the way of this pointer.
+    /// The items of lists on the path of this pointer.
     pub(crate) fn items(&self) -> impl Iterator<Item = ListItem<'_>> {
         let item = |at: usize| {
             let index = index(&self.names[at])?;
@@ -113,8 +113,9 @@ impl fmt::Display for Pointer {
 mod tests {
     use super::*;
 
+    /// A pointer is written as it was read.
     #[test]
-    fn a_pointer_is_written_as_it_was_read() {
+    fn pointer_round_trips() {
         for (text, names) in [
             ("/from", &["from"][..]),
             ("/items/0/sku", &["items", "0", "sku"]),
@@ -130,8 +131,9 @@ mod tests {
         }
     }
 
+    /// Names that stand for several items in other languages are recognised.
     #[test]
-    fn names_of_other_languages_for_several_items_are_known() {
+    fn foreign_wildcard_names_are_recognised() {
         for name in [
             "*", "**", "sku*", "#", "#(id==1)", "-", "-1", "[]", "[*]", "items[]", "items[0]", "[?(@.a)]",
             "$", "@", "..", ":", "1:", "-2:",
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_lists_are_numbers() {
+    fn list_items_are_numbers() {
         let pointer = Pointer::parse("/orders/2/lines/0").expect("a pointer");
         let names = |names: &[Box<str>]| names.join(" ");
         let items: Vec<_> =
@@ -159,8 +161,9 @@ mod tests {
         assert_eq!(long.items().next().map(|item| item.index), Some(usize::MAX));
     }
 
+    /// A text that names no member is refused.
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn invalid_pointer_is_refused() {
         for text in ["", "from", "#/from", "/a~", "/a~2", "/~~0", "/a\tb", &"/a".repeat(33)] {
             assert!(Pointer::parse(text).is_err(), "{text}");
         }

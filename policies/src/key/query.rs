@@ -1,8 +1,8 @@
 //! Reads one parameter of a query, where every reader of that query takes the same value for it.
 //!
-//! Readers disagree about names: some take them in any case, cut them at a NUL or leave spaces or a question mark off, PHP makes `_` of a
-//! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
-//! is refused.
+//! Readers disagree about names: some match them in any case, cut them at a NUL or leave spaces or a question mark
+//! off, PHP makes `_` of a dot and a space, and several read `a[b]` and `a[]` as members of `a`. A parameter that one
+//! of them could take for a second value is refused.
 
 use super::error::{NOT_UTF8, RESPELLED, TWICE, ValueError};
 use crate::path::decode_escape;
@@ -13,7 +13,7 @@ const MANY: &str =
     "is in a query with more than 1000 parameters, of which some servers see only the first ones";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
-/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) leave out what comes behind so many.
+/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
 const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
@@ -25,7 +25,7 @@ pub(super) fn parameter(query: &str, name: &str) -> Result<String, ValueError> {
     if query.split('&').count() > MOST {
         return Err(ValueError::Invalid(MANY));
     }
-    // Who leaves out what it cannot decode, or the rest from there on, sees another query.
+    // A reader that drops a parameter that it cannot decode, or the rest from there on, reads another query.
     if query.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
         return Err(ValueError::Invalid(BAD_ESCAPE));
     }
@@ -61,19 +61,20 @@ fn decode_form(raw: &str) -> Result<Vec<u8>, ValueError> {
     Ok(decoded)
 }
 
-/// What is left of a name when all is gone that some reader does not look at: the name, and its members in brackets.
+/// The rest of a name without all parts that some reader ignores: the name, and its members in brackets.
 pub(super) struct NormalizedName(Vec<String>);
 
-/// Bytes of a name that are looked at. No variable of a template is as long, and a client could make us fold megabytes.
+/// Bytes of a name that are compared. No variable of a template is as long, and a client could make us fold
+/// megabytes.
 const LONGEST_NAME: usize = 4096;
 
 impl NormalizedName {
     pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
-        // Who reads what stands behind the path leaves out the sign between the two.
+        // A reader that splits off the query itself leaves out the question mark.
         let seen = seen.trim_start_matches('?').trim();
-        // What is as long as this is like a name only by its beginning.
+        // A name that is as long as this can be alike only in its beginning.
         let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim();
@@ -123,7 +124,7 @@ impl NormalizedName {
         self.0.first().map_or("", String::as_str)
     }
 
-    /// What stands in every name that is like this one: the longest part of the name that has no separator in it.
+    /// The part of every name that is like this one: the longest part of the name that has no separator in it.
     pub(super) fn kernel(&self) -> &str {
         self.first().split('_').max_by_key(|part| part.len()).unwrap_or_default()
     }
@@ -155,8 +156,9 @@ mod tests {
         assert!(matches!(read, Err(ValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
+    /// A parameter that some reader takes for the one that is read is refused.
     #[test]
-    fn a_name_that_some_reader_takes_for_the_one_asked_for_is_refused() {
+    fn confusable_parameter_is_refused() {
         for other in [
             "ID", "Id", "+id", "%20id", "id+", "id%20", "%09id", "id%00", "id%00x", "id[]", "id[0]",
             "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]", "?id", "??id", "%3Fid",
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_is_another_parameter() {
+    fn different_name_is_other_parameter() {
         for (name, other) in [
             ("id", "ids"),
             ("id", "i"),
@@ -213,8 +215,9 @@ mod tests {
         }
     }
 
+    /// A query of more than a thousand parameters is refused, wherever the one that is read stands.
     #[test]
-    fn what_stands_behind_a_thousand_parameters_is_refused_wherever_the_one_asked_for_stands() {
+    fn parameters_beyond_limit_are_refused() {
         let many = |count: usize| vec!["x=1"; count].join("&");
         assert_eq!(parameter(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
         for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_escape_anywhere_is_refused() {
+    fn broken_escape_is_refused_anywhere() {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
         {
@@ -254,8 +257,9 @@ mod tests {
     }
 
     proptest! {
+        /// A plain name matches as it does after normalization.
         #[test]
-        fn a_plain_name_is_like_what_it_is_like_when_it_is_folded(
+        fn plain_name_matches_as_normalized(
             (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
         ) {
             prop_assert!(NormalizedName::is_plain(name.as_bytes()));
@@ -264,8 +268,9 @@ mod tests {
             prop_assert_eq!(wanted.matches_plain(name.as_bytes()), wanted.matches(&folded));
         }
 
+        /// A value is read back in every spelling and at every position.
         #[test]
-        fn a_value_is_read_back_however_it_is_spelt_and_wherever_it_stands(
+        fn value_round_trips_in_any_spelling(
             value in "\\PC{0,12}",
             others in prop::collection::vec("[b-hj-z]{1,3}(=[a-z0-9]{0,3})?", 0..4),
             at in any::<prop::sample::Index>(),
@@ -277,8 +282,9 @@ mod tests {
             prop_assert_eq!(parameter(&query, "id").ok(), Some(value), "{}", query);
         }
 
+        /// A second spelling of a parameter is refused at every position.
         #[test]
-        fn a_second_spelling_is_refused_wherever_it_stands(
+        fn respelled_parameter_is_refused_anywhere(
             (before, name, behind) in ("(\\+|%20|%09){0,2}", "[aA](cc|CC|%63C)[._+-][iI]%[46]4", "(\\+|%00x?|\\[\\]|\\[x\\]|%5B0%5d){0,2}"),
             first: bool,
         ) {
@@ -291,8 +297,9 @@ mod tests {
             assert_respelled("acc_id", &query);
         }
 
+        /// Any query is read without a panic, and no value but the first one is read from it.
         #[test]
-        fn any_query_is_read_without_a_panic_and_no_other_value_out_of_it(
+        fn any_query_yields_only_first_value(
             query in "\\PC{0,40}|([a-z%=&;+\\[\\].]|id|ID|&id=|%[0-9a-f]{2}){0,20}",
         ) {
             if let Ok(value) = parameter(&query, "id") {

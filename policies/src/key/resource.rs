@@ -21,7 +21,7 @@ pub struct ResourceKey(Arc<str>);
 #[error("not a resource key: printable ASCII without spaces, and not too long")]
 pub struct InvalidKeyError;
 
-/// A key that somebody has written by hand is none, or is none as it stands.
+/// A text that a user has entered is no key, or not in this spelling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKeyError {
     #[error(transparent)]
@@ -47,21 +47,21 @@ impl ResourceKey {
         (key.lock_segment().len() <= Self::MAX_SEGMENT).then_some(key)
     }
 
-    /// Reads a key back, from where another process wrote it.
+    /// Reads a key back that another process wrote.
     pub fn parse(text: &str) -> Result<Self, InvalidKeyError> {
         let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
         printable.then(|| Self::new(text.to_owned())).flatten().ok_or(InvalidKeyError)
     }
 
-    /// Reads a key that a person or a client has written. Values in keys are escaped in one way only, and what a template
-    /// writes itself has no `%`, so with any other escape it would be the key of no request.
+    /// Reads a key that a user or a client has written. Values in keys are escaped in one way only, and the literals
+    /// of a template have no `%`, so with any other escape it would be the key of no request.
     ///
     /// # Errors
     /// It is no key, or is not spelled as requests spell it; then the error has the right spelling.
     pub fn parse_user_input(text: &str) -> Result<Self, ParseKeyError> {
         let written = normalize_escapes(text);
         if written != text {
-            // What is too long in the right spelling is no key in any.
+            // A key that is too long in the right spelling is no key in any.
             Self::parse(&written)?;
             return Err(ParseKeyError::Misspelled { written });
         }
@@ -75,20 +75,19 @@ impl ResourceKey {
         if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(InvalidKeyError) }
     }
 
-    /// The key by which guards, tickets and services know what holds one of several permits of this one: `stock#2`. Each
-    /// permit has marks of its own. `None` where it would be too long.
-    ///
+    /// The key under which guards, tickets and services identify the holder of one of several permits of this one:
+    /// `stock#2`. Each permit has watermarks of its own. `None` where it would be too long.
     /// Values of a key are escaped, so only a template with a `#` of its own could give the same text, and a policy that has
     /// both is refused.
     pub fn for_permit(&self, permit: Permit) -> Option<Self> {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
-    /// The keys as guards, tickets and services see them for the holder of this permit. Each permit has marks of its
+    /// The keys for guards, tickets and services under the holder of this permit. Each permit has watermarks of its
     /// own.
     ///
     /// # Panics
-    /// No plan and no client says permits of a key that has no room for their numbers.
+    /// Never for plans and clients: none of them gives permits to a key that is too long for their numbers.
     pub fn all_for_permit<K: FromIterator<Self>>(keys: &[Self], permit: Permit) -> K {
         let shown =
             |key: &Self| key.for_permit(permit).expect("a key with permits has room for their numbers");
@@ -204,8 +203,9 @@ mod tests {
         ResourceKey::new(text.into()).expect(text)
     }
 
+    /// A lock segment is the name of one ZooKeeper node, and is read back.
     #[test]
-    fn a_lock_segment_is_one_zookeeper_name() {
+    fn lock_segment_is_one_node_name() {
         for (text, segment) in [
             ("order/42", "order%2F42"),
             ("sku:A@b,c;d=e+f", "sku:A@b,c;d=e+f"),
@@ -224,15 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn the_length_counts_after_escaping() {
+    fn length_limit_applies_after_escaping() {
         assert!(ResourceKey::new("x".repeat(512)).is_some());
         assert!(ResourceKey::new("x".repeat(513)).is_none());
         assert!(ResourceKey::new("/".repeat(170)).is_some());
         assert!(ResourceKey::new("/".repeat(171)).is_none());
     }
 
+    /// Each permit has a key of its own if there is room for it.
     #[test]
-    fn each_permit_has_a_key_of_its_own_if_there_is_room_for_it() {
+    fn each_permit_has_own_key() {
         let permit = |number| Permit::new(number).expect("small");
         let of = |text: &str, number| key(text).for_permit(permit(number)).map(|key| key.to_string());
         assert_eq!(of("stock/7", 2).as_deref(), Some("stock/7#2"));
@@ -241,8 +242,9 @@ mod tests {
         assert!(of(&"x".repeat(506), 999).is_some() && of(&"x".repeat(507), 999).is_none());
     }
 
+    /// A key that a user enters is accepted only as requests spell it.
     #[test]
-    fn a_key_that_is_asked_for_is_spelled_as_requests_spell_it() {
+    fn user_input_needs_request_spelling() {
         for good in ["order/42", "account/x%40y", "a%2Fb", "a:b@c", "a%25", "stock/7#2", "%C3%A9"] {
             assert_eq!(ResourceKey::parse_user_input(good), Ok(key(good)), "{good}");
         }
@@ -274,14 +276,15 @@ mod tests {
 
     /// With other numbers, the gateways of a rolling update would look for one lock in two places.
     #[test]
-    fn the_shard_of_a_key_never_changes() {
+    fn shard_of_key_never_changes() {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
             assert_eq!(key(text).shard(), shard, "{text}");
         }
     }
 
+    /// A list of keys is read back only as it was written.
     #[test]
-    fn a_list_of_keys_is_read_back_only_as_it_was_written() {
+    fn key_list_parses_only_as_written() {
         let keys = [key("a,b"), key("account/1"), key("account/2")];
         assert_eq!(ResourceKey::parse_list(&join_keys(&keys)), Ok(keys.to_vec()));
         for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
@@ -293,23 +296,24 @@ mod tests {
     }
 
     proptest! {
-        /// What is told as the right spelling is taken.
+        /// A spelling that is suggested as the right one is accepted.
         #[test]
-        fn the_right_spelling_is_right(text in "[ -~\u{e9}%]{1,40}") {
+        fn suggested_spelling_is_accepted(text in "[ -~\u{e9}%]{1,40}") {
             if let Err(ParseKeyError::Misspelled { written }) = ResourceKey::parse_user_input(&text) {
                 prop_assert_eq!(ResourceKey::parse_user_input(&written), Ok(key(&written)));
             }
         }
 
         #[test]
-        fn different_keys_have_different_lock_segments(a in "[ -~]{0,40}", b in "[ -~]{0,40}") {
-            let (one, other) = (key(&a), key(&b));
+        fn different_keys_have_different_segments(a in "[ -~]{0,40}", b in "[ -~]{0,40}") {
+            let one = key(&a);
+            let other = key(&b);
             prop_assert_eq!(one.lock_segment() == other.lock_segment(), a == b);
         }
 
         /// Two keys cannot have one segment, because the key can be read back.
         #[test]
-        fn a_lock_segment_can_be_read_back(text in "[ -~]{0,100}") {
+        fn lock_segment_decodes_to_key(text in "[ -~]{0,100}") {
             let segment = key(&text).lock_segment();
             prop_assert!(!segment.contains('/') && segment != "." && segment != "..");
             let mut read = Vec::new();

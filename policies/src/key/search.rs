@@ -1,4 +1,4 @@
-//! Searches bytes that are not taken apart for a name, in every spelling that some reader takes for it.
+//! Searches unparsed bytes for a name, in every spelling that some reader takes for it.
 
 use std::{collections::VecDeque, iter};
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_found_in_every_spelling() {
+    fn word_is_found_in_any_spelling() {
         for body in ["id", "xID", "i%64", "%49d", "iid", "x\u{131}id"] {
             assert!(contains_word(body.as_bytes(), "id"), "{body}");
         }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_only_whole_in_xml() {
+    fn xml_name_is_found_only_whole() {
         for body in ["<id/>", "<a:ID>", "<a i-d='1'", "id", "<_Id_>", "a.b id"] {
             assert!(contains_xml_name(body.as_bytes(), "id"), "{body}");
         }
@@ -77,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_word_is_found_wherever_it_stands(
+        fn word_is_found_at_any_position(
             before in prop::collection::vec(any::<u8>(), 0..40),
             behind in prop::collection::vec(any::<u8>(), 0..40),
         ) {

@@ -79,8 +79,9 @@ impl ConflictPolicy {
 mod tests {
     use super::*;
 
+    /// A source is compared unless the route declares that the service does not read it.
     #[test]
-    fn a_source_is_compared_unless_it_is_said_that_the_service_does_not_read_it() {
+    fn source_is_compared_unless_excluded() {
         use RequestSource::{Cookie, Form, Json, Path, Query, Xml};
         let any = ConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));

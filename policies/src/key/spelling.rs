@@ -1,4 +1,4 @@
-//! Compares a key that somebody has written by hand with the keys that routes give.
+//! Compares a key that a user has entered with the keys that routes give.
 
 use super::{
     expand::{apply, push_escaped},
@@ -34,7 +34,8 @@ impl KeyTemplate {
     /// The key that the template gives for the values that `text` has in their places. `None`: it does not have its form, or no
     /// request can have such values. A value with a slash has another form: `account/7/report` may be a key beside `account/7`.
     fn respell(&self, text: &str) -> Option<String> {
-        let (mut key, mut rest) = (String::new(), text);
+        let mut key = String::new();
+        let mut rest = text;
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
@@ -68,7 +69,7 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
-    /// The value that a request has where this stands in a key, as the template gives it on.
+    /// The value that a request has where this stands in a key, in the form that the template gives it.
     fn unescape_value(&self, written: &str) -> Option<String> {
         if written.contains('/') {
             return None;
@@ -83,7 +84,8 @@ impl TemplateVariable {
 
 /// `None`: the bytes are no text, so they are the value of no request.
 fn unescape(written: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::with_capacity(written.len()), written.as_bytes());
+    let mut bytes = Vec::with_capacity(written.len());
+    let mut rest = written.as_bytes();
     while let [first, after @ ..] = rest {
         let (byte, behind) =
             decode_escape(rest.strip_prefix(b"%").unwrap_or_default()).unwrap_or((*first, after));
@@ -104,8 +106,9 @@ mod tests {
         check_spelling(&ResourceKey::parse(key).expect("a key"), templates.iter())
     }
 
+    /// A key in the form of a route is corrected to the spelling of its requests.
     #[test]
-    fn a_key_in_the_form_of_a_route_is_spelled_as_its_requests_spell_it() {
+    fn misspelled_key_gets_correction() {
         const ACCOUNT: &[&str] = &["account/{path.id}"];
         for (key, templates, right) in [
             ("account/x@y", ACCOUNT, "account/x%40y"),
@@ -123,8 +126,9 @@ mod tests {
         }
     }
 
+    /// A key that some route produces, or that has the form of none, is accepted.
     #[test]
-    fn what_some_route_gives_and_what_has_the_form_of_none_is_taken() {
+    fn producible_or_unrelated_key_is_accepted() {
         for (key, templates) in [
             ("account/x%40y", &["account/{path.id}"][..]),
             ("account/x@y", &["account/{path.id}", "account/{path.a}@{path.b}"]),
@@ -146,12 +150,13 @@ mod tests {
     }
 
     proptest! {
-        /// What is told as the right spelling is taken, and so is every key that a request has.
+        /// A suggested spelling is accepted, and so is every key that a request has.
         #[test]
-        fn the_right_spelling_is_that_of_a_request(a in "[ -~\u{e9}]{1,12}", b in "[ -~]{1,12}") {
+        fn corrected_spelling_is_accepted(a in "[ -~\u{e9}]{1,12}", b in "[ -~]{1,12}") {
             for form in ["a/{path.a}", "{path.a}/z", "{path.a}@{path.b | lower}:x", "q{path.a}x@x{path.b}"] {
                 let template = KeyTemplate::parse(form).expect(form);
-                let (mut one, mut other) = (String::new(), String::new());
+                let mut one = String::new();
+                let mut other = String::new();
                 push_escaped(&a, &mut one);
                 push_escaped(&b.to_ascii_lowercase(), &mut other);
                 let given = form.replace("{path.a}", &one).replace("{path.b | lower}", &other);

@@ -1,4 +1,4 @@
-//! A key template such as `order/{path.order_id | lower}`, and what it is made of.
+//! A key template such as `order/{path.order_id | lower}`, and its parts.
 
 use std::{fmt, ops::Range};
 
@@ -142,7 +142,8 @@ impl KeyTemplate {
         if self.variables().next().is_none() {
             return key == literal(self.parts.first());
         }
-        let (before, behind) = (literal(self.parts.first()), literal(self.parts.last()));
+        let before = literal(self.parts.first());
+        let behind = literal(self.parts.last());
         key.len() >= before.len() + behind.len() && key.starts_with(&before) && key.ends_with(&behind)
     }
 
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_written_in_one_way() {
+    fn template_has_one_written_form() {
         for (text, written) in [
             ("order/{path.order_id}", "order/{path.order_id}"),
             ("{host}/{ header.X-Account|trim|lower }", "{host}/{header.x-account | trim | lower}"),
@@ -232,8 +233,9 @@ mod tests {
         }
     }
 
+    /// A template is found by every key that it produces.
     #[test]
-    fn a_template_is_found_by_every_key_that_it_gives() {
+    fn template_may_produce_own_keys() {
         for (template, key, may) in [
             ("account/{path.id}", "account/7", true),
             ("account/{path.id}", "konto/7", false),
@@ -243,13 +245,15 @@ mod tests {
             ("one-lock", "one-lock", true),
             ("one-lock", "one-lock/7", false),
         ] {
-            let (template, key) = (KeyTemplate::parse(template).expect(template), ResourceKey::parse(key));
+            let template = KeyTemplate::parse(template).expect(template);
+            let key = ResourceKey::parse(key);
             assert_eq!(template.may_produce(&key.expect("a key")), may, "{template}");
         }
     }
 
+    /// A variable has the place at which its source stands.
     #[test]
-    fn a_variable_knows_where_its_source_stands() {
+    fn variable_has_span_of_source() {
         let span =
             |text: &str| KeyTemplate::parse(text).expect(text).variables().next().expect("one").span.clone();
         assert_eq!(span("a/{path.b}"), 3..9);

@@ -1,8 +1,8 @@
-//! What a request offers to a key template.
+//! The values that a request has for a key template.
 
 use super::json::BodyValues;
 
-/// Gives the values of a request to a key template. Each method that is not implemented offers no value.
+/// Has the values of a request for a key template. A method that is not implemented has no value.
 pub trait RequestValues {
     /// The decoded value of a variable of the route's path template.
     fn path(&self, _: &str) -> Option<&str> {
@@ -38,7 +38,7 @@ impl RequestValues for () {}
 pub enum HeaderField<'a> {
     Absent,
     One(&'a [u8]),
-    /// The field stands on several lines. Nobody knows which of them the upstream uses.
+    /// The field stands on several lines. The line that the upstream uses is not known.
     Several,
     /// The field stands under another name, alone or beside its own name, that only some servers take for it.
     Respelled,

@@ -15,7 +15,7 @@ pub struct CanonicalPath {
     ambiguity: Option<AmbiguousPathError>,
 }
 
-/// What gives a path two readings.
+/// Why a path has two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AmbiguousPathError {
     #[error("does not begin with a slash")]
@@ -65,7 +65,7 @@ impl CanonicalPath {
         self.ambiguity
     }
 
-    /// What stands between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
+    /// The segments between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
     /// decodes `%40` must not see another path than the route table did.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.tail().into_iter().flat_map(|tail| tail.split('/'))
@@ -90,7 +90,8 @@ fn is_canonical(raw: &str) -> bool {
 /// The canonical spelling, and the same with every escape decoded.
 fn canonicalize(raw: &str) -> Result<(String, String), AmbiguousPathError> {
     let tail = raw.strip_prefix('/').ok_or(AmbiguousPathError::NotAbsolute)?;
-    let (mut text, mut decoded) = (String::with_capacity(raw.len()), String::with_capacity(raw.len()));
+    let mut text = String::with_capacity(raw.len());
+    let mut decoded = String::with_capacity(raw.len());
     let mut segments = tail.split('/').peekable();
     while let Some(segment) = segments.next() {
         let value = canonicalize_segment(segment, &mut text)?;
@@ -183,9 +184,10 @@ mod tests {
         }
     }
 
+    /// A path that two servers read differently is ambiguous and kept as it came.
     #[test]
-    fn what_two_servers_read_differently_is_ambiguous_and_kept_as_it_came() {
-        for (raw, why) in [
+    fn ambiguous_path_is_kept_unchanged() {
+        for (raw, error) in [
             ("", AmbiguousPathError::NotAbsolute),
             ("*", AmbiguousPathError::NotAbsolute),
             ("v1", AmbiguousPathError::NotAbsolute),
@@ -219,14 +221,14 @@ mod tests {
             ("/aé", AmbiguousPathError::BadByte),
         ] {
             let path = CanonicalPath::parse(raw);
-            assert_eq!(path.ambiguity(), Some(why), "{raw:?}");
+            assert_eq!(path.ambiguity(), Some(error), "{raw:?}");
             assert_eq!(path.as_str(), raw);
         }
     }
 
     proptest! {
         #[test]
-        fn a_canonical_path_is_its_own_canonical_form(raw in "\\PC{0,30}|(/(%[0-9a-fA-F]{2}|[a-z.~@;%]){0,8}){0,5}") {
+        fn canonical_path_is_own_canonical_form(raw in "\\PC{0,30}|(/(%[0-9a-fA-F]{2}|[a-z.~@;%]){0,8}){0,5}") {
             let path = CanonicalPath::parse(&raw);
             let again = CanonicalPath::parse(path.as_str());
             prop_assert_eq!(&path, &again);
@@ -234,14 +236,14 @@ mod tests {
 
         /// The quick check accepts no path that the full check would change.
         #[test]
-        fn what_is_canonical_at_a_look_is_its_own_canonical_form(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
+        fn quick_check_agrees_with_full_check(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
             let long = canonicalize(&raw);
             let short = long.as_ref().is_ok_and(|(text, decoded)| *text == raw && *decoded == raw);
             prop_assert_eq!(is_canonical(&raw), short);
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
             let raw = String::from_utf8_lossy(&bytes);
             let path = CanonicalPath::parse(&raw);
             prop_assert!(path.ambiguity().is_some() || path.as_str().starts_with('/'));
@@ -249,7 +251,7 @@ mod tests {
 
         /// An upstream that decodes the forwarded path gets the segments that the route table matched.
         #[test]
-        fn decoding_the_canonical_form_gives_the_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
+        fn decoded_canonical_form_gives_segments(raw in "(/(%[2-7][0-9a-f]|[a-z]){1,6}){1,4}") {
             let path = CanonicalPath::parse(&raw);
             if path.ambiguity().is_some() {
                 return Ok(());

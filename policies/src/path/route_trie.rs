@@ -1,4 +1,4 @@
-//! Path templates as a tree of segments, so that a lookup sees the few that share its segments and not all of them.
+//! Path templates as a tree of segments, so that a lookup visits the few that share its segments and not all of them.
 
 use std::collections::HashMap;
 
@@ -53,7 +53,7 @@ enum TrieRelation {
     Meeting,
 }
 
-/// One lookup on its way through the tree.
+/// The state of one lookup in the tree.
 struct TrieSearch<'a, T> {
     tree: &'a RouteTrie,
     parts: &'a [TrieSegment<'a>],

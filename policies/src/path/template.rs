@@ -90,8 +90,8 @@ impl PathTemplate {
         segments.next().is_none()
     }
 
-    /// True if this template matches every path that `other` matches. A plain implementation, as the measure in tests
-    /// of the fast one.
+    /// True if this template matches every path that `other` matches. A plain implementation, as the reference for
+    /// tests of the fast one.
     #[cfg(test)]
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut theirs = other.pieces.iter();
@@ -111,7 +111,8 @@ impl PathTemplate {
     /// True if some path matches both templates.
     #[cfg(test)]
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let (mut ours, mut theirs) = (self.pieces.iter(), other.pieces.iter());
+        let mut ours = self.pieces.iter();
+        let mut theirs = other.pieces.iter();
         loop {
             match (ours.next(), theirs.next()) {
                 (None, None) => return true,
@@ -241,16 +242,18 @@ mod tests {
         PathTemplate::parse(text).expect(text)
     }
 
+    /// A template is written as it was read.
     #[test]
-    fn a_template_is_written_as_it_was_read() {
+    fn template_round_trips() {
         for text in ["/", "/v1/", "/v1/orders/{order_id}/capture", "/{rest...}", "/a@b/{_x1}/{rest...}"] {
             assert_eq!(template(text).to_string(), text);
         }
         assert_eq!(template("/{a}/x/{b...}").names().collect::<Vec<_>>(), ["a", "b"]);
     }
 
+    /// The error of a bad template has its place.
     #[test]
-    fn a_bad_template_says_where_it_is_bad() {
+    fn template_error_has_place() {
         for (text, at, width) in [
             ("", 0, 0),
             ("v1/x", 0, 4),
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_no_deeper_than_a_stack() {
+    fn template_depth_is_limited() {
         assert!(PathTemplate::parse(&"/a".repeat(64)).is_ok());
         assert!(PathTemplate::parse(&"/a".repeat(65)).is_err());
     }
@@ -291,7 +294,8 @@ mod tests {
             ("/", "/", vec![]),
             ("/v1%40".replace("%40", "@").as_str(), "/v1%40", vec![]),
         ] {
-            let (template, path) = (template(text), CanonicalPath::parse(path));
+            let template = template(text);
+            let path = CanonicalPath::parse(path);
             assert!(template.matches(&path), "{text} {path:?}");
             for (name, value) in bound {
                 assert_eq!(PathParams::new(&template, &path).get(name), Some(value), "{text} {name}");
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_whole_path_does_not_match() {
+    fn template_matches_whole_path_only() {
         for (text, path) in [
             ("/v1/{id}", "/v1/"),
             ("/v1/{id}", "/v1"),
@@ -316,15 +320,17 @@ mod tests {
         }
     }
 
+    /// An ambiguous path matches as it stands and binds no variable.
     #[test]
-    fn an_ambiguous_path_matches_as_it_stands_and_binds_nothing() {
+    fn ambiguous_path_matches_without_binding() {
         let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
         assert!(template.matches(&path));
         assert_eq!(PathParams::new(&template, &path).get("rest"), None);
     }
 
+    /// A template covers another one only if it matches all of its paths.
     #[test]
-    fn a_template_covers_what_it_matches_in_full() {
+    fn wider_template_covers_narrower() {
         for (wide, narrow) in [
             ("/{rest...}", "/"),
             ("/{rest...}", "/v1/{id}"),

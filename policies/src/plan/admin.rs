@@ -1,4 +1,4 @@
-//! The admin listener of a process, and who may use it.
+//! The admin listener of a process, and its credentials.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -19,7 +19,7 @@ pub struct AdminListener {
 }
 
 impl AdminListener {
-    /// True if the listener asks for a token or a certificate.
+    /// True if the listener requires a token or a certificate.
     pub fn requires_auth(&self) -> bool {
         self.bearer.is_some() || self.requires_certificate()
     }
@@ -28,8 +28,8 @@ impl AdminListener {
         self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)))
     }
 
-    /// False for a request under a foreign host name. By DNS rebinding the page of a stranger can send requests here,
-    /// but under the stranger's name, and never under an address.
+    /// False for a request under a foreign host name. By DNS rebinding a page of another site can send requests here,
+    /// but under the name of that site, and never under an address.
     pub fn accepts_host(&self, host: &CanonicalHost) -> bool {
         let name = host.name();
         name == "localhost" || host.is_address() || self.hosts.iter().any(|served| served.matches(host))
@@ -40,8 +40,9 @@ impl AdminListener {
 mod tests {
     use super::*;
 
+    /// A name that another party can own is not accepted as a host of the admin listener.
     #[test]
-    fn a_name_that_somebody_else_can_own_is_not_meant() {
+    fn foreign_host_name_is_rejected() {
         let hosts = ["admin.internal", "*.gw.internal"];
         let admin = AdminListener {
             address: ([127, 0, 0, 1], 9901).into(),

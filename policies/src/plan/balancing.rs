@@ -1,4 +1,4 @@
-//! How the requests to an upstream are shared out among its endpoints, and which of them get none.
+//! How the requests to an upstream are distributed over its endpoints, and which of them get none.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -18,7 +18,7 @@ pub struct EndpointSettings {
     pub dns: DnsSettings,
 }
 
-/// How endpoints are asked whether they are well.
+/// How the health of endpoints is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     /// Path and query.
@@ -35,7 +35,7 @@ pub struct HealthCheck {
     pub statuses: Vec<RangeInclusive<u16>>,
 }
 
-/// When an endpoint that fails is left alone for a while.
+/// When a failing endpoint gets no requests for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutlierEjection {
     /// Failures in a row. Default 5.
@@ -92,8 +92,9 @@ impl Default for DnsSettings {
 mod tests {
     use super::*;
 
+    /// An ejection grows with each failure and stays bounded.
     #[test]
-    fn an_ejection_grows_and_stays_bounded() {
+    fn ejection_grows_to_limit() {
         let eject = OutlierEjection::default();
         let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.duration_after(n).as_secs()).into();
         assert_eq!(seconds, [30, 60, 120, 480, 480, 480, 480]);

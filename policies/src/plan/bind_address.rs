@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the public listener is.
+/// The address of the public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindAddress {
     Tcp(SocketAddr),
@@ -18,11 +18,11 @@ pub enum BindAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketFile {
     pub path: PathBuf,
-    /// Whoever may write the file may connect.
+    /// The owners of a write permission for the file may connect.
     pub mode: u32,
 }
 
-/// What stands before the path of a unix socket, in an address and in the name of an endpoint.
+/// The prefix of the path of a unix socket, in an address and in the name of an endpoint.
 pub const UNIX: &str = "unix:";
 
 /// The path of an endpoint that is a unix socket.

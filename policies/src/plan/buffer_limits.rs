@@ -7,27 +7,27 @@ pub const FREE: usize = 4 << 10;
 /// requests out.
 pub const SMALL: usize = 64 << 10;
 
-/// How many of these the heads that were read in full may take. The rest is for reading: an HTTP/2 connection whose head
-/// finds no room while it is read has to end, and one that was read in full gets an answer.
+/// How many of these the heads that were read in full may take. The rest is for reading: an HTTP/2 connection whose
+/// head gets no memory while it is read has to end, and one whose head was read in full gets an answer.
 pub fn complete_head_limit(all: usize) -> usize {
     head_limit(all) / 4 * 3
 }
 
-/// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has room for reading
-/// as well when its complete heads find none.
+/// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has memory
+/// for reading as well when its complete heads get none.
 pub fn client_limit(heads: usize) -> usize {
     heads / 2
 }
 
 const LEAST_FOR_HEADS: usize = 4 << 20;
 
-/// How many of `all` bytes may be in use after a body of this size was taken in.
+/// How many of `all` bytes may be in use after a body of this size was buffered.
 pub fn body_limit(all: usize, size: usize) -> usize {
     if size > SMALL { all / 4 * 3 } else { all }
 }
 
 /// How many of `all` bytes the heads of requests may take together. Bodies keep the other half. Where the memory is
-/// small, some heads find room all the same: each is bounded by `max_header`.
+/// small, some heads fit all the same: each is bounded by `max_header`.
 pub fn head_limit(all: usize) -> usize {
     (all / 2).max(LEAST_FOR_HEADS)
 }
@@ -52,8 +52,9 @@ pub fn min_memory(size: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// The least memory for a body is enough for it, and less is not.
     #[test]
-    fn what_is_the_least_for_a_body_is_enough_for_it_and_no_byte_more() {
+    fn minimum_memory_fits_body_exactly() {
         for size in [1, FREE, FREE + 1, SMALL, SMALL + 1, SMALL + 2, SMALL + 3, 1 << 20, 1 << 30] {
             let all = min_memory(size);
             assert!(max_body(all) >= size, "{size}: {all}");

@@ -1,4 +1,4 @@
-//! What a request has to carry beside its method and path, so that a route takes it.
+//! The conditions of a route beside method and path.
 
 use std::fmt;
 
@@ -115,8 +115,9 @@ mod tests {
         }
     }
 
+    /// A request matches only if all conditions hold.
     #[test]
-    fn all_of_them_have_to_hold() {
+    fn all_conditions_must_hold() {
         let all = conditions(&["*.shop.example"], &["acme"], &["a b"]);
         for (request, holds) in [
             (TestRequest("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
@@ -136,10 +137,12 @@ mod tests {
         }
     }
 
+    /// Fewer conditions cover more requests, and conditions that exclude each other never overlap.
     #[test]
-    fn fewer_conditions_cover_more_and_unlike_ones_never_meet() {
+    fn fewer_conditions_cover_more() {
         let none = MatchConditions::default();
-        let (acme, other) = (conditions(&[], &["acme"], &[]), conditions(&[], &["other"], &[]));
+        let acme = conditions(&[], &["acme"], &[]);
+        let other = conditions(&[], &["other"], &[]);
         let shop = conditions(&["*.shop.example"], &[], &[]);
         let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
         for (wide, narrow) in [(&none, &acme), (&acme, &narrow), (&shop, &narrow), (&shop, &shop)] {
@@ -153,8 +156,9 @@ mod tests {
         assert!(!shop.overlaps(&conditions(&["shop.example", "b.example"], &[], &[])));
     }
 
+    /// A request that may match an earlier route does not go on to a later one.
     #[test]
-    fn a_request_that_may_be_meant_for_an_earlier_route_does_not_go_on_to_a_later_one() {
+    fn ambiguous_request_skips_no_route() {
         let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
 zookeeper: {servers: [zk1:2181]}

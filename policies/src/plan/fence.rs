@@ -26,7 +26,7 @@ pub struct Fence {
     pub set: bool,
     /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: LockPlacement,
-    /// The lock that requests take as well, while a fleet migrates from it to the lock of this fence.
+    /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
     pub former: Option<MigratedLock>,
     pub mode: ModeRule,
     /// How long a request waits for its lock. Default 5 s.
@@ -41,14 +41,14 @@ pub struct Fence {
     pub nested: NestedRequests,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
     pub locked_status: u16,
-    /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
+    /// An answer up to this size is buffered in full before the key is handed on. Default 1 MiB.
     pub max_response: usize,
     pub large_bodies: LargeBodyPolicy,
     pub body_type: BodyType,
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
-    /// Which other sources a request may not have another value of a key in.
+    /// The other sources in which a request may not have another value of a key.
     pub conflicts: ConflictPolicy,
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
@@ -73,7 +73,7 @@ pub enum BodyType {
     Any,
 }
 
-/// What happens to a request whose body is too large to be taken in full before the lock is requested.
+/// What happens to a request whose body is too large to be buffered in full before the lock is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LargeBodyPolicy {
     #[default]
@@ -144,17 +144,18 @@ impl Fence {
         self.pointers().next().is_some()
     }
 
-    /// Reads a request body for [`RequestValues`](crate::key::RequestValues), and keeps what this fence's keys and operations ask for.
+    /// Reads a request body for [`RequestValues`](crate::key::RequestValues), and keeps the values that this fence's
+    /// keys and operations need.
     ///
     /// # Errors
     /// Another reader could take other values from it.
     pub fn parse_body(
         &self,
-        said: &ContentDeclaration<'_>,
+        declaration: &ContentDeclaration<'_>,
         bytes: &[u8],
     ) -> Result<BodyValues, ParseBodyError> {
         if self.body_type == BodyType::Json {
-            said.require_json()?;
+            declaration.require_json()?;
         }
         BodyValues::parse(bytes, self.pointers())
     }
@@ -188,7 +189,7 @@ impl Fence {
     /// Where the lock of each of `keys` lies, which [`Fence::expand_all`] has made.
     ///
     /// # Errors
-    /// The values of a key make no path that ZooKeeper would take.
+    /// The values of a key make no path that ZooKeeper accepts.
     pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, KeyError> {
         match (&self.former, &*self.keys) {
             (Some(former), _)
@@ -297,7 +298,7 @@ impl ModeRule {
     }
 }
 
-/// What becomes of a lock node after its request.
+/// What happens to a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     /// One lock node per request.
@@ -309,13 +310,13 @@ pub enum Hold {
 /// How long a gateway keeps a key for its own requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedHold {
-    /// A key that nobody asks for is given back after this long. Default 250 ms.
+    /// A key that no request wants is released after this long. Default 250 ms.
     pub linger: Duration,
-    /// Requests that may still be let in once somebody else wants the key; at least 1. Default 64.
+    /// Requests that may still be granted once another gateway wants the key; at least 1. Default 64.
     pub max_local: u32,
-    /// Nobody is let in later than this after another gateway began to want the key. Default 100 ms.
+    /// No request is granted later than this after another gateway began to want the key. Default 100 ms.
     pub max_hold: Duration,
-    /// The longest that one node is kept, even when nobody else wants it. Default 10 min.
+    /// The longest that one node is kept, even when no other gateway wants it. Default 10 min.
     pub max_tenure: Duration,
 }
 

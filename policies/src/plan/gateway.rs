@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{leases::LeasePlan, serving::Plan, tickets::TicketSigning, zookeeper::ZooKeeperSettings};
 use crate::plan::peer_listener::PeerListener;
 
-/// Everything a gateway does, decided. Made by [`crate::file::load`] only.
+/// The checked configuration of a gateway. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
     pub serving: Plan,
@@ -27,15 +27,16 @@ pub struct GatewayPlan {
 }
 
 impl GatewayPlan {
-    /// How long after its admission a dispatch may be begun by a service that takes it at once: the longest
-    /// `response_timeout` of all upstreams. What stands between may deliver it later.
+    /// How long after its admission a dispatch may be started by a service that accepts it at once: the longest
+    /// `response_timeout` of all upstreams. A proxy in between may deliver it later.
     pub fn longest_dispatch(&self) -> Duration {
         let timeouts = self.serving.upstreams.iter().map(|upstream| upstream.response_timeout);
         timeouts.max().unwrap_or_default()
     }
 }
 
-/// What a gateway does beside older gateways with other plans, on routes by which one resource would have two locks.
+/// How a gateway behaves beside older gateways with other plans, on routes by which one resource would have two
+/// locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MixedPlans {
     /// It refuses requests on these routes until the others have ended or have the same routes.

@@ -11,13 +11,13 @@ use crate::{
 /// How the nodes of a lock are named, and in which order they stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum LockLayout {
-    /// Ours.
+    /// The native layout.
     #[default]
     Native,
     Foreign(ForeignLayout),
 }
 
-/// The layouts of other programs. None of them compares tokens or knows of our eras.
+/// The layouts of other programs. None of them compares tokens or has our eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForeignLayout {
     /// Apache Curator's `InterProcessMutex`.
@@ -42,7 +42,7 @@ pub enum LockPlacement {
     Foreign { layout: ForeignLayout, path: LockPath },
 }
 
-/// Where the lock of one key lies. Each key has one site, whatever route asks for it.
+/// Where the lock of one key lies. Each key has one site, for every route.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum LockSite {
     #[default]
@@ -87,7 +87,7 @@ impl ForeignLayout {
         matches!(self, Self::CuratorReadWrite | Self::Kazoo)
     }
 
-    /// Contenders stand in a line that a holder can see.
+    /// Contenders stand in a queue that a holder can see.
     pub fn has_queue(self) -> bool {
         self != Self::ExclusiveNode
     }
@@ -111,7 +111,7 @@ impl LockPlacement {
     /// The site of a key that `template` has made. The key shows its values, so each key has one site.
     ///
     /// # Errors
-    /// These values make no path that ZooKeeper would take, or leave no room for the number of a permit.
+    /// These values make no path that ZooKeeper accepts, or leave no length for the number of a permit.
     pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockSite, KeyError> {
         match self {
             Self::Native => Ok(LockSite::Native),

@@ -1,4 +1,5 @@
-//! Locks that clients hold through a gateway for work that is no request: for how long, how many, and which keys for whom.
+//! Locks that clients hold through a gateway for work that is no request: for how long, how many, and which keys for
+//! which client.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ pub struct LeasePlan {
     pub min_ttl: Duration,
     /// Default 60 s.
     pub max_ttl: Duration,
-    /// For clients that ask for no time. Default 15 s, within the bounds.
+    /// For clients that set no time. Default 15 s, within the bounds.
     pub default_ttl: Duration,
     /// The longest that one request for a lease waits. Default 60 s.
     pub max_wait: Duration,
@@ -25,12 +26,12 @@ pub struct LeasePlan {
     pub principals: Vec<Principal>,
 }
 
-/// Who may hold leases.
+/// A client that may hold leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub name: Arc<str>,
     pub shows: PrincipalCredential,
-    /// Empty for an operator who has no leases of its own.
+    /// Empty for an operator that has no leases of its own.
     pub keys: Vec<KeyPattern>,
     /// May list, revoke and break the leases of all.
     pub operator: bool,
@@ -79,7 +80,7 @@ const PLACEHOLDER: &str = "{principal}";
 
 impl KeyPattern {
     /// # Errors
-    /// It covers no key, or not those that one would read it for.
+    /// It covers no key, or not those that its text suggests.
     pub fn parse(text: &str, principal: &str) -> Result<Self, ParseKeyPatternError> {
         let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
         if text.is_empty() {
@@ -147,7 +148,7 @@ impl fmt::Display for KeyPattern {
 }
 
 impl LeasePlan {
-    /// The default for whoever writes no time of his own.
+    /// The default where the file sets no time.
     pub const MIN_TTL: Duration = Duration::from_secs(2);
     pub const MAX_TTL: Duration = Duration::from_secs(60);
     pub const TTL: Duration = Duration::from_secs(15);
@@ -166,8 +167,9 @@ mod tests {
         KeyPattern::parse(pattern, "batch").expect(pattern).matches(&key)
     }
 
+    /// A pattern is one key, or all keys that begin alike.
     #[test]
-    fn a_pattern_is_one_key_or_all_that_begin_alike() {
+    fn pattern_is_key_or_prefix() {
         for (pattern, key, covered) in [
             ("job/nightly", "job/nightly", true),
             ("job/nightly", "job/nightly/2", false),
@@ -186,9 +188,10 @@ mod tests {
         assert_eq!(shown, "order/batch/*");
     }
 
+    /// A text that covers no key, or keys of other principals, is no pattern.
     #[test]
-    fn what_covers_nothing_or_something_else_is_no_pattern() {
-        for (pattern, why) in [
+    fn invalid_pattern_is_rejected() {
+        for (pattern, error) in [
             ("", ParseKeyPatternError::Empty),
             ("a*b", ParseKeyPatternError::StarWithin),
             ("**", ParseKeyPatternError::StarWithin),
@@ -199,7 +202,7 @@ mod tests {
             ("order/{principal}*", ParseKeyPatternError::OtherPrincipals),
             (&"x".repeat(513), ParseKeyPatternError::TooLong),
         ] {
-            assert_eq!(KeyPattern::parse(pattern, "batch"), Err(why), "{pattern}");
+            assert_eq!(KeyPattern::parse(pattern, "batch"), Err(error), "{pattern}");
         }
     }
 }

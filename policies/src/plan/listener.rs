@@ -14,16 +14,16 @@ pub struct Listener {
     /// `None` for plain text.
     pub tls: Option<ListenerTls>,
     pub proxy_protocol: ProxyProtocol,
-    /// The proxies that are believed when they name their clients.
+    /// The proxies that are trusted when they name their clients.
     pub trusted: TrustedProxies,
-    /// What is served here.
+    /// The hosts that are served here.
     pub hosts: HostMatcher,
     pub limits: ListenerLimits,
     pub timeouts: ListenerTimeouts,
 }
 
 impl Listener {
-    /// The listener as it is after a reload: everything of `new`, but the address and what else belongs to the open
+    /// The listener as it is after a reload: everything of `new`, but the address and the other settings of the open
     /// socket.
     #[must_use]
     pub fn after_reload(&self, new: &Self) -> Self {
@@ -39,7 +39,7 @@ impl Listener {
     }
 }
 
-/// The protocols of a listener. The first bytes of a connection tell which one a client speaks.
+/// The protocols of a listener. The first bytes of a connection show which one a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerProtocols {
     Both,
@@ -57,7 +57,7 @@ pub enum ProxyProtocol {
     Require,
 }
 
-/// The most that one listener takes.
+/// The limits of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerLimits {
     /// Open client connections over all workers.
@@ -85,7 +85,7 @@ pub struct ListenerLimits {
 pub struct ListenerTimeouts {
     /// The TLS handshake. Default 5 s.
     pub tls_handshake: Duration,
-    /// From the connection to the bytes that tell its protocol. Default 5 s.
+    /// From the connection to the bytes that show its protocol. Default 5 s.
     pub detect: Duration,
     /// From the first byte of a request head to its end; for the first request of a connection, from the connection.
     /// Default 10 s.
@@ -94,7 +94,7 @@ pub struct ListenerTimeouts {
     pub idle: Duration,
     /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
     pub request_body: Duration,
-    /// How long a client may take nothing of its answer. Default 30 s.
+    /// How long a client may read nothing of its answer. Default 30 s.
     pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
     pub drain: Duration,

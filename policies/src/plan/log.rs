@@ -16,12 +16,12 @@ pub struct LogSettings {
 /// Where spans of requests are sent (OTLP, the protocol of OpenTelemetry).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceExport {
-    /// `host:port` of what collects them.
+    /// `host:port` of their collector.
     pub collector: String,
     /// The `service.name` of the spans. Default `fencegate`.
     pub service_name: String,
-    /// One in so many is recorded of the traces that begin here. For other traces their beginning has decided.
-    /// Default 1.
+    /// One in so many is recorded of the traces that begin here. For other traces their origin has decided. Default
+    /// 1.
     pub one_in: u32,
 }
 

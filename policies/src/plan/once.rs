@@ -8,7 +8,7 @@ use crate::key::{KeyError, KeyTemplate, RequestValues};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnceRule {
     pub store: OnceStore,
-    /// What names the operation. Default `{header.idempotency-key}`.
+    /// The template for the name of the operation. Default `{header.idempotency-key}`.
     pub key: KeyTemplate,
     /// The owner of the operation: two principals may use one name for two operations. By default operations have no
     /// owner.
@@ -17,24 +17,24 @@ pub struct OnceRule {
     pub scope: String,
     /// Requests without a name are refused. If false, they run without a record. Default true.
     pub required: bool,
-    /// How long a finished operation is remembered. Default 24 h.
+    /// How long a finished operation is stored. Default 24 h.
     pub keep: Duration,
     /// Statuses that are the end of an operation beside those that always are: see [`super::OperationEnd`].
     pub finals: Vec<u16>,
-    /// How many operations ZooKeeper may remember; a guard has its own limits.
+    /// How many operations ZooKeeper may store; a guard has its own limits.
     pub memory: OperationQuota,
 }
 
-/// The share of one route, or of one client, in the operations that ZooKeeper remembers.
+/// The share of one route, or of one client, in the operations that ZooKeeper stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperationQuota {
     /// Operations of the route.
     pub route: usize,
-    /// Operations of one principal, on all routes. `None` where the route knows no principals.
+    /// Operations of one principal, on all routes. `None` where the route has no principals.
     pub client: Option<usize>,
 }
 
-/// Who remembers operations.
+/// The store of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnceStore {
     /// The guard: an answer can be replayed.
@@ -48,15 +48,15 @@ pub enum OnceStore {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OperationName {
     pub name: String,
-    /// Empty where the route asks for none.
+    /// Empty where the route has none.
     pub principal: String,
 }
 
 impl OnceRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-    /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may remember.
+    /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may store.
     pub const SHARE: usize = 50_000;
-    /// The default of [`OperationQuota::client`]: a tenth of all that ZooKeeper may remember.
+    /// The default of [`OperationQuota::client`]: a tenth of all that ZooKeeper may store.
     pub const CLIENT_SHARE: usize = 10_000;
 
     pub(crate) fn default_key() -> KeyTemplate {
@@ -128,8 +128,9 @@ mod tests {
         Some(OperationName { name: name.into(), principal: principal.into() })
     }
 
+    /// An operation has a name and, where the route has one, a principal.
     #[test]
-    fn an_operation_has_a_name_and_where_asked_for_a_principal() {
+    fn operation_has_name_and_principal() {
         assert_eq!(
             once(true, None).operation_name(&TestRequest(Some("a/b"), None)),
             Ok(operation("a%2Fb", ""))
@@ -141,8 +142,9 @@ mod tests {
         );
     }
 
+    /// A request may lack the name of its operation only where none is required.
     #[test]
-    fn only_where_no_name_is_required_a_request_may_have_none() {
+    fn optional_name_may_be_missing() {
         assert!(matches!(
             once(true, None).operation_name(&TestRequest(None, None)),
             Err(KeyError::Missing { .. })
@@ -153,8 +155,9 @@ mod tests {
         }
     }
 
+    /// An operation with a principal is not named by the header alone.
     #[test]
-    fn what_has_a_principal_is_not_named_by_the_header_alone() {
+    fn principal_excludes_default_header() {
         assert!(once(true, None).uses_default_header());
         assert!(!once(true, Some("{header.x-shop}")).uses_default_header());
         let other =
@@ -162,8 +165,9 @@ mod tests {
         assert!(!other.uses_default_header());
     }
 
+    /// A name without its principal is refused even where no name is required.
     #[test]
-    fn a_name_without_its_principal_is_refused_even_where_no_name_is_required() {
+    fn name_without_principal_is_refused() {
         let whose = once(false, Some("{header.x-shop}"));
         assert!(matches!(whose.operation_name(&TestRequest(Some("a"), None)), Err(KeyError::Missing { .. })));
         assert_eq!(whose.operation_name(&TestRequest(None, None)), Ok(None));

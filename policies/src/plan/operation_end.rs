@@ -1,23 +1,23 @@
-//! What the status of a complete answer says about its operation.
+//! The meaning of the status of a complete answer for its operation.
 
-/// How an operation ended, as far as its answer tells.
+/// How an operation ended, as far as its answer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationEnd {
     /// The operation is over. A repeat gets this status and is not executed.
     Final,
-    /// The service has not begun the operation, so a repeat is executed.
+    /// The service has not started the operation, so a repeat is executed.
     NotStarted,
     /// The service may have executed the operation. Nothing repeats it automatically.
     Unknown,
 }
 
-/// With one of these statuses a service says that it has not begun: the client may not ask for this (401, 403: RFC
-/// 9110, 15.5.2 and 15.5.4), the request was incomplete (408: 15.5.9), came to the wrong server (421: 15.5.20) or too
-/// early (425: RFC 8470, 5.2), or there were too many (429: RFC 6585, 4).
+/// With one of these statuses a service reports that it has not started: the client is not permitted to do this (401,
+/// 403: RFC 9110, 15.5.2 and 15.5.4), the request was incomplete (408: 15.5.9), came to the wrong server (421:
+/// 15.5.20) or too early (425: RFC 8470, 5.2), or there were too many (429: RFC 6585, 4).
 ///
-/// The draft of `Idempotency-Key` leaves 401, 403, 429 and what is like them to the service
-/// (draft-ietf-httpapi-idempotency-key-header, "Error Scenarios"). Stripe says that a 401 and a 429 come before the
-/// name of an operation is looked at, and remembers neither.
+/// The draft of `Idempotency-Key` leaves 401, 403, 429 and similar statuses to the service
+/// (draft-ietf-httpapi-idempotency-key-header, "Error Scenarios"). Stripe documents that a 401 and a 429 come before
+/// the name of an operation is checked, and stores neither.
 const NOT_TAKEN_UP: [u16; 6] = [401, 403, 408, 421, 425, 429];
 
 impl OperationEnd {
@@ -36,8 +36,9 @@ impl OperationEnd {
 mod tests {
     use super::*;
 
+    /// Only a status that reports that nothing was done allows the operation to run again.
     #[test]
-    fn only_what_says_that_nothing_was_done_may_run_again() {
+    fn only_untaken_operation_runs_again() {
         let ends = |ending| {
             (100..600).filter(|status| OperationEnd::from_status(*status, &[]) == ending).collect::<Vec<_>>()
         };
@@ -45,8 +46,9 @@ mod tests {
         assert_eq!(ends(OperationEnd::Unknown), (500..600).collect::<Vec<_>>());
     }
 
+    /// A route can only make more statuses an end.
     #[test]
-    fn a_route_can_only_make_more_statuses_an_end() {
+    fn route_only_adds_final_statuses() {
         let all: Vec<u16> = (100..600).collect();
         assert!(all.iter().all(|status| OperationEnd::from_status(*status, &all) == OperationEnd::Final));
         assert_eq!(OperationEnd::from_status(403, &[503]), OperationEnd::NotStarted);

@@ -1,14 +1,14 @@
-//! Where other gateways of the installation reach this gateway.
+//! The listener of this gateway for other gateways of the installation.
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::CertificateFiles;
 
-/// The listener for other gateways, and what they are told of it.
+/// The listener for other gateways, and its advertised address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerListener {
     pub address: SocketAddr,
-    /// `host:port` by which the others reach it.
+    /// `host:port` by which other gateways reach it.
     pub advertise: String,
     /// `None` for plain text.
     pub tls: Option<PeerTls>,
@@ -19,16 +19,16 @@ pub struct PeerListener {
 pub struct PeerTls {
     /// Shown both on accepted connections and on those that this gateway opens.
     pub pair: CertificateFiles,
-    /// Whose signatures are believed, both ways.
+    /// The CA that is trusted in both directions.
     pub ca_file: PathBuf,
 }
 
-/// What happens to a request whose key another gateway keeps.
+/// What happens to a request whose key another gateway holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForwardPolicy {
     /// The request waits here for the key.
     #[default]
     Never,
-    /// The request is sent to the gateway that keeps the key, and waits there.
+    /// The request is sent to the gateway that holds the key, and waits there.
     Holder,
 }

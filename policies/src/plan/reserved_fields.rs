@@ -17,8 +17,8 @@ impl Default for TokenFields {
     }
 }
 
-/// Header names that only the gateway may write: everything that begins with `fencing-`, and what the policy renames
-/// the token fields to.
+/// Header names that only the gateway may write: all names that begin with `fencing-`, and the names that the policy
+/// gives to the token fields.
 #[derive(Debug, Clone, Default)]
 pub struct ReservedFields {
     renamed: Vec<String>,
@@ -37,7 +37,7 @@ impl ReservedFields {
     }
 }
 
-/// Fields that prove who somebody is. Tokens against forged requests are not among these: they may change with each
+/// Fields that authenticate a client. Tokens against forged requests are not among these: they may change with each
 /// request.
 const CREDENTIALS: [&str; 7] = [
     "authorization",
@@ -49,7 +49,7 @@ const CREDENTIALS: [&str; 7] = [
     "x-amz-security-token",
 ];
 
-/// True for a field that proves who somebody is, in every spelling that some server takes for it.
+/// True for a field that authenticates a client, in every spelling that some server takes for it.
 pub fn is_credential(name: &str) -> bool {
     CREDENTIALS.into_iter().any(|known| is_spelling_of(name, known))
 }
@@ -59,14 +59,16 @@ mod tests {
     use super::*;
     use crate::header_name::same_field;
 
+    /// Fields with credentials are recognised in every spelling.
     #[test]
-    fn credentials_are_known_in_every_spelling() {
+    fn credentials_match_in_any_spelling() {
         assert!(["authorization", "Cookie", "X_Api.Key"].into_iter().all(is_credential));
         assert!(!["cookies", "x-csrf-token", "authorization-2"].into_iter().any(is_credential));
     }
 
+    /// In names of fields all characters but letters and digits are the same.
     #[test]
-    fn every_character_but_letters_and_digits_is_one() {
+    fn punctuation_does_not_distinguish_fields() {
         let ours = ReservedFields::new(["X-Fence".to_owned()]);
         for between in "-_.~!+'*|^`$%&#".chars() {
             for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {

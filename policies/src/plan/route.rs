@@ -1,4 +1,4 @@
-//! One route: which requests it takes, where they go, and under which lock.
+//! One route: which requests it takes, its upstream, and its lock.
 
 use std::sync::Arc;
 

@@ -9,14 +9,14 @@ use crate::{
     plan::{Route, RouteId},
 };
 
-/// All routes of a plan, in a tree, so that a request looks only at routes that share its segments.
+/// All routes of a plan, in a tree, so that a lookup visits only routes that share the segments of the request.
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     routes: Vec<Route>,
     tree: RouteTrie,
 }
 
-/// A route and what its path template binds in the path it was found for.
+/// A route and the values that its path template binds in the path it was found for.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteMatch<'a> {
     pub route: &'a Route,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_that_matches_wins() {
+    fn first_matching_route_wins() {
         let table = table(&[
             (&["POST"], "/v1/orders/{id}/capture"),
             (&["GET", "HEAD"], "/v1/{rest...}"),
@@ -127,8 +127,9 @@ mod tests {
         }
     }
 
+    /// A wide route above wins over a narrow one below.
     #[test]
-    fn a_wide_route_above_wins_over_a_narrow_one_below() {
+    fn wide_route_above_wins() {
         let table = table(&[(&["GET"], "/{a}/x"), (&[], "/v1/x"), (&[], "/v1/{b}")]);
         assert_eq!(found(&table, "GET", "/v1/x"), Some(0));
         assert_eq!(found(&table, "PUT", "/v1/x"), Some(1));
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_route_binds_what_its_template_names() {
+    fn route_binds_variables_of_template() {
         let table = table(&[(&[], "/a/{x}"), (&[], "/{y}/{z}")]);
         let path = CanonicalPath::parse("/b/%40");
         let found = table.find("GET", &path, &()).expect("no conditions").expect("the second route");
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_finds_nothing() {
+    fn empty_table_finds_nothing() {
         assert_eq!(found(&table(&[]), "GET", "/"), None);
     }
 
@@ -165,8 +166,9 @@ mod tests {
     }
 
     proptest! {
+        /// The tree finds what a search of every route finds.
         #[test]
-        fn the_tree_finds_what_trying_each_route_finds(
+        fn tree_agrees_with_linear_search(
             routes in proptest::collection::vec((any_template(), proptest::sample::subsequence(vec!["GET", "PUT"], 0..=2)), 0..40),
             paths in proptest::collection::vec("(/[abcd]){0,4}/?", 1..40),
         ) {
@@ -182,15 +184,16 @@ mod tests {
             }
         }
 
-        /// The searches for unreachable routes, and for ways round a fence, rely on this.
+        /// The searches for unreachable routes, and for bypasses of a fence, rely on this.
         #[test]
-        fn the_tree_finds_the_template_that_covers_or_meets_another(
+        fn tree_finds_covering_or_overlapping_template(
             templates in proptest::collection::vec(any_template(), 0..30),
             sought in any_template(),
             skipped in 0..5_usize,
         ) {
             let parse = |text: &String| PathTemplate::parse(text).expect("made");
-            let (templates, sought) = (templates.iter().map(parse).collect::<Vec<_>>(), parse(&sought));
+            let templates = templates.iter().map(parse).collect::<Vec<_>>();
+            let sought = parse(&sought);
             let mut tree = RouteTrie::new();
             for (index, template) in templates.iter().enumerate() {
                 tree.insert(index, template);
@@ -204,16 +207,20 @@ mod tests {
             prop_assert_eq!(tree.find_overlapping(&parts, takes), scan(&|one| one.overlaps(&sought)));
         }
 
+        /// Two templates overlap where one path matches both.
         #[test]
-        fn two_templates_meet_where_one_path_is_of_both(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
-            let (one, other) = (PathTemplate::parse(&one).expect("made"), PathTemplate::parse(&other).expect("made"));
+        fn templates_overlap_in_common_path(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
+            let one = PathTemplate::parse(&one).expect("made");
+            let other = PathTemplate::parse(&other).expect("made");
             let path = CanonicalPath::parse(&path);
             prop_assert!(one.overlaps(&other) || !one.matches(&path) || !other.matches(&path));
         }
 
+        /// A path that a template matches is matched by every template that covers it.
         #[test]
-        fn what_a_template_matches_its_cover_matches(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
-            let (one, other) = (PathTemplate::parse(&one).expect("made"), PathTemplate::parse(&other).expect("made"));
+        fn cover_matches_what_template_matches(one in any_template(), other in any_template(), path in "(/[abcd]){0,4}/?") {
+            let one = PathTemplate::parse(&one).expect("made");
+            let other = PathTemplate::parse(&other).expect("made");
             let path = CanonicalPath::parse(&path);
             prop_assert!(!one.covers(&other) || !other.matches(&path) || one.matches(&path));
         }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// What a listener shows its clients, and what it asks them for.
+/// The certificates that a listener shows its clients, and those that it requires of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// At least one. A client that asks for a name without a certificate gets the first.
+    /// At least one. A client that requests a name without a certificate gets the first.
     pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientAuth,
     pub min_version: TlsVersion,

@@ -22,7 +22,7 @@ pub struct Service {
     pub is_fenced: bool,
 }
 
-/// An address at which somebody listens, in one form for all its spellings. The protocol does not count.
+/// An address of a listening process, in one form for all its spellings. The protocol does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AddressId {
     machine: AddressHost,
@@ -108,11 +108,13 @@ pub fn group_services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -
         services.push(ServiceId(index));
         for endpoint in endpoints {
             let other = *known.entry(AddressId::parse(endpoint)).or_insert(index);
-            let (ours, theirs) = (services[index], services[other]);
+            let ours = services[index];
+            let theirs = services[other];
             if ours == theirs {
                 continue;
             }
-            let (first, last) = (ours.min(theirs), ours.max(theirs));
+            let first = ours.min(theirs);
+            let last = ours.max(theirs);
             // The endpoint joins two services that were different until now.
             services.iter_mut().filter(|service| **service == last).for_each(|service| *service = first);
         }
@@ -134,8 +136,9 @@ mod tests {
         group_services(endpoints.iter().map(Vec::as_slice)).into_iter().map(|service| service.0).collect()
     }
 
+    /// One endpoint in two spellings is one service.
     #[test]
-    fn one_endpoint_in_two_spellings_is_one_service() {
+    fn endpoint_spellings_are_one_service() {
         for (one, other) in [
             ("a:80", "a:80"),
             ("a:443", "a:80"),
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_or_port_is_another_service() {
+    fn other_host_or_port_is_other_service() {
         for (one, other) in [
             ("a:80", "b:80"),
             ("a:80", "a:8080"),
@@ -176,15 +179,17 @@ mod tests {
         }
     }
 
+    /// Upstreams are joined by one that shares an endpoint with each.
     #[test]
-    fn upstreams_are_joined_by_one_that_shares_an_endpoint_with_each() {
+    fn shared_endpoints_join_upstreams() {
         assert_eq!(found(&[&["a:1"], &["b:1"], &["c:1"], &["b:1", "a:1"]]), [0, 0, 2, 0]);
         assert_eq!(found(&[&["a:1"], &["b:1", "c:1"], &["d:1"], &["d:1", "c:1"], &[]]), [0, 1, 1, 1, 4]);
     }
 
     proptest! {
+        /// Two upstreams that share an endpoint are one service, and no others are.
         #[test]
-        fn two_that_share_an_endpoint_are_one_service_and_no_others_are(
+        fn only_shared_endpoints_join_services(
             upstreams in proptest::collection::vec(proptest::collection::vec(0..9_u8, 0..3), 0..8)
         ) {
             let named: Vec<Vec<String>> = upstreams

@@ -1,4 +1,4 @@
-//! What a process serves, and its upstreams: the part of a plan that gateway and guard share.
+//! The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 
 use super::routing::RouteTable;
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::key::{ParseKeyError, ResourceKey, check_spelling};
 
-/// What a process serves, and its upstreams: the part of a plan that gateway and guard share.
+/// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The name of the process in logs and in its member node. Default: the host name.
@@ -33,7 +33,7 @@ impl Plan {
     /// Reads a key that a job or a client of leases wants to lock.
     ///
     /// # Errors
-    /// It is none, or no request has a key that is spelled so; then the error has the right spelling.
+    /// It is no key, or no request has a key in this spelling; then the error has the right spelling.
     pub fn parse_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
         let key = ResourceKey::parse_user_input(text)?;
         let fences = self.routes.routes().iter().filter_map(|route| route.fence.as_ref());
@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-/// What happens to a request that no route takes.
+/// What happens to a request that matches no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmatchedPolicy {
     Reject,

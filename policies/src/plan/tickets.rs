@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum TicketSigning {
     /// An Ed25519 private key, as `fencegate keys new` writes it.
     Ed25519(PathBuf),
-    /// The file of a secret that the guards know as well.
+    /// The file of a secret that the guards have as well.
     Secret(PathBuf),
 }
 
@@ -18,6 +18,6 @@ pub enum TicketVerification {
     PublicKeys(PathBuf),
     /// The `http://` address of a JWKS, such as the one on a gateway's admin listener.
     Jwks(String),
-    /// The file of a secret that the gateways know as well.
+    /// The file of a secret that the gateways have as well.
     Secret(PathBuf),
 }

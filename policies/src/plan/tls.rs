@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-/// How a server proves itself, and how we prove ourselves.
+/// How a server authenticates itself, and how we authenticate ourselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientTls {
     /// The CAs of the server. Default: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// The name that the certificate must have. Default: the host of the address.
     pub server_name: Option<String>,
-    /// The certificate that we show if the server asks for one.
+    /// The certificate that we show if the server requests one.
     pub client: Option<ClientCertificate>,
 }
 

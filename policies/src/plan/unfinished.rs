@@ -1,4 +1,4 @@
-//! The statuses of an answer that do not tell that the execution is over.
+//! The statuses of an answer that do not prove that the execution is over.
 
 /// Statuses that a proxy between us and the service answers in its own name while the service may still be at work.
 /// An answer with one of them does not end an execution, even if it came in full.
@@ -6,8 +6,8 @@
 pub struct UnfinishedStatuses(Vec<u16>);
 
 impl UnfinishedStatuses {
-    /// What a gateway or proxy answers for a server behind it that it cannot reach, or that is too slow (RFC 9110, 15.6.3
-    /// and 15.6.5).
+    /// The answers of a gateway or proxy for a server behind it that it cannot reach, or that is too slow (RFC 9110,
+    /// 15.6.3 and 15.6.5).
     pub const DEFAULT: [u16; 2] = [502, 504];
 
     pub fn new(mut statuses: Vec<u16>) -> Self {

@@ -1,4 +1,4 @@
-//! Where requests go: the endpoints of one upstream, and what is asked of them.
+//! The upstreams: the endpoints of each, and its settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,29 +19,30 @@ pub struct Upstream {
     pub tls: Option<ClientTls>,
     pub protocol: UpstreamProtocol,
     pub fencing: FencingLevel,
-    /// No hop between here and the guard, or the filter, sends a request twice, so nobody has seen a request that it
-    /// refuses. Default false.
+    /// No hop between here and the guard, or the filter, sends a request twice, so a request that it refuses has
+    /// reached no service. Default false.
     pub direct: bool,
-    /// What becomes of a dispatch that comes after its `Fencing-Not-After`. Default [`ExpiryPolicy::Ignored`].
+    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`ExpiryPolicy::Ignored`].
     pub expiry: ExpiryPolicy,
     pub fields: TokenFields,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
-    /// The statuses of an answer to a fenced request that do not tell that its execution is over. Default 502 and 504.
-    /// Without a meaning at [`FencingLevel::Guard`]: the guard tells how an execution ended.
+    /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
+    /// 504. Without a meaning at [`FencingLevel::Guard`]: the guard reports how an execution ended.
     pub unfinished: UnfinishedStatuses,
     /// Default 3 s.
     pub connect_timeout: Duration,
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`FencingLevel::Guard`], 9 s with
     /// [`FencingLevel::None`]. With [`FencingLevel::Delay`] 15 s, or the delay if that is shorter.
     pub response_timeout: Duration,
-    /// The kernel gives up a byte of a fenced request that stays unacknowledged for longer (`TCP_USER_TIMEOUT`), also
-    /// while this process stands still. Behind a gateway it is the response timeout: for so long every level waits for
-    /// what was sent, since a delay is never shorter. Behind a guard it is `send_within`, if that is shorter.
+    /// The kernel drops the connection of a fenced request when a byte stays unacknowledged for longer
+    /// (`TCP_USER_TIMEOUT`), also while this process is stopped. Behind a gateway it is the response timeout: for so
+    /// long every level waits for sent requests, since a delay is never shorter. Behind a guard it is `send_within`,
+    /// if that is shorter.
     pub deliver_within: Duration,
     /// Between two pieces of a response body. Default 30 s.
     pub response_body_idle: Duration,
-    /// The time in which a client must take an answer while its key is held. Default 2 min.
+    /// The time in which a client must read an answer while its key is held. Default 2 min.
     pub response_body_total: Duration,
     /// The most fields of an answer over HTTP/1.1; an answer with more fields is refused. Default 100.
     pub response_fields: usize,
@@ -55,27 +56,27 @@ pub struct Upstream {
     pub service: Service,
 }
 
-/// Who compares tokens.
+/// The component that compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FencingLevel {
-    /// Nobody: the token is stamped all the same.
+    /// None: the token is stamped all the same.
     None,
-    /// Nobody. After a holder that ended without releasing the lock, the next holder waits for this long. By then
-    /// everything is over that the former holder sent.
+    /// None. After a holder that ended without releasing the lock, the next holder waits for this long. By then every
+    /// request of the former holder is over.
     Delay(Duration),
-    /// A guard beside the upstream, for a service that knows nothing of tokens.
+    /// A guard beside the upstream, for a service without support for tokens.
     Guard,
     /// The upstream, in the transaction of the effect.
     Upstream,
 }
 
-/// What the upstream does with a dispatch that comes after the moment until which it may be begun.
+/// How the upstream treats a dispatch that comes after the moment until which it may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpiryPolicy {
-    /// It may be begun at any time.
+    /// It may be started at any time.
     #[default]
     Ignored,
-    /// Whoever stands last before the service, or the service itself, refuses it. Waits then count from that moment,
+    /// The last component before the service, or the service itself, refuses it. Waits then count from that moment,
     /// where it is later than the last byte.
     Enforced,
 }
@@ -90,7 +91,7 @@ impl ExpiryPolicy {
     }
 }
 
-/// What is spoken with an upstream.
+/// The protocol of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UpstreamProtocol {
     #[default]
@@ -115,7 +116,7 @@ impl Upstream {
 }
 
 impl FencingLevel {
-    /// True if somebody compares tokens and refuses stale requests.
+    /// True if tokens are compared and stale requests refused.
     pub fn compares_tokens(self) -> bool {
         match self {
             FencingLevel::None | FencingLevel::Delay(_) => false,

@@ -11,7 +11,7 @@ pub struct ZooKeeperSettings {
     pub servers: Vec<String>,
     /// Absolute, normalised, without a trailing slash; `/fencegate` by default.
     pub root: String,
-    /// The timeout to ask for. The negotiated value counts.
+    /// The requested timeout. The negotiated value counts.
     pub session_timeout: Duration,
     /// The ensemble's `tickTime`.
     pub tick: Duration,
@@ -29,20 +29,20 @@ pub struct ZooKeeperSettings {
     pub digest: Option<DigestCredential>,
 }
 
-/// A user and a password. ZooKeeper knows the user by a digest of both.
+/// A user and a password. ZooKeeper identifies the user by a digest of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigestCredential {
     pub user: String,
     pub password_file: PathBuf,
 }
 
-/// Who may write our nodes, and whether open nodes are reported.
+/// The clients that may write our nodes, and whether open nodes are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AclMode {
-    /// Everybody who reaches ZooKeeper. Open nodes are reported.
+    /// Every client that reaches ZooKeeper. Open nodes are reported.
     #[default]
     Checked,
-    /// Everybody, on purpose: something else keeps strangers away. Nothing is reported.
+    /// Every client, on purpose: access is restricted by other means. Nothing is reported.
     Open,
     /// We, by our credentials, and the listed identities. Nodes that others may write are reported.
     Closed,
@@ -52,18 +52,20 @@ impl ZooKeeperSettings {
     /// Each session costs the ensemble a heartbeat and a connection per gateway.
     pub const MOST_SESSIONS: usize = 64;
 
-    /// How often the session proves itself with a committed write: min(1 s, T / 6), T being the negotiated timeout.
+    /// How often the session extends its deadline with a committed write: min(1 s, T / 6), T being the negotiated
+    /// timeout.
     pub fn heartbeat(negotiated: Duration) -> Duration {
         (negotiated / 6).min(Duration::from_secs(1))
     }
 
-    /// The least margin that is safe: a heartbeat may be late by its own period, and the server rounds an expiry by
-    /// up to a tick.
+    /// The least safety margin: a heartbeat may be late by its own period, and the server rounds an expiry by up to a
+    /// tick.
     pub fn least_margin(negotiated: Duration, tick: Duration) -> Duration {
         Self::heartbeat(negotiated) + tick
     }
 
-    /// The margin in force for a negotiated timeout: what is configured, else max(25 % of T, the least margin).
+    /// The safety margin in force for a negotiated timeout: the configured one, else max(25 % of T, the least
+    /// margin).
     pub fn margin(&self, negotiated: Duration) -> Duration {
         self.safety_margin.unwrap_or_else(|| (negotiated / 4).max(Self::least_margin(negotiated, self.tick)))
     }

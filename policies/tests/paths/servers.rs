@@ -1,4 +1,4 @@
-//! How three servers read a request path, as plain functions: what two spellings are one resource to each of them.
+//! How three servers read a request path, as plain functions: which two spellings are one resource to each of them.
 
 /// The resource that a server takes a path for; `None` where it refuses.
 pub(crate) type Read = fn(&str) -> Option<Vec<String>>;
@@ -6,7 +6,7 @@ pub(crate) type Read = fn(&str) -> Option<Vec<String>>;
 pub(crate) const SERVERS: [(&str, Read); 3] = [("nginx", nginx), ("express", express), ("spring", spring)];
 
 /// `ngx_http_parse_complex_uri` with `merge_slashes on`: escapes are decoded once and before anything else, so `%2F`
-/// is a slash and `%2e%2e` goes up; what would go above the root is 400.
+/// is a slash and `%2e%2e` goes up; a path that would go above the root is 400.
 fn nginx(target: &str) -> Option<Vec<String>> {
     let bytes = decoded(before(target, "?#"), true)?;
     let text = latin(&bytes);
@@ -86,7 +86,8 @@ fn before<'t>(text: &'t str, ends: &str) -> &'t str {
 
 /// Every escape decoded once; `None` for a broken one, and for a zero byte where `no_zero`.
 fn decoded(text: &str, no_zero: bool) -> Option<Vec<u8>> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         rest = after;
         let mut byte = *first;
@@ -104,7 +105,7 @@ fn decoded(text: &str, no_zero: bool) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes as characters, one by one: nginx does not look at encodings.
+/// Bytes as characters, one by one: nginx does not decode encodings.
 fn latin(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }

@@ -43,7 +43,8 @@ pub(super) fn measure(
     let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
     warm["fence"]["hold"]["linger"] = json!("5m");
     let gateway = BenchGateway::start_with(run, &policy)?;
-    let (connection, key) = (connection_memory(&gateway)?, key_memory(run, &gateway)?);
+    let connection = connection_memory(&gateway)?;
+    let key = key_memory(run, &gateway)?;
     run.print(&format!("idle: {key:.0} bytes for a key, {connection:.0} for a connection"));
     gateway.stop()?;
     let bench = |name, peer, ours, theirs| BenchRow {
@@ -62,7 +63,8 @@ pub(super) fn measure(
 /// The first load fills pools and the like, so that the difference in memory is that of the keys.
 fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     FEW.run(run, gateway.public, Duration::from_secs(2))?;
-    let (before, taken) = (resident_bytes(gateway.pid())?, new_keys(gateway)?);
+    let before = resident_bytes(gateway.pid())?;
+    let taken = new_keys(gateway)?;
     for _ in 0..TURNS {
         WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.run(run, gateway.public, TURN)?;
         let taken = new_keys(gateway)? - taken;
@@ -75,7 +77,7 @@ fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     Err(format!("{taken} of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
 }
 
-/// The number of requests whose key was not at hand. Each has made a tenure.
+/// The number of requests whose key was not cached. Each has made a tenure.
 fn new_keys(gateway: &BenchGateway) -> BenchResult<f64> {
     gateway.acquisitions("warm", "result=\"granted\"")
 }
@@ -92,7 +94,8 @@ fn asked(server: SocketAddr) -> BenchResult<TcpStream> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
-    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    let mut answer = Vec::new();
+    let mut part = [0; 1024];
     // The service ends its answer with this text.
     while !answer.ends_with(b"ok\n") {
         match stream.read(&mut part)? {
@@ -119,8 +122,9 @@ fn resident_in(status: &str) -> BenchResult<f64> {
 mod tests {
     use super::*;
 
+    /// The resident memory is read from `/proc/PID/status`, and a process without it is an error.
     #[test]
-    fn memory_is_read_as_the_kernel_tells_it() {
+    fn resident_memory_is_read_from_status() {
         assert_eq!(resident_in("VmPeak:\t 20 kB\nVmRSS:\t    12 kB\n").expect("it stands there"), 12288.0);
         resident_in("Name:\tkthreadd\n").expect_err("a kernel thread has none");
     }

@@ -72,8 +72,9 @@ impl fmt::Display for GrowthTable {
 mod tests {
     use super::*;
 
+    /// A row shows its cost relative to the cheapest row of its kind.
     #[test]
-    fn a_row_says_how_much_more_it_costs_than_the_cheapest_of_its_kind() {
+    fn row_shows_cost_relative_to_cheapest() {
         let mut table = GrowthTable::new(Duration::from_secs(5));
         let row = |grows, size, cpu_us, warm| GrowthRow { grows, size, per_second: 1000.0, cpu_us, warm };
         table.push(row("keys", "1", 20.0, Some(1.0)));

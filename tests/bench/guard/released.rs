@@ -53,7 +53,7 @@ impl BenchGuard {
         Self::start_command(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
     }
 
-    /// The same, started with these words.
+    /// The same, started with these arguments.
     pub(crate) fn start_command(
         run: &BenchRun,
         words: &[String],
@@ -106,7 +106,8 @@ impl BenchGuard {
         let (program, before) = started.split_first().ok_or("a program is one word at least")?;
         let before = before.iter().map(String::as_str).chain(verb.iter().copied());
         let child = ChildProcess::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
-        let (public, admin) = (listener_text(&child, "guard")?, listening(&child, "admin")?);
+        let public = listener_text(&child, "guard")?;
+        let admin = listening(&child, "admin")?;
         wait_ready(admin, &child)?;
         let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
         Ok(Self { child, endpoint })

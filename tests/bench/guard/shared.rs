@@ -14,12 +14,13 @@ use crate::{
     run::BenchRun,
 };
 
-/// The statement of a service that compares tokens by itself: the mark moves durably with each request.
+/// The statement of a service that compares tokens by itself: the watermark moves durably with each request.
 const ONE: &str = "\\set key random(1, :keys)\nUPDATE marks SET token = token + 1 WHERE key = :key;\n";
 
 pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> BenchResult<Vec<BenchRow>> {
     let server = PostgresServer::start(&[]);
-    let (mut by_update, mut by_file) = (vec![], vec![]);
+    let mut by_update = vec![];
+    let mut by_file = vec![];
     for round in 1..=run.rounds {
         let database = server.fresh_database();
         let with = || tenures(run, &format!("shared-{round}"), &database, service, ensemble);
@@ -45,7 +46,7 @@ pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> Be
     ])
 }
 
-/// The rate of new tenures that a guard lets in. The store is asked twice for each.
+/// The rate of new tenures that a guard admits. The store is queried twice for each.
 fn tenures(
     run: &BenchRun,
     name: &str,

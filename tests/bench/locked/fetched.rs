@@ -8,7 +8,7 @@ use std::{
 
 use crate::{result::BenchResult, run::BenchRun};
 
-/// A Python that has these packages, as PyPI knows them.
+/// A Python that has these packages, by their names at PyPI.
 pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     let folder = run.kept_folder("pypi")?;
     let python = folder.join("bin/python").display().to_string();
@@ -19,7 +19,7 @@ pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     Ok(python)
 }
 
-/// A folder where Node finds these packages, as npm knows them.
+/// A folder where Node finds these packages, by their names at npm.
 pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf> {
     let folder = run.kept_folder("npm")?;
     let at = folder.display().to_string();
@@ -30,7 +30,8 @@ pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf
 
 /// A folder that was half made is made again.
 fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> BenchResult<()>) -> BenchResult<()> {
-    let (made, names) = (folder.join("made"), packages.join("\n"));
+    let made = folder.join("made");
+    let names = packages.join("\n");
     if fs::read_to_string(&made).is_ok_and(|there| there == names) {
         return Ok(());
     }

@@ -51,7 +51,8 @@ impl LockServer {
 /// server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
 fn redis(address: SocketAddr, folder: &str) -> String {
-    let (ip, port) = (address.ip(), address.port());
+    let ip = address.ip();
+    let port = address.port();
     format!("redis-server --bind {ip} --port {port} --dir {folder} --appendonly yes --appendfsync always")
 }
 

@@ -22,7 +22,7 @@ pub(super) struct RestatePackages {
     folder: PathBuf,
 }
 
-/// A server that knows the handler. Dropping it ends both.
+/// A server with the handler registered. Dropping it ends both.
 pub(super) struct RestateServer {
     pub(super) ingress: SocketAddr,
     _server: ChildProcess,
@@ -74,7 +74,10 @@ impl RestatePackages {
 /// One node with its default settings, which wait for the disk: <https://docs.restate.dev/references/server-config>.
 /// It listens only on loopback and sends no telemetry.
 fn configuration(data: &str, ingress: SocketAddr, admin: SocketAddr, fabric: SocketAddr) -> String {
-    let (ip, ingress, admin, fabric) = (fabric.ip(), ingress.port(), admin.port(), fabric.port());
+    let ip = fabric.ip();
+    let ingress = ingress.port();
+    let admin = admin.port();
+    let fabric = fabric.port();
     format!(
         "listen-mode = \"tcp\"\nbind-ip = \"{ip}\"\nbind-port = {fabric}\ndisable-telemetry = true\n\
          base-dir = \"{data}\"\nnode-name = \"bench\"\nlog-filter = \"error\"\n\

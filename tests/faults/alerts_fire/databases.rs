@@ -26,7 +26,8 @@ struct SharedStoreFixture {
 
 impl SharedStoreFixture {
     async fn at(url: &str) -> Self {
-        let (guarded, sharing) = (GuardedSite::fresh().await, SharedDatabase::new(url));
+        let guarded = GuardedSite::fresh().await;
+        let sharing = SharedDatabase::new(url);
         let [one, other] = guarded.sharing(&sharing).await;
         let one = one.start().await;
         one.wait_ready().await;
@@ -39,8 +40,9 @@ impl SharedStoreFixture {
     }
 }
 
+/// The alerts for an unreachable database and a lost guard fire, and are resolved afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_away_and_a_guard_that_is_gone() {
+async fn unreachable_database_and_lost_guard_alert() {
     let watch = AlertWatch::shared().await;
     let here = watch.installation("away");
     let database = spawn_blocking(fresh_database).await.expect("no panic");
@@ -63,8 +65,9 @@ async fn a_database_that_is_away_and_a_guard_that_is_gone() {
     here.wait_resolved(&gone).await;
 }
 
+/// The alert for a rolled-back store fires when a standby is promoted that lacked rows, and is resolved afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_that_had_not_everything() {
+async fn incomplete_standby_alerts_rollback() {
     let watch = AlertWatch::shared().await;
     let here = watch.installation("rolled-back");
     let mut primary = block_in_place(|| PostgresServer::start(&[]));
@@ -74,7 +77,7 @@ async fn a_standby_that_had_not_everything() {
     here.set_targets(&[shared.one.admin, shared.gateway.admin]).await;
     shared.pays().await;
     block_in_place(|| primary.disable_sync_standby());
-    // Until this is written, the standby knows of no commit that could be missing.
+    // Until this is written, the standby has no record of a commit that could be missing.
     let copy = standby.database(&database.name);
     let noted = async {
         while block_in_place(|| copy.run("SELECT origin <> '' AND NOT followed FROM fencegate.store")) != "t"
@@ -87,7 +90,7 @@ async fn a_standby_that_had_not_everything() {
         primary.kill();
         standby.promote();
     });
-    // The guard finds the rollback when a request makes it ask the new server for a decision.
+    // The guard finds the rollback when a request makes it query the new server for a decision.
     let asks = async {
         loop {
             shared.gateway.send(&TestRequest::post("/pay/8")).await;

@@ -7,13 +7,16 @@ use fencegate_tests::{
     runbook::RunbookWalk,
 };
 
+/// The alert for a nearly full journal fires, and is resolved afterwards.
 #[tokio::test]
-async fn a_journal_that_fills_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
+async fn nearly_full_journal_alerts() {
+    let watch = AlertWatch::shared().await;
+    let beside = GuardFixture::new().await;
     let here = watch.installation("journal");
     let guard = with_short_times(beside.launch().await).with("/journal/max_size", "64KiB").start().await;
     here.set_targets(&[guard.admin]).await;
-    let (taken, most) = ("fencegate_guard_journal_bytes", "fencegate_guard_journal_max_bytes");
+    let taken = "fencegate_guard_journal_bytes";
+    let most = "fencegate_guard_journal_max_bytes";
     for name in 1_u64.. {
         let metrics = guard.metrics().await;
         if metrics.sum(taken, &[]) > 0.9 * metrics.sum(most, &[]) {
@@ -26,9 +29,11 @@ async fn a_journal_that_fills_up() {
     here.wait_resolved(&firing).await;
 }
 
+/// The alerts for restarts and quarantine fire when a guard is killed repeatedly, and are resolved afterwards.
 #[tokio::test]
-async fn a_guard_that_is_killed_again_and_again() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
+async fn repeated_guard_kills_alert() {
+    let watch = AlertWatch::shared().await;
+    let beside = GuardFixture::new().await;
     let here = watch.installation("restarts");
     let mut guard = with_short_times(beside.launch().await)
         .with("/max_execution", "9s")

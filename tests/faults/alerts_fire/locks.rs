@@ -1,4 +1,4 @@
-//! Keys that many want, keys that are too many, requests whose end nobody saw, and a gateway that stood still.
+//! Contended keys, too many keys, requests of unknown outcome, and a gateway that stood still.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -18,9 +18,11 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
+/// The alerts for a hot key and an unknown outcome fire, and are resolved afterwards.
 #[tokio::test]
-async fn a_hot_key_and_an_outcome_that_nobody_knows() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn hot_key_and_unknown_outcome_alert() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("hot");
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "900ms")).await;
     here.set_targets(&[gateway.admin]).await;
@@ -46,8 +48,9 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
 
 /// Here ZooKeeper keeps the journal. The same alert for the journal of a guard is tested among the promises.
 #[tokio::test]
-async fn an_operation_that_nobody_knows_the_end_of() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn unknown_operation_alerts() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("once");
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let gateway = Gateway::start(&policy).await;
@@ -66,23 +69,27 @@ async fn an_operation_that_nobody_knows_the_end_of() {
     here.wait_resolved(&firing).await;
 }
 
+/// The alert for process pauses fires after a gateway stood still, and is resolved afterwards.
 #[tokio::test]
-async fn a_gateway_that_stood_still() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn paused_gateway_alerts() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("pauses");
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
     here.set_targets(&[gateway.admin]).await;
     gateway.signal(Signal::STOP);
-    // Longer than a third of the session, and shorter than a proof lasts after a heartbeat.
+    // Longer than a third of the session, and shorter than the session deadline lasts after a heartbeat.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     gateway.signal(Signal::CONT);
     let firing = here.wait_firing("FencegateProcessPauses").await;
     here.wait_resolved(&firing).await;
 }
 
+/// The alert for ephemeral bytes fires when a session has nearly as many locks as it may have.
 #[tokio::test]
-async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn nearly_full_session_alerts() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("many");
     // The first one is still kept when there are enough, however slowly they come.
     let policy = site.policy("gw-1").with_linger("75s").with("/zookeeper/sessions", 1);

@@ -1,4 +1,4 @@
-//! Two gateways before two guards with one store, and clients that ask without end.
+//! Two gateways before two guards with one store, and clients that send requests without end.
 
 use std::time::{Duration, Instant};
 
@@ -102,10 +102,12 @@ impl GuardFleet {
         self.guarded.site.origin.log().records.len()
     }
 
-    /// Requests that were asked after the accident are served.
+    /// Requests that were sent after the accident are served.
     pub(super) async fn wait_progress(&self, limit: Duration) {
-        let (began, before) = (Instant::now(), self.execution_count());
-        // Each client has one request under way, so at most `CLIENTS` of the next executions were asked before the accident.
+        let began = Instant::now();
+        let before = self.execution_count();
+        // Each client has one request in flight, so at most `CLIENTS` of the next executions were requested before the
+        // accident.
         while self.execution_count() <= before + CLIENTS {
             assert!(began.elapsed() < limit, "nothing is served for {:?}", began.elapsed());
             sleep(Duration::from_millis(20)).await;
@@ -113,7 +115,7 @@ impl GuardFleet {
         println!("goes on after {:?}", began.elapsed());
     }
 
-    /// Uses some new keys once, so that nothing is at work on them afterwards.
+    /// Uses some new keys once, so that nothing is in flight on them afterwards.
     pub(super) async fn touch_new_keys(&mut self) -> Vec<String> {
         let keys: Vec<_> = (0..RESTING).map(|n| format!("/pay/rests-{}-{n}", self.told.len())).collect();
         let served = self.send_requests(&keys, 1).await;
@@ -155,7 +157,8 @@ impl GuardFleet {
         let mut told = self.load.stop().await;
         told.extend(self.told);
         let mut history = History::from_log(&self.guarded.site.origin.log());
-        let (all, done) = (told.len(), told.iter().filter(|told| is_served(told)).count());
+        let all = told.len();
+        let done = told.iter().filter(|told| is_served(told)).count();
         told.iter().for_each(|told| history.record_answer(told.id.clone(), told.answer.as_ref().ok()));
         println!(
             "{all} asked, {done} done, {} executed, {} tenures",

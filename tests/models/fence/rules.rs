@@ -3,25 +3,25 @@
 /// A rule of the protocol that a variant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProtocolRule {
-    /// Compare a token with the mark at all, and register it.
+    /// Compare a token with the watermark at all, and register it.
     Guard,
     /// Wait until no other tenure's dispatch is in flight.
     Settle,
-    /// Look at the mark again in the step that registers.
+    /// Check the watermark again in the step that registers.
     SecondCheck,
     /// An exchange goes on when its gateway goes away.
     Detach,
     /// After an unclean stop, admit nothing until all dispatches sent before are over.
     Quarantine,
-    /// Before a dispatch is sent, the disk must say that something may be at work.
+    /// Before a dispatch is sent, the disk must have the record that one may be in flight.
     WriteFirst,
-    /// Write that nothing is at work only when nothing is in flight.
+    /// Record that the key is at rest only when nothing is in flight.
     RestAfterEnd,
-    /// Write that nothing is at work only when nothing is in doubt.
+    /// Record that the key is at rest only when nothing is in doubt.
     RestAfterDoubt,
-    /// Do not write that nothing is at work while dispatches from before a restart may go on.
+    /// Do not record that the key is at rest while dispatches from before a restart may go on.
     RestAfterQuarantine,
-    /// A recovered mark refuses its own tenure as well.
+    /// A recovered watermark refuses its own tenure as well.
     StrictRecovery,
     /// A dispatch whose end was not seen closes the key.
     KeepDoubt,

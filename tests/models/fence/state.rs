@@ -22,7 +22,7 @@ pub(super) struct ModelState {
     pub(super) guard: GuardState,
     pub(super) upstream: UpstreamState,
     pub(super) left: ModelBounds,
-    /// Dispatches that a gateway believes not to be dispatched.
+    /// Dispatches that a gateway takes for not dispatched.
     pub(super) denied: BTreeSet<ModelToken>,
     pub(super) broken: Option<BrokenInvariant>,
     /// The notable event of the last step, if there is one.
@@ -31,7 +31,7 @@ pub(super) struct ModelState {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct GatewayState {
-    /// The tenure that the gateway believes to have.
+    /// The tenure that the gateway takes for its own.
     pub(super) tenure: Option<ModelToken>,
     /// The gateway waits for the answer to the dispatch that `tenure` counts.
     pub(super) waits: bool,
@@ -39,21 +39,21 @@ pub(super) struct GatewayState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GuardState {
-    /// The mark: the newest announced dispatch.
+    /// The watermark: the newest announced dispatch.
     pub(super) newest: ModelToken,
-    /// Dispatches that were announced and not admitted. The value says whether another dispatch was in the way on
+    /// Dispatches that were announced and not admitted. The value states whether another dispatch was in the way on
     /// arrival.
     pub(super) announced: BTreeMap<ModelToken, bool>,
     pub(super) in_flight: BTreeSet<ModelToken>,
     /// Dispatches in flight that wait for the disk before they are sent.
     pub(super) unsent: BTreeSet<ModelToken>,
-    /// The value on the disk: something may be at work.
+    /// The value on the disk: something may be in flight.
     pub(super) at_work: bool,
     /// The values that are queued to be written to `at_work`, in this order.
     pub(super) line: Vec<bool>,
     pub(super) in_doubt: BTreeSet<ModelToken>,
     pub(super) quarantine: bool,
-    /// The mark was read from disk, which knows tenures only.
+    /// The watermark was read from disk, which has tenures only.
     pub(super) recovered: bool,
 }
 
@@ -123,7 +123,7 @@ impl GuardState {
         self.line.last().copied().unwrap_or(self.at_work)
     }
 
-    /// An unclean stop. The state on the disk survives, and only the tenure of the mark.
+    /// An unclean stop. The state on the disk survives, and only the tenure of the watermark.
     pub(super) fn restart(&mut self) {
         self.announced.clear();
         self.in_flight.clear();

@@ -27,7 +27,7 @@ pub(super) enum ModelStep {
     Busy(ModelToken),
     /// The guard sends an admitted dispatch to the upstream.
     Send(ModelToken),
-    /// The guard queues the write that nothing is at work.
+    /// The guard queues the write that the key is at rest.
     Rest,
     /// The next queued write reaches the disk.
     Write,
@@ -181,7 +181,7 @@ fn arrive(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
         state.upstream.received.insert(token);
         return;
     }
-    // Only the tenure of a recovered mark is known. So no dispatch of that tenure is known to be new.
+    // Only the tenure of a recovered watermark is known. So no dispatch of that tenure is known to be new.
     let old_tenure =
         guard.recovered && model.follows(ProtocolRule::StrictRecovery) && token.e <= guard.newest.e;
     let refusal = if !guard.recovered && token.e == guard.newest.e && token <= guard.newest {
@@ -218,7 +218,7 @@ fn admit(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
     guard.unsent.insert(token);
 }
 
-/// Whether the guard may hand in that nothing is at work.
+/// Whether the guard may submit the record that the key is at rest.
 fn may_rest(model: &FenceModel, state: &ModelState) -> bool {
     let guard = &state.guard;
     (guard.in_flight.is_empty() || !model.follows(ProtocolRule::RestAfterEnd))

@@ -1,4 +1,4 @@
-//! Alerts about everything that one Prometheus sees. These tests have a Prometheus of their own.
+//! Alerts about all targets of one Prometheus. These tests have a Prometheus of their own.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,11 @@ use fencegate_tests::{
     guard::StampedRequest, guarded::GuardedSite, runbook::RunbookWalk,
 };
 
+/// A forged token fires both stale-token alerts; a killed gateway fires `FencegateDown` and `FencegateNoGateway`.
 #[tokio::test]
-async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
-    let (watch, guarded) = (AlertWatch::own().await, GuardedSite::fresh().await);
+async fn forged_token_and_killed_gateway_fire() {
+    let watch = AlertWatch::own().await;
+    let guarded = GuardedSite::fresh().await;
     let here = watch.installation("alone");
     let guard = guarded.guard().await;
     let admin = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));

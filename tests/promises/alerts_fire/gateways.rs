@@ -1,4 +1,4 @@
-//! Accidents of a gateway's process, its files and its policy.
+//! Alerts for accidents of a gateway's process, its files and its policy.
 
 use std::{fs, time::Duration};
 
@@ -18,10 +18,12 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
+/// `FencegateFilesRunOut` fires while clients keep nine tenths of the permitted files open.
 #[tokio::test]
-async fn clients_that_take_nearly_every_file() {
+async fn nearly_exhausted_files_fire() {
     const FILES: usize = 300;
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("files");
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_files(FILES).start().await;
     gateway.wait_ready().await;
@@ -39,9 +41,11 @@ async fn clients_that_take_nearly_every_file() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateLogLinesLost` fires when lines are lost because nothing reads the log.
 #[tokio::test]
-async fn log_that_nobody_reads() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn unread_log_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("log");
     let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     here.set_targets(&[gateway.admin]).await;
@@ -61,9 +65,11 @@ async fn log_that_nobody_reads() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateThreadHangs` names the worker that hangs, and resolves when the worker goes on.
 #[tokio::test]
-async fn worker_that_hangs() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn hanging_worker_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("hangs");
     let launch = GatewayLaunch::new(&site.policy("gw-1")).with_workers(2);
     let gateway = launch.failpoint("before_upstream_write", "1*sleep(15000)").start().await;
@@ -78,9 +84,11 @@ async fn worker_that_hangs() {
     drop(request);
 }
 
+/// `FencegateConfigReloadFailed` fires after the reload of an invalid policy file, until a valid reload.
 #[tokio::test]
-async fn a_file_with_a_mistake() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn failed_reload_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("reload");
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -95,9 +103,11 @@ async fn a_file_with_a_mistake() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateRoutesRefused` and `FencegateConfigsDiffer` fire while two gateways derive different keys for a route.
 #[tokio::test]
-async fn two_gateways_that_lock_otherwise() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn incompatible_gateways_fire() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("differ");
     let first = Gateway::start(&site.policy("gw-1")).await;
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
@@ -113,9 +123,12 @@ async fn two_gateways_that_lock_otherwise() {
     here.wait_resolved(&differ).await;
 }
 
+/// `FencegateClockOffset` fires while the clock of a filter is 20 s off.
 #[tokio::test]
-async fn a_filter_whose_clock_is_wrong() {
-    let (watch, site, clock) = (AlertWatch::shared().await, TestSite::fresh().await, SteppedClock::start());
+async fn filter_clock_offset_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
+    let clock = SteppedClock::start();
     let here = watch.installation("clock");
     let file = json!({
         "version": 1,
@@ -139,10 +152,14 @@ async fn a_filter_whose_clock_is_wrong() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateCertificateExpires` fires for a certificate with a week left, until its renewal.
 #[tokio::test]
-async fn a_certificate_that_ends_soon() {
-    let (watch, site, authority) = (AlertWatch::shared().await, TestSite::fresh().await, TestCa::new());
-    let (here, folder) = (watch.installation("certificate"), scratch::temp_dir());
+async fn expiring_certificate_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
+    let authority = TestCa::new();
+    let here = watch.installation("certificate");
+    let folder = scratch::temp_dir();
     let week = Duration::from_secs(7 * 86_400);
     let (certificate, key) = authority.sign_for(&["pay.example"], week).write(folder.path(), "a");
     let certificates = json!([{"certificate_file": certificate, "key_file": key}]);
@@ -154,9 +171,12 @@ async fn a_certificate_that_ends_soon() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateStateNotWritten` fires while the state folder is missing.
 #[tokio::test]
-async fn a_state_that_cannot_be_written() {
-    let (watch, site, home) = (AlertWatch::shared().await, TestSite::fresh().await, scratch::temp_dir());
+async fn unwritable_state_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
+    let home = scratch::temp_dir();
     let here = watch.installation("state");
     let state = home.path().join("state");
     fs::create_dir(&state).expect("our own");

@@ -1,4 +1,4 @@
-//! What befalls a guard with a store of its own, and what it refuses.
+//! Alerts for accidents of a guard with a store of its own, and for its refusals.
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -13,16 +13,18 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-/// A doubt ends within seconds here, and lasts long enough for the rules to fire.
-async fn launch(beside: &GuardFixture) -> GuardLaunch {
-    with_short_times(beside.launch().await).with("/max_execution", "4s").with_fixed_admin_port()
+/// An execution stays in doubt for seconds only, but long enough for the rules to fire.
+async fn launch(fixture: &GuardFixture) -> GuardLaunch {
+    with_short_times(fixture.launch().await).with("/max_execution", "4s").with_fixed_admin_port()
 }
 
+/// A request without a token fires `FencegateGuardBypass`; a token of the far future fires `FencegateForgedToken`.
 #[tokio::test]
-async fn who_goes_past_the_gateway_and_who_makes_tokens_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
+async fn bypass_and_forged_token_fire() {
+    let watch = AlertWatch::shared().await;
+    let fixture = GuardFixture::new().await;
     let here = watch.installation("stranger");
-    let guard = launch(&beside).await.start().await;
+    let guard = launch(&fixture).await.start().await;
     here.set_targets(&[guard.admin]).await;
     assert_eq!(guard.send(&TestRequest::post("/x")).await.status, 403);
     let far = StampedRequest::new("a", FLOOR + (1 << 49)).post("/x");
@@ -33,18 +35,21 @@ async fn who_goes_past_the_gateway_and_who_makes_tokens_up() {
     here.wait_resolved(&forged).await;
 }
 
+/// `FencegateInDoubt` and `FencegateOperationUnknown` fire after a broken exchange; an operator resolves the
+/// operation.
 #[tokio::test]
-async fn an_exchange_whose_end_nobody_saw() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
+async fn broken_exchange_fires() {
+    let watch = AlertWatch::shared().await;
+    let fixture = GuardFixture::new().await;
     let here = watch.installation("doubt");
-    let guard = launch(&beside).await.start().await;
+    let guard = launch(&fixture).await.start().await;
     here.set_targets(&[guard.admin]).await;
-    beside.origin.script("/pay", [Act::Reset]);
+    fixture.origin.script("/pay", [Act::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let doubt = here.wait_firing("FencegateInDoubt").await;
     let unknown = here.wait_firing("FencegateOperationUnknown").await;
     here.wait_resolved(&doubt).await;
-    // The operation waits for a person. The person follows the section to its end.
+    // The operation waits for an operator, who follows the runbook section to its end.
     assert_eq!(here.wait_firing("FencegateOperationUnknown").await.annotations, unknown.annotations);
     let walk = RunbookWalk::for_alert(&unknown).skip("fencegate once");
     let walk = walk.skip("fencegate guard resolve REF --as not-done").with("REF", operation_reference(1));
@@ -52,9 +57,11 @@ async fn an_exchange_whose_end_nobody_saw() {
     here.wait_resolved(&unknown).await;
 }
 
+/// `FencegateEndpointSilent` fires while the service stands still with a request.
 #[tokio::test]
-async fn a_service_that_stands_still_with_a_request() {
-    let (watch, service) = (AlertWatch::shared().await, Ledger::start_with(&["--compare", "off"]).await);
+async fn silent_endpoint_fires() {
+    let watch = AlertWatch::shared().await;
+    let service = Ledger::start_with(&["--compare", "off"]).await;
     let here = watch.installation("silent");
     let health = json!({"path": "/live", "interval": "1s", "timeout": "500ms"});
     let launch =
@@ -64,18 +71,21 @@ async fn a_service_that_stands_still_with_a_request() {
     here.set_targets(&[guard.admin]).await;
     service.signal(Signal::STOP);
     let body = r#"{"operation": "a", "amount": 1}"#;
-    let ask = TestRequest::post("/v1/accounts/a/debit").field("content-type", "application/json").body(body);
-    assert_eq!(guard.send(&StampedRequest::new("a", 20).apply_to(ask)).await.status, 504);
+    let request =
+        TestRequest::post("/v1/accounts/a/debit").field("content-type", "application/json").body(body);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).apply_to(request)).await.status, 504);
     let silent = here.wait_firing("FencegateEndpointSilent").await;
     service.signal(Signal::CONT);
     here.wait_resolved(&silent).await;
 }
 
+/// `FencegateGuardDiskFull` fires while the disk of the store is nearly full and the guard still serves.
 #[tokio::test]
-async fn a_disk_that_fills_up() {
-    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::new().await);
+async fn nearly_full_disk_fires() {
+    let watch = AlertWatch::shared().await;
+    let fixture = GuardFixture::new().await;
     let here = watch.installation("disk");
-    let launch = launch(&beside).await;
+    let launch = launch(&fixture).await;
     let disk = SmallDisk::mount_below(&launch, 32 << 20);
     let guard = launch.start().await;
     here.set_targets(&[guard.admin]).await;

@@ -1,4 +1,4 @@
-//! Accidents of the way to ZooKeeper, and of ZooKeeper itself.
+//! Alerts for accidents of the connection to ZooKeeper, and of ZooKeeper itself.
 
 use std::time::Duration;
 
@@ -12,9 +12,11 @@ use fencegate_tests::{
     zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 
+/// The alerts for an interrupted, a lost and an expired session fire while a gateway is cut off from ZooKeeper.
 #[tokio::test]
-async fn a_gateway_that_is_cut_off() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn disconnected_gateway_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("cut");
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let gateway = Gateway::start(&site.policy("gw-1").with_zookeeper(link.address())).await;
@@ -23,7 +25,7 @@ async fn a_gateway_that_is_cut_off() {
     // The connection of one session breaks, and the session finds no other connection.
     link.refuse();
     let broken = link.intercept(LockOperation::Create, OperationFault::AnswerLost);
-    let asked = gateway.begin(TestRequest::post("/pay/7"));
+    let pending = gateway.begin(TestRequest::post("/pay/7"));
     broken.wait().await;
     let away = here.wait_firing("FencegateZkSessionAway").await;
     let policy = gateway.file();
@@ -38,7 +40,7 @@ async fn a_gateway_that_is_cut_off() {
     link.cut();
     let lost = here.wait_firing("FencegateZkSessionLost").await;
     walk(&lost).follow().await;
-    drop(asked.result().await);
+    drop(pending.result().await);
     link.mend();
     let expired = here.wait_firing("FencegateSessionExpired").await;
     gateway.wait_ready().await;
@@ -47,9 +49,11 @@ async fn a_gateway_that_is_cut_off() {
     }
 }
 
+/// `FencegateHeartbeatSlow` fires while ZooKeeper answers slowly.
 #[tokio::test]
-async fn a_zookeeper_that_answers_slowly() {
-    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
+async fn slow_zookeeper_fires() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
     let here = watch.installation("slow");
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
@@ -61,8 +65,10 @@ async fn a_zookeeper_that_answers_slowly() {
     here.wait_resolved(&firing).await;
 }
 
+/// `FencegateRolledBack` fires after ZooKeeper is restored from an older backup, until the runbook section is
+/// followed.
 #[tokio::test]
-async fn a_zookeeper_that_was_restored() {
+async fn restored_zookeeper_fires() {
     let watch = AlertWatch::shared().await;
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let here = watch.installation("restored");
@@ -84,7 +90,7 @@ async fn a_zookeeper_that_was_restored() {
         }
     };
     wait_until("the sessions of before to end", ended, || gateway.log()).await;
-    // The mark in `meta` says how far tokens had come, so any number does.
+    // The watermark in `meta` records the largest token, so any number does.
     let walk = RunbookWalk::for_alert(&firing).with("E", 123_456_789);
     walk.with("/etc/fencegate/policy.yaml", gateway.file().display()).follow().await;
     here.wait_resolved(&firing).await;

@@ -8,14 +8,14 @@ import urllib.parse
 
 from kazoo.client import KazooClient
 
-# Of the era, as `fencegate era show` prints it.
+# The base of the era, as `fencegate era show` prints it.
 BASE = 0
 
 kind, server, path, url, key, pause = sys.argv[1:]
 zk = KazooClient(hosts=server, timeout=2.0)
 zk.start()
 kinds = {"lock": zk.Lock, "write": zk.WriteLock, "read": zk.ReadLock}
-# One for all turns, as services have it.
+# One lock object for all turns, as in services.
 lock = kinds[kind](path)
 address = urllib.parse.urlsplit(url)
 print("UP", flush=True)

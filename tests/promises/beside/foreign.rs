@@ -1,4 +1,4 @@
-//! A program that takes another library's lock and calls the origin while it holds it.
+//! A program that takes the lock of another library, and calls the origin while it holds the lock.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -32,12 +32,12 @@ pub(super) struct ForeignProgram(Arc<ChildProcess>);
 const SOURCES: [(&str, &str); 2] =
     [("Foreign.java", include_str!("Foreign.java")), ("Service.java", include_str!("Service.java"))];
 
-/// Where the classes are, compiled once for each content of their sources.
+/// The folder of the classes, which are compiled once for each content of their sources.
 static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut content = DefaultHasher::new();
     SOURCES.hash(&mut content);
     let classes = kept("beside").join(format!("{:016x}", content.finish()));
-    // Made last: a folder that was half compiled is compiled again.
+    // Created last, so that a half-compiled folder is compiled again.
     let made = classes.join("made");
     if !made.exists() {
         fs::create_dir_all(&classes).expect("our own folder");
@@ -55,14 +55,14 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     classes
 });
 
-/// Where the lock of account 7 is.
+/// The path of the lock of account 7.
 pub(super) fn lock_path(site: &TestSite) -> String {
     format!("/beside{}/locks/7", site.root)
 }
 
 impl ForeignProgram {
-    /// Starts at the lock of account 7. `name`: the program's door at the origin. `pause`: milliseconds between two
-    /// turns.
+    /// Starts a program that takes the lock of account 7. `name`: the program's listener at the origin. `pause`:
+    /// milliseconds between two turns.
     pub(super) async fn start(site: &TestSite, kind: ForeignLock, name: &str, pause: u32) -> Self {
         Self::at(site, kind, name, &lock_path(site), pause).await
     }
@@ -99,14 +99,14 @@ impl ForeignProgram {
     }
 
     /// # Panics
-    /// With what it said.
+    /// With the output of the program.
     pub(super) fn had_no_trouble(&self) {
-        let said = self.0.log();
-        assert!(!said.contains("TROUBLE"), "{said}");
+        let output = self.0.log();
+        assert!(!output.contains("TROUBLE"), "{output}");
     }
 }
 
-/// A machine that starts fast.
+/// The command of a Java VM that starts fast.
 async fn java(class: &str) -> Vec<String> {
     let classes = spawn_blocking(|| CLASSES.display().to_string()).await.expect("compiled");
     let with_ours = format!("{classes}:{}", class_path());
@@ -116,14 +116,14 @@ async fn java(class: &str) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// A service that takes Curator's lock for requests that no gateway has one for. Dropping it ends it.
+/// A service that takes Curator's lock for requests without the lock of a gateway. Dropping it ends it.
 pub(super) struct JavaService {
     pub(super) address: SocketAddr,
     _child: Arc<ChildProcess>,
 }
 
 impl JavaService {
-    /// `locks`: the path above the locks of accounts; `door`: what it is called at the origin.
+    /// `locks`: the path above the locks of accounts; `door`: the name of the service at the origin.
     pub(super) async fn start(site: &TestSite, locks: &str, door: &str) -> Self {
         let program = java("Service").await;
         let (server, url) = (site.zookeeper.to_string(), format!("http://{}", site.origin.door(door)));

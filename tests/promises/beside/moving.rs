@@ -1,5 +1,5 @@
-//! A service that took Curator's lock itself moves behind gateways, in the five steps of the runbook: under load nothing is refused,
-//! nothing overlaps, and no operation is done twice, wherever the fleet is at that moment.
+//! A service that took Curator's lock itself moves behind gateways in the five steps of the runbook. Under load nothing is
+//! refused, nothing overlaps, and no operation is executed twice, whichever step each gateway has reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,8 @@ use super::{
     foreign::JavaService,
 };
 
-/// What the fence of the route says from the second step on. With the first one the service has learnt to leave its lock alone.
+/// The `fence` of the route from the second step on. The first step made the service skip its own lock when a gateway
+/// holds it.
 fn fences(locks: &str) -> [Value; 4] {
     let curators = json!({
         "key": "order/{path.account}", "layout": "curator-mutex", "lock_path": format!("{locks}/{{path.account}}"),
@@ -40,7 +41,7 @@ fn fences(locks: &str) -> [Value; 4] {
     ]
 }
 
-/// Each operation is asked for by two clients, about at the same time.
+/// Two clients request each operation at about the same time.
 fn asked_for_twice(path: &str) -> TestRequest {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let operation = ASKED.fetch_add(1, Ordering::Relaxed) / 2;
@@ -49,13 +50,17 @@ fn asked_for_twice(path: &str) -> TestRequest {
 
 const OPERATION: &str = "idempotency-key";
 
-/// Asserts that each operation was done once. A repeat may be told that the operation is done or at work.
-fn assert_done_once(site: &TestSite, told: &[AttemptResult]) {
+/// Asserts that each operation was executed once. A repeat may be refused because the operation is done or in progress.
+fn assert_done_once(site: &TestSite, results: &[AttemptResult]) {
     let mut repeats = BTreeMap::<String, usize>::new();
-    for told in told {
-        let answer = told.answer.as_ref().expect("an answer");
+    for result in results {
+        let answer = result.answer.as_ref().expect("an answer");
         if answer.status != 200 {
-            assert!(["already-done", "in-progress"].contains(&&*answer.reason()), "{}: {answer:?}", told.id);
+            assert!(
+                ["already-done", "in-progress"].contains(&&*answer.reason()),
+                "{}: {answer:?}",
+                result.id
+            );
             *repeats.entry(answer.reason()).or_default() += 1;
         }
     }
@@ -68,20 +73,21 @@ fn assert_done_once(site: &TestSite, told: &[AttemptResult]) {
     assert!(done.len() > 10 && twice.is_empty(), "done twice: {twice:?}");
 }
 
-/// A gateway before the service, at one of the steps.
+/// The policy of a gateway before the service, at one of the steps.
 fn behind(site: &TestSite, service: &JavaService, (name, fence): (&str, &Value)) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
         .with("/routes/0/fence", fence.clone())
 }
 
-/// The keys that requests came under.
+/// The keys of all requests at the origin.
 fn taken(log: &OriginLog) -> BTreeSet<String> {
     log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect()
 }
 
+/// A service that took Curator's lock moves behind gateways step by step: nothing is refused, and nothing overlaps.
 #[tokio::test]
-async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
+async fn service_moves_behind_gateways_under_load() {
     let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
@@ -89,39 +95,39 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
     let load = Load::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
-    // Jobs that have always called the service itself.
+    // Jobs that call the service directly, as they always did.
     let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::payments(&[&one], 3, 3, 100_000) };
     let mut direct = Some(Load::start("direct", &direct));
     let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for (number, fence) in fences.iter().enumerate().skip(1) {
         // Before the gateways stop taking Curator's lock, direct callers of the service have to stop.
         if number == 3 {
-            told.extend(direct.take().expect("begun").stop().await);
+            results.extend(direct.take().expect("begun").stop().await);
         }
         for (gateway, name) in [(&one, "gw-1"), (&two, "gw-2")] {
             turns(gateway, &step(name, fence)).await;
             served().await;
         }
     }
-    told.extend(load.stop().await);
-    for told in &told {
-        let answer = told.answer.as_ref().expect("an answer");
-        assert_eq!(answer.status, 200, "{}: {answer:?}", told.id);
+    results.extend(load.stop().await);
+    for result in &results {
+        let answer = result.answer.as_ref().expect("an answer");
+        assert_eq!(answer.status, 200, "{}: {answer:?}", result.id);
     }
     let log = site.origin.log();
     let keys = taken(&log);
     for seen in ["own/0", "order/0", "order/0, orders/0", "orders/0"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
-    by_account(History::from_log(&log)).with(&told).assert_holds();
+    by_account(History::from_log(&log)).with(&results).assert_holds();
 }
 
-/// Starts at the step where the gateways have the lock. While the service still takes the lock, the gateways record
-/// no operations.
+/// No operation is executed twice while the gateways move from Curator's lock to their own. The test starts at the step
+/// where the gateways have the lock: while the service still takes the lock, the gateways record no operations.
 #[tokio::test]
-async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_gateways() {
+async fn operations_execute_once_during_lock_move() {
     let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
@@ -141,8 +147,8 @@ async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_ga
             served().await;
         }
     }
-    let told = load.stop().await;
-    assert_done_once(&site, &told);
+    let results = load.stop().await;
+    assert_done_once(&site, &results);
     let log = site.origin.log();
     let keys = taken(&log);
     assert_eq!(keys.len(), 3, "not exercised: {keys:?}");

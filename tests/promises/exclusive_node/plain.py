@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError
 
 servers, path, door, key, target = sys.argv[1:6]
-# Of an installation that never had another era.
+# The base of an installation that never had another era.
 BASE = 0
 zookeeper = KazooClient(hosts=servers, timeout=2.0)
 zookeeper.start()
@@ -29,7 +29,7 @@ def take():
 
 
 def give_back(ours):
-    # After a pause the session may be another one, and the node somebody else's: a name alone is no proof.
+    # After a pause the session may be a new one, and the node may belong to another holder: all holders use one name.
     found = zookeeper.exists(path)
     if found and found.czxid == ours.czxid:
         zookeeper.delete(path)
@@ -40,7 +40,7 @@ def give_back(ours):
 while True:
     try:
         ours = take()
-        # This fences it: a service that compares takes nothing that comes late.
+        # The number fences the request: a service that compares numbers refuses late requests.
         number = BASE + ours.czxid
         service = http.client.HTTPConnection(door, timeout=10)
         token = f"v1-{number:016x}-00000000-00000001"

@@ -10,18 +10,18 @@ use super::spelled::{HOST, SpelledRequest};
 
 /// Compares the explanation with the answer and the record.
 pub(super) fn compare(
-    said: &Explanation,
+    explanation: &Explanation,
     spelled: &SpelledRequest,
-    came: &WireMessage,
+    answer: &WireMessage,
     record: Option<&RequestRecord>,
 ) {
-    let context = || format!("{spelled:?}\nsaid {said:#?}\ncame {came:?}\nrecorded {record:?}");
-    let status: u16 = came.word(1).parse().expect("a status");
-    match (&said.refused, said.answered, &said.sent) {
+    let context = || format!("{spelled:?}\nsaid {explanation:#?}\ncame {answer:?}\nrecorded {record:?}");
+    let status: u16 = answer.word(1).parse().expect("a status");
+    match (&explanation.refused, explanation.answered, &explanation.sent) {
         (Some(refused), ..) => {
             assert_eq!((status, record.is_none()), (refused.status, true), "{}", context());
-            if let (Some(reason), false) = (refused.reason, came.body.is_empty()) {
-                let problem: Value = serde_json::from_slice(&came.body).expect("a problem");
+            if let (Some(reason), false) = (refused.reason, answer.body.is_empty()) {
+                let problem: Value = serde_json::from_slice(&answer.body).expect("a problem");
                 assert_eq!(problem["reason"], reason, "{}", context());
                 assert_eq!(problem["outcome"], refused.outcome, "{}", context());
             }
@@ -33,11 +33,13 @@ pub(super) fn compare(
             let record = record.unwrap_or_else(|| panic!("nothing arrived\n{}", context()));
             assert_eq!(status, 200, "{}", context());
             assert_eq!(record.request.start, format!("{} {} HTTP/1.1", sent.method, sent.target));
-            let keys =
-                said.lock.as_ref().map(|lock| lock.keys.iter().map(|held| held.key.as_str()).collect());
+            let keys = explanation
+                .lock
+                .as_ref()
+                .map(|lock| lock.keys.iter().map(|held| held.key.as_str()).collect());
             let keys: Option<Vec<&str>> = keys;
             assert_eq!(record.key(), keys.map(|keys| keys.join(", ")).as_deref(), "{}", context());
-            assert_eq!(fields_of(record), expected(said, spelled), "{}", context());
+            assert_eq!(fields_of(record), expected(explanation, spelled), "{}", context());
         }
         (None, None, None) => panic!("said nothing: {}", context()),
     }
@@ -62,8 +64,8 @@ fn fields_of(record: &RequestRecord) -> BTreeSet<(String, String)> {
 
 /// The fields that the service should get: the client's own fields except those that the gateway removes, and the
 /// added fields.
-fn expected(said: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(String, String)> {
-    let sent = said.sent.as_ref().expect("it is sent");
+fn expected(explanation: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(String, String)> {
+    let sent = explanation.sent.as_ref().expect("it is sent");
     let written = spelled.fields.iter().filter_map(|field| field.split_once(':'));
     let written = written.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
     let length =
@@ -77,21 +79,21 @@ fn expected(said: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(String, S
 }
 
 /// Compares the explanation with the line of the gateway in its access log.
-pub(super) fn compare_line(said: &Explanation, line: &Value) {
-    let context = || format!("said {said:#?}\nwritten {line:#}");
+pub(super) fn compare_line(explanation: &Explanation, line: &Value) {
+    let context = || format!("said {explanation:#?}\nwritten {line:#}");
     assert_eq!(
         line["route"].as_str().unwrap_or("none"),
-        said.route.as_deref().unwrap_or("none"),
+        explanation.route.as_deref().unwrap_or("none"),
         "{}",
         context()
     );
-    if let Some(refused) = &said.refused {
+    if let Some(refused) = &explanation.refused {
         assert_eq!(line["reason"].as_str(), refused.reason, "{}", context());
         // A request without a lock has no outcome in the log.
         let outcome = line["outcome"].as_str().unwrap_or(refused.outcome);
         assert_eq!(outcome, refused.outcome, "{}", context());
     }
-    if let (Some(lock), Some(key)) = (&said.lock, line["key"].as_str()) {
+    if let (Some(lock), Some(key)) = (&explanation.lock, line["key"].as_str()) {
         let keys: Vec<&str> = lock.keys.iter().map(|held| held.key.as_str()).collect();
         assert_eq!(key, keys.join(", "), "{}", context());
     }

@@ -1,5 +1,5 @@
-//! For random requests to every example, as written and at other levels, the gateway does exactly what `explain`
-//! says.
+//! For random requests to every example policy, as written and at other levels, the gateway does exactly what `explain`
+//! reports.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ use super::{
 
 const TENANTS: &str = include_str!("../../../policies/examples/multi-tenant.yaml");
 
-/// An example as it is written, where this test has its servers. At level `guard`, the recording upstream announces itself
-/// as a guard, so that what is recorded is what the gateway sends.
+/// An example as it is written, with the addresses of this test. At level `guard` the recording upstream announces itself
+/// as a guard, so that it records what the gateway sends.
 fn local(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> TestPolicy {
     let mut policy = TestPolicy::from_yaml(example)
         .with("/name", "gw-1")
@@ -67,7 +67,7 @@ fn names(example: &str) -> Vec<String> {
     plan.serving.upstreams.iter().map(|upstream| upstream.name.to_string()).collect()
 }
 
-/// Sets the announcement that gateways get when they ask the recording upstream whether it is a guard.
+/// Sets the announcement with which the recording upstream identifies itself as a guard to gateways.
 fn announce(guarded: &GuardedSite) {
     let announcement = Announcement {
         format: 1,
@@ -98,7 +98,7 @@ async fn answer(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
     answer
 }
 
-/// What came of all requests of an example.
+/// The results of all requests to an example.
 struct AgreementCounts {
     sent: usize,
     fenced: usize,
@@ -111,7 +111,8 @@ const ROLLS: usize = 200;
 async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> AgreementCounts {
     let guarded = GuardedSite::fresh().await;
     announce(&guarded);
-    let (site, home) = (&guarded.site, scratch::temp_dir());
+    let site = &guarded.site;
+    let home = scratch::temp_dir();
     let key = home.path().join("key.json").display().to_string();
     run_operator(&["keys", "new", &key]).await;
     let policy = local(example, level, site, &key);
@@ -120,26 +121,27 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let followed = tree.follow_locks().await;
-    let mut dice = SmallRng(seed);
-    let (mut agreed, mut asked, mut locks) =
-        (AgreementCounts { sent: 0, fenced: 0, written: 0 }, Vec::new(), BTreeSet::new());
+    let mut rng = SmallRng(seed);
+    let mut counts = AgreementCounts { sent: 0, fenced: 0, written: 0 };
+    let mut explanations = Vec::new();
+    let mut locks = BTreeSet::new();
     for number in 0..ROLLS {
-        let spelled = SpelledRequest::roll(&mut dice, number, paths);
-        let said = explained(&plan, &spelled.ask(HOST));
-        let came = answer(&gateway, &spelled).await;
+        let spelled = SpelledRequest::roll(&mut rng, number, paths);
+        let explanation = explained(&plan, &spelled.ask(HOST));
+        let response = answer(&gateway, &spelled).await;
         let record = {
             let log = site.origin.log();
             let number = number.to_string();
             let mut records = log.records.iter().rev();
             records.find(|record| record.request.field("x-number") == Some(&number)).cloned()
         };
-        compare(&said, &spelled, &came, record.as_ref());
-        agreed.sent += usize::from(said.sent.is_some());
-        if let (Some(lock), Some(_)) = (&said.lock, &said.sent) {
-            agreed.fenced += 1;
+        compare(&explanation, &spelled, &response, record.as_ref());
+        counts.sent += usize::from(explanation.sent.is_some());
+        if let (Some(lock), Some(_)) = (&explanation.lock, &explanation.sent) {
+            counts.fenced += 1;
             locks.extend(lock.keys.iter().map(|held| held.path.clone()));
         }
-        asked.push(said);
+        explanations.push(explanation);
     }
     // A lock's parent goes with its last node.
     let made = followed.stop().await;
@@ -147,17 +149,17 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
     assert!(missing.is_empty(), "never locked: {missing:?} of {made:?}");
     for line in gateway.log().lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let number = line["request_id"].as_str().and_then(|id| id.strip_prefix("r-")?.parse::<usize>().ok());
-        if let Some(said) = number.and_then(|number| asked.get(number)) {
-            compare_line(said, &line);
-            agreed.written += 1;
+        if let Some(explanation) = number.and_then(|number| explanations.get(number)) {
+            compare_line(explanation, &line);
+            counts.written += 1;
         }
     }
-    agreed
+    counts
 }
 
 /// Asserts that the random requests were varied enough for a comparison.
-fn assert_told(agreed: &AgreementCounts) {
-    let AgreementCounts { sent, fenced, written } = *agreed;
+fn assert_told(counts: &AgreementCounts) {
+    let AgreementCounts { sent, fenced, written } = *counts;
     assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");
     assert!(fenced >= 5, "{fenced} of {ROLLS} took a lock: the dice prove little");
     assert!(written >= 40, "{written} of {ROLLS} were found in the access log: the dice prove little");
@@ -176,30 +178,36 @@ const STOCK_PATHS: [&str; 8] = [
     "http://b.shops.example/warehouses/{}/skus/1",
 ];
 
+/// For random requests to `payments.yaml` before a guard, the gateway does what `explain` reports.
 #[tokio::test]
-async fn payments_are_explained_as_they_are_served_before_a_guard() {
+async fn payments_with_guard_match_explanation() {
     assert_told(&agree(PAYMENTS, None, &PAYMENT_PATHS, 1).await);
 }
 
+/// For random requests to `payments.yaml` at level `upstream`, the gateway does what `explain` reports.
 #[tokio::test]
-async fn payments_are_explained_as_they_are_served_without_a_guard() {
+async fn payments_without_guard_match_explanation() {
     assert_told(&agree(PAYMENTS, Some("upstream"), &PAYMENT_PATHS, 11).await);
 }
 
+/// For random requests to `inventory.yaml` as written and at levels `none` and `guard`, the gateway does what
+/// `explain` reports.
 #[tokio::test]
-async fn the_inventory_is_explained_as_it_is_served_at_every_level() {
+async fn inventory_matches_explanation_at_every_level() {
     for (seed, level) in [None, Some("none"), Some("guard")].into_iter().enumerate() {
         assert_told(&agree(INVENTORY, level, &STOCK_PATHS, 20 + seed as u64).await);
     }
 }
 
+/// For random requests to `minimal.yaml` the gateway does what `explain` reports.
 #[tokio::test]
-async fn the_least_policy_is_explained_as_it_is_served() {
+async fn minimal_policy_matches_explanation() {
     assert_told(&agree(MINIMAL, None, &["/orders/{}", "/orders/{}", "/orders/{}", "/{}//"], 3).await);
 }
 
+/// For random requests to `multi-tenant.yaml` the gateway does what `explain` reports.
 #[tokio::test]
-async fn tenants_are_told_apart_as_they_are_served() {
+async fn multi_tenant_policy_matches_explanation() {
     let paths = ["/orders/{}", "/orders/{}", "/orders", "/{}/{2}", "/orders/{}/"];
     assert_told(&agree(TENANTS, None, &paths, 4).await);
 }

@@ -1,4 +1,4 @@
-//! Requests at random, the same in every run: most of them plain, and some of everything that is odd.
+//! Random requests, the same in every run: most of them are plain, and some have each kind of unusual part.
 
 use bytes::Bytes;
 use fencegate::explain::SampleRequest;
@@ -88,31 +88,31 @@ const BODIES: [&str; 8] = [
     "from=berlin&to=turin",
 ];
 
-/// Most of them plain, so that enough requests get as far as a lock.
-fn value(dice: &mut SmallRng) -> &'static str {
-    if dice.roll(4) > 0 { dice.one(&VALUES[..4]) } else { dice.one(&VALUES) }
+/// A value for a path. Most values are plain, so that enough requests reach a lock.
+fn value(rng: &mut SmallRng) -> &'static str {
+    if rng.roll(4) > 0 { rng.one(&VALUES[..4]) } else { rng.one(&VALUES) }
 }
 
 impl SpelledRequest {
-    pub(super) fn roll(dice: &mut SmallRng, number: usize, paths: &[&str]) -> Self {
-        let path = dice.one(paths).replace("{}", value(dice)).replace("{2}", value(dice));
-        let mut fields: Vec<String> = (0..dice.roll(4)).map(|_| dice.one(&FIELDS).to_owned()).collect();
-        if dice.roll(3) > 0 {
+    pub(super) fn roll(rng: &mut SmallRng, number: usize, paths: &[&str]) -> Self {
+        let path = rng.one(paths).replace("{}", value(rng)).replace("{2}", value(rng));
+        let mut fields: Vec<String> = (0..rng.roll(4)).map(|_| rng.one(&FIELDS).to_owned()).collect();
+        if rng.roll(3) > 0 {
             fields.push(format!("idempotency-key: key {number}"));
         }
-        if dice.roll(2) > 0 {
+        if rng.roll(2) > 0 {
             fields.push("x-merchant-id: M3".to_owned());
         }
-        if dice.roll(2) > 0 {
+        if rng.roll(2) > 0 {
             fields.push(format!("x-request-id: r-{number}"));
         }
-        if dice.roll(8) == 0 {
+        if rng.roll(8) == 0 {
             fields.push("x-job: import".to_owned());
         }
         fields.push(format!("x-number: {number}"));
-        let tail = if dice.roll(2) > 0 { "" } else { dice.one(&TAILS) };
-        let line = format!("{} {path}{tail}", dice.one(&METHODS));
-        Self { line, fields, body: dice.one(&BODIES) }
+        let tail = if rng.roll(2) > 0 { "" } else { rng.one(&TAILS) };
+        let line = format!("{} {path}{tail}", rng.one(&METHODS));
+        Self { line, fields, body: rng.one(&BODIES) }
     }
 
     pub(super) fn ask(&self, host: &str) -> SampleRequest {

@@ -1,4 +1,5 @@
-//! What a restored store knows, and what it does not let in.
+//! A restored store has what the backup had, and admits no token from before the restore. It is made of a complete
+//! backup only, and replaces another store only on request and while no guard has that one open.
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
@@ -25,7 +26,7 @@ async fn is_closed(guard: &Guard, epoch: u64) {
 
 /// The answer of a gateway that repeats its request. The gateway is refused while the quarantine of the store lasts.
 async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
-    let asked = async {
+    let answered = async {
         loop {
             let answer = gateway.send(&TestRequest::post(path)).await;
             if answer.status == 200 {
@@ -34,38 +35,39 @@ async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
             assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
         }
     };
-    wait_until("to be let in again", asked, || gateway.log()).await
+    wait_until("to be let in again", answered, || gateway.log()).await
 }
 
+/// After a restore no token from before it passes, and the gateways continue with tokens above the new floor.
 #[tokio::test]
-async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
+async fn restore_refuses_older_tokens() {
     let guarded = GuardedSite::fresh().await;
-    let kept = BackupFixture::of(with_short_times(guarded.launch().await)).await;
-    let policy = guarded.policy("gw-1", &[kept.guard.public]).with_linger("60s");
+    let source = BackupFixture::of(with_short_times(guarded.launch().await)).await;
+    let policy = guarded.policy("gw-1", &[source.guard.public]).with_linger("60s");
     let gateway = Gateway::start(&policy).await;
     let site = &guarded.site;
     served(&gateway, "/pay/7").await;
-    kept.backed_up().await;
+    source.backed_up().await;
     // One key has a newer token than in the backup, and one is not in it.
     served(&gateway, "/pay/8").await;
-    let second = Gateway::start(&guarded.policy("gw-2", &[kept.guard.public])).await;
-    let asked = second.begin(TestRequest::post("/pay/7"));
+    let second = Gateway::start(&guarded.policy("gw-2", &[source.guard.public])).await;
+    let pending = second.begin(TestRequest::post("/pay/7"));
     let next = site.origin.request("/pay/7", 2).await.expect_token();
-    assert_eq!(asked.answer().await.status, 200);
+    assert_eq!(pending.answer().await.status, 200);
     let last = site.origin.request("/pay/8", 1).await.expect_token();
     let newest = next.number().max(last.number());
 
-    let address = kept.guard.public;
-    let launch = kept.guard.kill().await;
-    let elsewhere = RestoreTarget::lost(launch, &kept.backup);
+    let address = source.guard.public;
+    let launch = source.guard.kill().await;
+    let target = RestoreTarget::lost(launch, &source.backup);
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
-    let told = elsewhere.restored(&["--policy", &file]).await;
-    let floor = told["floor"].as_u64().expect("a number");
+    let report = target.restored(&["--policy", &file]).await;
+    let floor = report["floor"].as_u64().expect("a number");
     assert!(floor >= newest, "{floor} {newest}");
-    assert_ne!(told["store"], told["was"]);
+    assert_ne!(report["store"], report["was"]);
 
-    let guard = elsewhere.launch.start().await;
+    let guard = target.launch.start().await;
     assert_eq!(guard.public, address);
     is_closed(&guard, floor + 1000).await;
     let ready = guard.admin("/ready").await;
@@ -86,80 +88,84 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     }
 }
 
+/// An operation from before the backup is replayed, and one from after it is not known to the restored store.
 #[tokio::test]
-async fn an_operation_of_before_is_answered_as_ever_and_one_of_after_is_not_known() {
-    let beside = GuardFixture::new().await;
-    let kept = BackupFixture::before(&beside).await;
-    kept.executes(&StampedRequest::new("a", 20).once(1), "/before").await;
-    kept.backed_up().await;
-    kept.executes(&StampedRequest::new("a", 30).once(2), "/after").await;
-    let elsewhere = RestoreTarget::lost(kept.guard.kill().await, &kept.backup);
-    elsewhere.restored(&["--floor", "40"]).await;
-    let guard = elsewhere.launch.start().await;
+async fn restore_keeps_operations_before_backup() {
+    let fixture = GuardFixture::new().await;
+    let source = BackupFixture::before(&fixture).await;
+    source.executes(&StampedRequest::new("a", 20).once(1), "/before").await;
+    source.backed_up().await;
+    source.executes(&StampedRequest::new("a", 30).once(2), "/after").await;
+    let target = RestoreTarget::lost(source.guard.kill().await, &source.backup);
+    target.restored(&["--floor", "40"]).await;
+    let guard = target.launch.start().await;
     TestProcess::wait_ready(&guard).await;
     let repeat = guard.send(&StampedRequest::new("a", 50).once(1).post("/before")).await;
-    assert_eq!((repeat.status, beside.origin.count("/before")), (200, 1), "{repeat:?}");
-    // This operation came after the backup, so the restored store cannot know it. The documents tell the operator to
-    // ask the service.
+    assert_eq!((repeat.status, fixture.origin.count("/before")), (200, 1), "{repeat:?}");
+    // This operation came after the backup, so it cannot be in the restored store. The documents instruct the operator
+    // to check with the service.
     let repeat = guard.send(&StampedRequest::new("a", 51).once(2).post("/after")).await;
-    assert_eq!((repeat.status, beside.origin.count("/after")), (200, 2));
+    assert_eq!((repeat.status, fixture.origin.count("/after")), (200, 2));
 }
 
+/// `guard restore` prints what is lost, how long nothing is admitted, and the floor.
 #[tokio::test]
-async fn what_a_restore_loses_is_said() {
-    let beside = GuardFixture::new().await;
-    let kept = BackupFixture::before(&beside).await;
-    kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
-    let (code, out, log) = elsewhere.restores(&["--floor", "40"]).await;
+async fn restore_reports_losses() {
+    let fixture = GuardFixture::new().await;
+    let source = BackupFixture::before(&fixture).await;
+    source.backed_up().await;
+    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
+    let (code, out, log) = target.restores(&["--floor", "40"]).await;
     assert_eq!(code, Some(0), "{log}");
     for part in ["CARRIED OUT AGAIN", "No other guard", "lets nothing in for 3s", "floor        40"] {
         assert!(out.contains(part), "`{part}` is not in\n{out}");
     }
 }
 
+/// A backup that is truncated or altered is refused, and no store is made of it.
 #[tokio::test]
-async fn what_is_not_a_whole_backup_makes_no_store() {
-    let beside = GuardFixture::new().await;
-    let kept = BackupFixture::before(&beside).await;
+async fn damaged_backup_makes_no_store() {
+    let fixture = GuardFixture::new().await;
+    let source = BackupFixture::before(&fixture).await;
     for n in 0..20 {
-        kept.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
+        source.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
-    kept.backed_up().await;
-    let whole = fs::read(&kept.backup).expect("there");
-    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
+    source.backed_up().await;
+    let whole = fs::read(&source.backup).expect("there");
+    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
     let floor = ["--floor", "40"];
     for length in [0, 10, whole.len() / 2, whole.len() - 1] {
-        fs::write(&elsewhere.backup, &whole[..length]).expect("our own file");
-        elsewhere.refuses(&floor, "FG0611").await;
+        fs::write(&target.backup, &whole[..length]).expect("our own file");
+        target.refuses(&floor, "FG0611").await;
     }
     for at in [3, 40, whole.len() / 2, whole.len() - 1] {
-        fs::write(&elsewhere.backup, &whole).expect("our own file");
-        let file = fs::OpenOptions::new().write(true).open(&elsewhere.backup).expect("our own file");
+        fs::write(&target.backup, &whole).expect("our own file");
+        let file = fs::OpenOptions::new().write(true).open(&target.backup).expect("our own file");
         file.write_all_at(&[whole[at] ^ 1], at as u64).expect("written");
-        elsewhere.refuses(&floor, "FG0611").await;
+        target.refuses(&floor, "FG0611").await;
     }
-    fs::write(&elsewhere.backup, &whole).expect("our own file");
-    assert_eq!(elsewhere.restored(&floor).await["operations"], 20);
+    fs::write(&target.backup, &whole).expect("our own file");
+    assert_eq!(target.restored(&floor).await["operations"], 20);
 }
 
+/// A restore that is killed leaves no store that a guard would open, and can be repeated.
 #[tokio::test]
-async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
-    let beside = GuardFixture::new().await;
-    let kept = BackupFixture::before(&beside).await;
+async fn killed_restore_can_be_repeated() {
+    let fixture = GuardFixture::new().await;
+    let source = BackupFixture::before(&fixture).await;
     for n in 0..20 {
-        kept.executes(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
+        source.executes(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
     }
-    kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.kill().await, &kept.backup);
+    source.backed_up().await;
+    let target = RestoreTarget::lost(source.guard.kill().await, &source.backup);
     let words = [
         "FAILPOINTS=amid_restore=1*sleep(60000)".to_owned(),
         scratch::binaries().join("fencegate").display().to_string(),
         "guard".into(),
         "restore".into(),
-        elsewhere.backup.display().to_string(),
+        target.backup.display().to_string(),
         "-c".into(),
-        elsewhere.file.display().to_string(),
+        target.file.display().to_string(),
         "--floor".into(),
         "60".into(),
     ];
@@ -171,78 +177,80 @@ async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
     .await
     .expect("no panic");
     stands.expect("amid a restore");
-    // Another one does not take over what is still being made.
-    let (code, _, log) = elsewhere.restores(&["--floor", "60"]).await;
+    // A second restore does not take over a store that is still being made.
+    let (code, _, log) = target.restores(&["--floor", "60"]).await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0614"), "{log}");
     child.signal(Signal::KILL).expect("our own child");
     assert!(child.wait(PATIENCE).is_some());
 
-    let output = elsewhere.launch.expect_start_failure().await;
+    let output = target.launch.expect_start_failure().await;
     assert_eq!(output.status.code(), Some(1), "it started without a store");
-    let half = elsewhere.launch.store().with_extension("redb.restoring");
+    let half = target.launch.store().with_extension("redb.restoring");
     assert!(half.exists(), "killed too early");
-    fs::rename(&half, elsewhere.launch.store()).expect("our own files");
-    assert_eq!(elsewhere.launch.expect_start_failure().await.status.code(), Some(1), "half a store is none");
-    fs::rename(elsewhere.launch.store(), &half).expect("our own files");
-    elsewhere.restored(&["--floor", "60"]).await;
+    fs::rename(&half, target.launch.store()).expect("our own files");
+    assert_eq!(target.launch.expect_start_failure().await.status.code(), Some(1), "half a store is none");
+    fs::rename(target.launch.store(), &half).expect("our own files");
+    target.restored(&["--floor", "60"]).await;
     assert!(!half.exists());
-    let guard = elsewhere.launch.start().await;
+    let guard = target.launch.start().await;
     TestProcess::wait_ready(&guard).await;
     let repeat = guard.send(&StampedRequest::new("a", 70).once(3).post("/pay")).await;
-    assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 20));
+    assert_eq!((repeat.status, fixture.origin.count("/pay")), (200, 20));
 }
 
+/// A restore over a store needs `--replace` and a stopped guard, and moves the old store aside.
 #[tokio::test]
-async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_it() {
-    let beside = GuardFixture::new().await;
-    let kept = BackupFixture::before(&beside).await;
-    kept.executes(&StampedRequest::new("a", 20), "/pay").await;
-    kept.backed_up().await;
-    kept.executes(&StampedRequest::new("a", 50), "/pay").await;
-    let there = RestoreTarget::at(kept.guard.launch().clone(), &kept.backup);
+async fn restore_needs_replace_and_stopped_guard() {
+    let fixture = GuardFixture::new().await;
+    let source = BackupFixture::before(&fixture).await;
+    source.executes(&StampedRequest::new("a", 20), "/pay").await;
+    source.backed_up().await;
+    source.executes(&StampedRequest::new("a", 50), "/pay").await;
+    let target = RestoreTarget::at(source.guard.launch().clone(), &source.backup);
     let floor = ["--floor", "60"];
     for more in [&floor[..], &["--floor", "60", "--replace"]] {
-        let (code, _, log) = there.restores(more).await;
+        let (code, _, log) = target.restores(more).await;
         assert_eq!(code, Some(1), "{log}");
         assert!(log.contains("FG0614"), "{log}");
     }
-    kept.executes(&StampedRequest::new("a", 51), "/pay").await;
-    kept.guard.stop().await;
-    there.refuses(&floor, "--replace").await;
+    source.executes(&StampedRequest::new("a", 51), "/pay").await;
+    source.guard.stop().await;
+    target.refuses(&floor, "--replace").await;
     // The old store has seen more than the backup.
-    let (code, _, log) = there.restores(&["--floor", "50", "--replace"]).await;
+    let (code, _, log) = target.restores(&["--floor", "50", "--replace"]).await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0615"), "{log}");
-    let told = there.restored(&["--floor", "60", "--replace"]).await;
-    let aside = told["moved_aside"].as_str().expect("a path");
+    let report = target.restored(&["--floor", "60", "--replace"]).await;
+    let aside = report["moved_aside"].as_str().expect("a path");
     let old = RedbStore::open(Path::new(aside)).expect("a store").load(Duration::ZERO).expect("readable");
     let highest = old.marks.values().map(Epochs::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
     // An unreadable store is replaced as well.
-    fs::write(there.launch.store(), b"no store at all").expect("our own file");
-    there.refuses(&floor, "FG0614").await;
-    there.restored(&["--floor", "60", "--replace"]).await;
-    let guard = there.launch.start().await;
+    fs::write(target.launch.store(), b"no store at all").expect("our own file");
+    target.refuses(&floor, "FG0614").await;
+    target.restored(&["--floor", "60", "--replace"]).await;
+    let guard = target.launch.start().await;
     is_closed(&guard, 70).await;
 }
 
+/// A restore refuses a floor below the newest token of the backup, and the policy of another ZooKeeper.
 #[tokio::test]
-async fn a_floor_that_is_too_low_is_refused_and_so_is_another_zookeeper() {
+async fn restore_checks_floor_and_ensemble() {
     let guarded = GuardedSite::fresh().await;
-    let kept =
+    let source =
         BackupFixture::of(with_short_times(guarded.launch_of("0123456789abcdef0123456789abcdef").await))
             .await;
-    kept.executes(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
-    kept.backed_up().await;
-    let elsewhere = RestoreTarget::lost(kept.guard.stop().await, &kept.backup);
-    elsewhere.refuses(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
+    source.executes(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
+    source.backed_up().await;
+    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
+    target.refuses(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &guarded.site.policy("operator").to_string()).display().to_string();
-    elsewhere.refuses(&["--policy", &file], "FG0615").await;
-    // No token is above it, and none ever will be.
-    let (code, _, log) = elsewhere.restores(&["--floor", "9223372036854775808"]).await;
+    target.refuses(&["--policy", &file], "FG0615").await;
+    // No token can be above this floor.
+    let (code, _, log) = target.restores(&["--floor", "9223372036854775808"]).await;
     assert!(code == Some(2) && log.contains("--floor"), "{log}");
-    elsewhere.restored(&["--floor", &(guarded.floor + 50).to_string()]).await;
+    target.restored(&["--floor", &(guarded.floor + 50).to_string()]).await;
 }

@@ -1,4 +1,4 @@
-//! A guard that is backed up, and the place where its store is made again.
+//! A guard that is backed up, and the machine on which its store is restored.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ pub(super) async fn said(arguments: &[&str]) -> CommandOutput {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A guard whose operators have to show a token, and what it takes to ask it.
+/// A guard whose admin listener requires a token, with that token and the path of the backup.
 pub(super) struct BackupFixture {
     pub(super) guard: Guard,
     pub(super) token: String,
@@ -29,8 +29,8 @@ pub(super) struct BackupFixture {
 }
 
 impl BackupFixture {
-    pub(super) async fn before(beside: &GuardFixture) -> Self {
-        Self::of(with_short_times(beside.launch().await)).await
+    pub(super) async fn before(fixture: &GuardFixture) -> Self {
+        Self::of(with_short_times(fixture.launch().await)).await
     }
 
     pub(super) async fn of(launch: GuardLaunch) -> Self {
@@ -41,7 +41,8 @@ impl BackupFixture {
     }
 
     pub(super) fn words(&self) -> Vec<String> {
-        let (file, admin) = (self.backup.display().to_string(), self.guard.admin.to_string());
+        let file = self.backup.display().to_string();
+        let admin = self.guard.admin.to_string();
         ["guard", "backup", &file, "--admin", &admin, "--token-file", &self.token].map(str::to_owned).into()
     }
 
@@ -51,14 +52,14 @@ impl BackupFixture {
         said(&words).await
     }
 
-    /// What the backup says of itself.
+    /// Makes a backup, and returns the report of the command.
     pub(super) async fn backed_up(&self) -> Value {
         let (code, out, log) = self.backs_up(&["--format", "json"]).await;
         assert_eq!(code, Some(0), "{log}");
         serde_json::from_str(&out).expect("JSON")
     }
 
-    /// Nothing but the store and the guard's own files.
+    /// Asserts that the folder of the guard has no file of a backup.
     pub(super) fn nothing_is_left(&self) {
         let left: Vec<String> = names(self.guard.launch().home());
         let backups: Vec<&String> = left.iter().filter(|name| name.contains("backup")).collect();
@@ -95,7 +96,8 @@ impl RestoreTarget {
     }
 
     pub(super) async fn restores(&self, more: &[&str]) -> CommandOutput {
-        let (backup, file) = (self.backup.display().to_string(), self.file.display().to_string());
+        let backup = self.backup.display().to_string();
+        let file = self.file.display().to_string();
         said(&[&["guard", "restore", &backup, "-c", &file], more].concat()).await
     }
 

@@ -1,5 +1,5 @@
-//! A store that random requests have filled is moved, and what is asked next is decided by the guards that have it now as
-//! by the guard that would have gone on with the file.
+//! The guards of a moved store decide every request as the guard would that goes on with the file: the store is filled
+//! by random requests and moved, and both sides get the same requests from then on.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use fencegate_tests::{
 use super::database;
 use crate::guard_shared_decisions::{RegisterPair, SmallRng, claim};
 
-/// A guard that is alone: its register, and its file, which is told each change.
+/// A single guard: its register, and its file, to which each change is written.
 struct FileGuard {
     register: AdmissionTable,
     file: RedbStore,
@@ -31,7 +31,7 @@ struct FileGuard {
     running: Vec<(Claim, DispatchId)>,
 }
 
-/// How it ends.
+/// How the guard with the file ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GuardEnd {
     InOrder,
@@ -45,7 +45,7 @@ impl FileGuard {
         let remembered = file.load(TERMS.max_execution).expect("readable");
         let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
         let mut alone = Self { register, file, clock, random: SmallRng::seeded(seed), running: Vec::new() };
-        // A new store lets nothing in at first, so this time is waited for.
+        // A new store admits nothing at first, so this time is waited for.
         alone.pass(TERMS.max_execution + Duration::from_secs(1));
         alone
     }
@@ -133,7 +133,8 @@ impl FileGuard {
 async fn decide_alike(seed: u64, end: GuardEnd) {
     println!("SEED={seed} {end:?}");
     let home = scratch::temp_dir();
-    let (path, copy) = (home.path().join("guard.redb"), home.path().join("copy.redb"));
+    let path = home.path().join("guard.redb");
+    let copy = home.path().join("copy.redb");
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1));
     let mut alone = FileGuard::new(&path, clock.clone(), seed);
@@ -173,9 +174,9 @@ async fn decide_alike(seed: u64, end: GuardEnd) {
     two.compare().await;
 }
 
-/// `--dry-run` and the move itself are two commands, one right after the other.
+/// `--dry-run` leaves no lock in the database: the move itself is a second command, right after the first.
 #[tokio::test]
-async fn whoever_has_looked_is_in_nobodys_way() {
+async fn dry_run_leaves_no_lock() {
     let home = scratch::temp_dir();
     let from = home.path().join("guard.redb");
     let identity = StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
@@ -184,7 +185,7 @@ async fn whoever_has_looked_is_in_nobodys_way() {
     let into = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
     let whole = StoreMigration { from, target: into, config: GuardConfig::default() };
     whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
-    // Asked on this thread, so that meanwhile nobody here tells the server that the session is over.
+    // The query runs on this thread, so that no task here reports to the server meanwhile that the session is over.
     let held = database.run(
         "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
          WHERE locktype = 'advisory' AND datname = current_database()",
@@ -192,15 +193,17 @@ async fn whoever_has_looked_is_in_nobodys_way() {
     assert_eq!(held.trim(), "0");
 }
 
+/// After a clean stop, the guards of the database decide as the old guard would have.
 #[tokio::test]
-async fn after_an_orderly_end_the_guards_of_the_database_decide_as_the_old_one_would() {
+async fn clean_stop_keeps_decisions() {
     for seed in seeds() {
         decide_alike(seed, GuardEnd::InOrder).await;
     }
 }
 
+/// After a kill, the guards of the database decide as the old guard would have.
 #[tokio::test]
-async fn after_a_kill_the_guards_of_the_database_decide_as_the_old_one_would() {
+async fn kill_keeps_decisions() {
     for seed in seeds() {
         decide_alike(seed, GuardEnd::Killed).await;
     }

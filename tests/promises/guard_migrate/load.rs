@@ -1,4 +1,5 @@
-//! Clients ask all the time while the guard is stopped or killed, its store is moved, and guards go on with it.
+//! Under constant load, while the guard is stopped or killed, its store is moved and two guards go on with it, no two
+//! executions of a key overlap and no operation is done twice.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -28,8 +29,8 @@ fn operation(path: &str) -> TestRequest {
 }
 
 fn repeated(number: usize, attempt: &str) -> TestRequest {
-    let ask = TestRequest::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
-    ask.body("ten cents").field(ATTEMPT, &format!("{attempt}-{number}"))
+    let request = TestRequest::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
+    request.body("ten cents").field(ATTEMPT, &format!("{attempt}-{number}"))
 }
 
 struct MigrationLoad {
@@ -55,10 +56,10 @@ impl MigrationLoad {
         let at = |launch: GuardLaunch, port| sharing.guard(launch).with("/listener/address", address(port));
         let heirs = [at(alone.clone(), ports[0]), at(alone.clone(), ports[1])];
         let guard = at(alone, ports[0]).with("/store", json!({ "redb": file })).start().await;
-        let doors = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
+        let addresses = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
         let policy = |name| {
-            let policy = guarded.through(name, &doors);
-            // Sets how often a gateway asks again for an address where no guard was.
+            let policy = guarded.through(name, &addresses);
+            // Sets how often a gateway tries an address again where no guard was.
             let policy = policy.with("/upstreams/ledger/dns", json!({"refresh": "200ms"}));
             // The second guard is away for most of the time.
             let policy = policy.with("/upstreams/ledger/eject", json!({"failures": 5, "for": "100ms"}));
@@ -87,21 +88,21 @@ impl MigrationLoad {
         self.guarded.site.origin.wait_for("requests that go on", enough).await;
     }
 
-    /// Returns what the clients were told.
+    /// Ends the guard, moves its store, starts both heirs, and returns the answers that the clients got.
     async fn moves(self, ended: impl AsyncFnOnce(Guard) -> GuardLaunch) -> Vec<AttemptResult> {
         self.some_more(60).await;
         let Self { guarded, sharing, guard, gateways, heirs, load } = self;
         let alone = ended(guard).await;
-        let told = StoreMigration::new(&alone.store(), &heirs[0]).expect_outcome("moved").await;
-        println!("moved under load: {told}");
+        let report = StoreMigration::new(&alone.store(), &heirs[0]).expect_outcome("moved").await;
+        println!("moved under load: {report}");
         let [one, two] = heirs;
         let one = one.start().await;
         one.wait_ready().await;
         one.wait_series_at_least("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
         let two = two.start().await;
         two.wait_series_at_least("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
-        let told = load.stop().await;
-        let history = History::from_log(&guarded.site.origin.log()).with(&told);
+        let results = load.stop().await;
+        let history = History::from_log(&guarded.site.origin.log()).with(&results);
         history.assert_holds();
         assert!(history.tenures() > 30, "{} tenures hand nothing over", history.tenures());
         // What was done before the move is not done again.
@@ -117,28 +118,33 @@ impl MigrationLoad {
         }
         assert_eq!(guarded.site.origin.count("/pay/early"), EARLY);
         drop(sharing);
-        told
+        results
     }
 }
 
-fn share(told: &[AttemptResult], outcome: FencingOutcome) -> usize {
-    let of =
-        |told: &&AttemptResult| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome));
-    told.iter().filter(of).count()
+fn share(results: &[AttemptResult], outcome: FencingOutcome) -> usize {
+    let of = |result: &&AttemptResult| {
+        result.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome))
+    };
+    results.iter().filter(of).count()
 }
 
+/// A guard stopped, moved and joined by another under load loses nothing, and no operation is executed twice.
 #[tokio::test]
-async fn stopped_moved_and_joined_under_load_nothing_is_lost_and_nothing_is_done_twice() {
-    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stop().await).await;
-    let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
-    println!("{done} done, {not} not dispatched, {} told", told.len());
+async fn clean_migration_loses_and_repeats_nothing() {
+    let results = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stop().await).await;
+    let done = share(&results, FencingOutcome::Done);
+    let not = share(&results, FencingOutcome::NotDispatched);
+    println!("{done} done, {not} not dispatched, {} told", results.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }
 
+/// A guard killed, moved and joined by another under load overlaps with nothing that was at work.
 #[tokio::test]
-async fn killed_moved_and_joined_under_load_nothing_overlaps_with_what_was_at_work() {
-    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.kill().await).await;
-    let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
-    println!("{done} done, {not} not dispatched, {} told", told.len());
+async fn killed_migration_overlaps_nothing() {
+    let results = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.kill().await).await;
+    let done = share(&results, FencingOutcome::Done);
+    let not = share(&results, FencingOutcome::NotDispatched);
+    println!("{done} done, {not} not dispatched, {} told", results.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }

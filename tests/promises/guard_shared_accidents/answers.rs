@@ -1,4 +1,5 @@
-//! Questions and answers are lost on their way.
+//! A message to the database or its answer that is lost on the way admits no dispatch twice, and leaves none at work that
+//! no caller waits for.
 
 use std::sync::Arc;
 
@@ -15,57 +16,60 @@ use fencegate_tests::{
 
 use super::steps::{admit, barrier, barrier_in_time, claim, opened, runs};
 
+/// An admission whose answer is lost is found again by its name, and is made once.
 #[tokio::test]
-async fn an_admission_of_which_the_answer_is_lost_is_found_again_by_its_name() {
+async fn lost_admission_answer_is_recovered() {
     for lost in [LostMessage::Answer, LostMessage::Question] {
         let store = SharedStore::new().await;
-        let cut = PostgresProxy::start(store.database.address).await;
+        let proxy = PostgresProxy::start(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
-        let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
+        let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
         barrier(&guard).await;
-        cut.cut_next("acct/7", lost);
-        let asked = claim("acct/7", 20, 1);
-        let (first, ()) = tokio::join!(runs(&guard, &asked), cut.wait_done());
+        proxy.cut_next("acct/7", lost);
+        let attempt = claim("acct/7", 20, 1);
+        let (first, ()) = tokio::join!(runs(&guard, &attempt), proxy.wait_done());
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
-        let again = admit(&guard, &asked).await;
+        let again = admit(&guard, &attempt).await;
         assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{lost:?}: {again:?}");
         // The same for the answer to the end of the dispatch.
-        cut.cut_next(&first.name.to_string(), lost);
+        proxy.cut_next(&first.name.to_string(), lost);
         guard.end(&first, DispatchEnd::Known);
         let next = claim("acct/7", 21, 1);
-        let (_, ()) = tokio::join!(async { barrier(&guard).await }, cut.wait_done());
+        let (_, ()) = tokio::join!(async { barrier(&guard).await }, proxy.wait_done());
         runs(&guard, &next).await;
     }
 }
 
+/// An admission that no caller waits for any more leaves nothing at work.
 #[tokio::test]
-async fn an_admission_that_nobody_waits_for_any_more_leaves_nothing_behind() {
+async fn abandoned_admission_leaves_nothing() {
     let store = SharedStore::new().await;
-    let cut = PostgresProxy::start(store.database.address).await;
+    let proxy = PostgresProxy::start(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
+    let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
     barrier(&guard).await;
     let given_up = claim("acct/7", 20, 1);
-    cut.cut_next("acct/7", LostMessage::Answer);
+    proxy.cut_next("acct/7", LostMessage::Answer);
     tokio::select! {
-        look = guard.admit(&given_up, guard.new_name(), None) => panic!("{look:?}"),
-        () = cut.wait_done() => {}
+        reply = guard.admit(&given_up, guard.new_name(), None) => panic!("{reply:?}"),
+        () = proxy.wait_done() => {}
     }
     barrier(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0", "its end was said by its name");
-    // The database is away for longer than anybody waits.
-    cut.close();
+    // The database is away for longer than a request waits.
+    proxy.close();
     let trouble =
         guard.admit(&claim("acct/7", 21, 1), guard.new_name(), None).await.expect_err("nobody is there");
     assert!(matches!(trouble, PostgresError::Unreachable(_) | PostgresError::Timeout), "{trouble:?}");
-    cut.open();
+    proxy.open();
     barrier_in_time(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
     runs(&guard, &claim("acct/7", 22, 1)).await;
 }
 
+/// A statement of an earlier connection of a guard is refused.
 #[tokio::test]
-async fn what_an_earlier_connection_still_asks_is_refused() {
+async fn earlier_connection_is_refused() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;

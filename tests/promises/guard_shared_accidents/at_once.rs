@@ -1,4 +1,5 @@
-//! Many ask two guards at once, for sets of keys that overlap in every order.
+//! Concurrent requests to two guards, for sets of keys that overlap in every order, never run at once on a key, never
+//! come late, and never deadlock.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use tokio::task::spawn_blocking;
 
 use super::steps::{admit, barrier, claim, opened, runs};
 
-/// Who is at work on each key, and the newest that was.
+/// The dispatches at work on each key, and the newest epochs that were.
 #[derive(Default)]
 struct ActiveKeys(Mutex<HashMap<String, KeyActivity>>);
 
@@ -64,12 +65,12 @@ impl ActiveKeys {
     }
 }
 
-/// One claim, waited for until it is let in or stale. Whether it was let in.
+/// Waits until the claim is admitted or stale. Returns whether it was admitted.
 async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> bool {
     let name = guard.new_name();
-    let mut look = guard.admit(claim, name, None).await.expect("the database answers");
+    let mut reply = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
-        match look {
+        match reply {
             AdmitReply::Running { dispatch, .. } => {
                 at_work.begins(claim);
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -79,7 +80,7 @@ async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> boo
             }
             AdmitReply::Wait { told, .. } => {
                 told.await;
-                look = guard.settle(claim, name, None).await.expect("the database answers");
+                reply = guard.settle(claim, name, None).await.expect("the database answers");
             }
             AdmitReply::Rejected(_) => return false,
             AdmitReply::NotHeld => panic!("it is no operation"),
@@ -87,8 +88,9 @@ async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> boo
     }
 }
 
+/// Concurrent requests to two guards for overlapping key sets never overlap, come late or deadlock.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever() {
+async fn concurrent_guards_never_overlap_or_deadlock() {
     const KEYS: u64 = 6;
     let store = SharedStore::new().await;
     let clock: SharedClock = Arc::new(MachineClock);
@@ -98,12 +100,15 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
     for guard in guards.clone() {
         tokio::spawn(async move { guard.run_background().await });
     }
-    let (at_work, epochs) = (Arc::new(ActiveKeys::default()), Arc::new(AtomicU64::new(20)));
+    let at_work = Arc::new(ActiveKeys::default());
+    let epochs = Arc::new(AtomicU64::new(20));
     let until = Instant::now() + Duration::from_secs(3);
-    let asking = (0..16_u64).map(|nth| {
-        let (guard, at_work, epochs) = (guards[nth as usize % 2].clone(), at_work.clone(), epochs.clone());
+    let tasks = (0..16_u64).map(|nth| {
+        let guard = guards[nth as usize % 2].clone();
+        let at_work = at_work.clone();
+        let epochs = epochs.clone();
         tokio::spawn(async move {
-            let mut in_ = 0;
+            let mut admitted = 0;
             while Instant::now() < until {
                 let epoch = epochs.fetch_add(1, Ordering::SeqCst);
                 // Some of the keys, chosen by the bits of a scrambled number.
@@ -112,24 +117,25 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
                 let keys: Vec<_> =
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
                 let token = Token::new(epoch, 0, 1).expect("small");
-                let mode = if epoch % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+                let mode = if epoch.is_multiple_of(3) { Mode::Exclusive } else { Mode::Shared };
                 let claim = Claim { keys: keys.into(), token, mode, era: None, parent: None };
-                in_ += u64::from(once(&guard, &claim, &at_work).await);
+                admitted += u64::from(once(&guard, &claim, &at_work).await);
             }
-            in_
+            admitted
         })
     });
-    let let_in: u64 = join_all(asking).await.into_iter().map(|asked| asked.expect("no panic")).sum();
-    assert!(let_in > 20, "{let_in} in three seconds");
+    let total: u64 = join_all(tasks).await.into_iter().map(|count| count.expect("no panic")).sum();
+    assert!(total > 20, "{total} in three seconds");
     for guard in &guards {
         guard.leave().await.expect("in order");
     }
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
-/// Also where it changes nothing of the key, as a reader that is older than another.
+/// A request that looks at a key waits for a transaction that is changing the key, also where the request itself changes
+/// nothing of it, as a reader that is older than another.
 #[tokio::test]
-async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
+async fn reader_waits_for_concurrent_writer() {
     const WRITES: &str = r#"SELECT act(1, (SELECT generation FROM lane WHERE instance = 1), 0, 1000, '{a}',
         '[{"kind": "claim", "id": "w", "keys": ["a"], "token": "v1-000000000000001e-00000000-00000001",
         "epoch": 30, "shared": false, "longest": 1, "again": false}]');"#;
@@ -146,18 +152,18 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     writing.run("SET search_path = fencegate;");
     writing.run("BEGIN;");
     writing.run(WRITES);
-    let asked = tokio::spawn(async move { admit(&other, &reader(27)).await });
+    let pending = tokio::spawn(async move { admit(&other, &reader(27)).await });
     let database = store.database.clone();
     spawn_blocking(move || database.wait_one_blocked()).await.expect("it waits");
     writing.run("COMMIT;");
-    let look = asked.await.expect("no panic");
-    assert!(matches!(look, AdmitReply::Rejected(AdmitError::Stale { .. })), "{look:?}");
+    let reply = pending.await.expect("no panic");
+    assert!(matches!(reply, AdmitReply::Rejected(AdmitError::Stale { .. })), "{reply:?}");
 }
 
-/// Each batch wants two operations that somebody has, in another order. The second to come has locked one of them when
-/// the first gets the other.
+/// Two batches about the same operations do not wait for each other. Each batch wants two operations that are held, in
+/// another order. The second to come has locked one of them when the first gets the other.
 #[tokio::test]
-async fn two_batches_about_the_same_operations_do_not_wait_for_each_other() {
+async fn operation_batches_do_not_deadlock() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guards = [opened(&store, &clock, "one").await, store.guard(clock.clone(), "other").await];

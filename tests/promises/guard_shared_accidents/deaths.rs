@@ -1,4 +1,5 @@
-//! A guard is killed, or stopped for so long that the others take it for that.
+//! A guard that is killed, or stopped for so long that the others count it as dead, keeps its keys closed until its
+//! dispatches are over, and decides nothing any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,9 +17,10 @@ use fencegate_tests::shared_store::{SharedStore, TERMS};
 
 use super::steps::{admit, barrier, claim, opened, pass, runs};
 
-/// Killed, or stopped for so long that the others take it for that.
+/// A guard that was killed, or stopped for so long that the others count it as dead, keeps the keys closed that it had at
+/// work until its dispatches are over, and no others.
 #[tokio::test]
-async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others() {
+async fn dead_guard_closes_its_keys_only() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
@@ -26,7 +28,7 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     let running = runs(&one, &claim("a", 20, 1)).await;
     let lease = one.membership();
     assert!(lease.is_valid(clock.now()));
-    // It is stopped here, with the answer in hand.
+    // The guard is stopped here, after it got the answer.
     let since = clock.now();
     runs(&other, &claim("b", 21, 1)).await;
     let next = claim("a", 22, 1);
@@ -43,11 +45,11 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     assert_eq!(one.wait_for_loss().await, Gone::Dead);
     assert!(!lease.is_valid(clock.now()));
     let refused = one.admit(&claim("c", 30, 1), one.new_name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     pass(&clock, &[&other], left).await;
     let second = other.settle(&next, name, None).await.expect("the database answers");
     let AdmitReply::Running { dispatch, .. } = second else { panic!("{second:?}") };
-    // Whatever it still says is about its own dispatch.
+    // Whatever it still reports is about its own dispatch.
     one.end(&running, DispatchEnd::Known);
     one.end(&running, DispatchEnd::InDoubt { until: clock.now() });
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -58,10 +60,10 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     runs(&other, &claim("a", 24, 1)).await;
 }
 
-/// The others took this guard for dead, and the guard has not noticed. Its next claim is refused, and nothing is
-/// recorded as at work.
+/// A guard that counts as dead and has not noticed admits nothing: its next claim is refused, and nothing is recorded as
+/// at work.
 #[tokio::test]
-async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
+async fn unaware_dead_guard_admits_nothing() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
@@ -69,13 +71,14 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     let other = store.guard(clock.clone(), "other").await;
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     let refused = one.admit(&claim("a", 30, 1), one.new_name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
-/// All guards were cut off alike. The first guard that comes back does not take the others for dead.
+/// Guards outlive a database that was away for longer than a lease. All guards were cut off alike, so the first guard
+/// that comes back does not count the others as dead.
 #[tokio::test]
-async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
+async fn guards_survive_long_database_outage() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
@@ -102,8 +105,9 @@ pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> Postgres
     }
 }
 
+/// Only the guard with the right over an operation decides it, and a guard that counts as dead does not.
 #[tokio::test]
-async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
+async fn one_guard_decides_each_operation() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
@@ -111,8 +115,8 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     let held = reserved(&one, operation(1)).await;
     assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveReply::Held(_))));
     let entry = entry(20);
-    let look = one.admit(&claim("a", 20, 1), one.new_name(), Some((&held, &entry))).await;
-    let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
+    let reply = one.admit(&claim("a", 20, 1), one.new_name(), Some((&held, &entry))).await;
+    let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
     assert_eq!(
         (other.count_unknown(9).await, other.unfinished(9).await),
@@ -123,7 +127,7 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     drop(reserved(&one, operation(2)).await);
     barrier(&one).await;
     drop(reserved(&other, operation(2)).await);
-    // The first one is taken for dead.
+    // The first guard counts as dead.
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     let taken = reserved(&other, operation(1)).await;
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));

@@ -1,4 +1,4 @@
-//! What is known of operations is the same at every guard, and is forgotten when its time has come.
+//! The record of an operation is the same at every guard, is written once, and is forgotten when its time is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,8 +59,9 @@ async fn admitted(
     }
 }
 
+/// What one guard writes of an operation the other reads, until the operation is forgotten.
 #[tokio::test]
-async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgotten() {
+async fn guards_share_operation_records() {
     let [first, second, third] = [1, 2, 3].map(|id| OperationId::from_bytes([id; 32]));
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
@@ -74,7 +75,7 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
         assert_eq!(other.operation(&id).await, Ok(Some(entry.clone())), "with all of its body");
         assert_eq!(other.find_by_reference(&id.reference()).await, Ok(Some((id, entry))));
     }
-    // The guard has let go of this operation without an outcome.
+    // The guard has released this operation without an outcome.
     let (held, dispatch) = admitted(&one, third, "c", 22).await;
     assert_eq!(
         (other.count_unknown(9).await, other.forget(&third).await),
@@ -103,20 +104,21 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
     assert_eq!(one.status().journal.entries, 1);
 }
 
+/// The end of an operation is written once, also if the answer of the database is lost.
 #[tokio::test]
-async fn the_end_of_an_operation_is_written_once_also_when_the_answer_is_lost() {
+async fn lost_answer_writes_outcome_once() {
     for lost in [LostMessage::Answer, LostMessage::Question] {
         let id = OperationId::from_bytes([1; 32]);
         let store = SharedStore::new().await;
-        let cut = PostgresProxy::start(store.database.address).await;
+        let proxy = PostgresProxy::start(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
-        let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
+        let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
         let (held, dispatch) = admitted(&guard, id, "a", 20).await;
         let entry = entry("a", 20, done(&guard));
-        cut.cut_next(&dispatch.name.to_string(), lost);
+        proxy.cut_next(&dispatch.name.to_string(), lost);
         let writing = JournalUpdate::Entry(Box::new(entry.clone()));
         let finishing = guard.finish(&dispatch, DispatchEnd::Known, held, writing);
-        let (written, ()) = tokio::join!(finishing, cut.wait_done());
+        let (written, ()) = tokio::join!(finishing, proxy.wait_done());
         assert_eq!(written, Ok(WriteOutcome::Durable), "{lost:?}");
         assert_eq!(guard.operation(&id).await, Ok(Some(entry)));
         assert_eq!(store.run("SELECT count(*) FROM held"), "0");

@@ -11,7 +11,7 @@ use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{admit, barrier, claim, opened, runs};
 
-/// How long the key `a` is closed by a doubt, as the guard is told.
+/// How long the key `a` is closed by a doubt, as the store answers this guard.
 async fn closed_for(guard: &PostgresStore, epoch: u64) -> Duration {
     match admit(guard, &claim("a", epoch, 1)).await {
         AdmitReply::Wait { doubt: Some(left), .. } => left,
@@ -19,8 +19,9 @@ async fn closed_for(guard: &PostgresStore, epoch: u64) -> Duration {
     }
 }
 
+/// The time that has passed since the last heartbeat is not taken off a new doubt.
 #[tokio::test]
-async fn what_has_passed_since_the_last_beat_is_not_taken_off_a_doubt() {
+async fn elapsed_time_does_not_shorten_doubt() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
@@ -36,8 +37,9 @@ async fn what_has_passed_since_the_last_beat_is_not_taken_off_a_doubt() {
     runs(&guard, &claim("a", 22, 1)).await;
 }
 
+/// A guard that stood still advances no time of a guard that joined meanwhile.
 #[tokio::test]
-async fn a_guard_that_stood_still_pushes_no_time_of_one_that_joined_meanwhile() {
+async fn paused_guard_does_not_advance_time() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let still = opened(&store, &clock, "one").await;

@@ -1,4 +1,5 @@
-//! The database is restored from a snapshot, and not all guards know the same of what it has lost.
+//! After the database is restored from a snapshot, nothing is admitted before every live guard has reported the newest
+//! token that it has learned of, and nothing older than those tokens afterwards.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,7 +17,8 @@ use super::{
     steps::{OVER, admit, barrier, barrier_in_time, claim, opened, pass, runs},
 };
 
-/// Two guards that know the same, and a snapshot of their database. They beat only where the test says so.
+/// Two guards that have learned the same, and a snapshot of their database. They send heartbeats only where the test
+/// calls for them.
 struct DatabaseSnapshot {
     own: OwnServer,
     clock: Arc<ManualClock>,
@@ -27,7 +29,8 @@ struct DatabaseSnapshot {
 
 impl DatabaseSnapshot {
     async fn taken() -> Self {
-        let (mut own, clock) = (OwnServer::start().await, Arc::new(ManualClock::default()));
+        let mut own = OwnServer::start().await;
+        let clock = Arc::new(ManualClock::default());
         let one = opened(&own.store, &clock, "one").await;
         let other = own.store.guard(clock.clone(), "other").await;
         let folder = TempDir::with_prefix("fencegate-tests-").expect("a folder");
@@ -47,7 +50,7 @@ impl DatabaseSnapshot {
         self.own.server.restart();
     }
 
-    /// The first beats find connections that are gone.
+    /// Repeats the heartbeats: the first ones find connections that are gone.
     async fn beat(&self, guards: &[&PostgresStore]) {
         for guard in guards {
             let beaten = async { while guard.send_heartbeat().await.is_err() {} };
@@ -60,7 +63,7 @@ fn data(folder: &TempDir) -> PathBuf {
     folder.path().join("data")
 }
 
-/// A request that begins and ends. The first question after an interruption may be refused.
+/// A request that begins and ends. The first query after an interruption may be refused.
 async fn let_through(guard: &PostgresStore, key: &str, epoch: u64) {
     barrier_in_time(guard).await;
     let dispatch = runs(guard, &claim(key, epoch, 1)).await;
@@ -69,13 +72,17 @@ async fn let_through(guard: &PostgresStore, key: &str, epoch: u64) {
 }
 
 async fn is_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
-    let look = admit(guard, &claim(key, epoch, 1)).await;
-    assert!(matches!(look, AdmitReply::Rejected(AdmitError::Recovered { .. })), "{epoch} on {key}: {look:?}");
+    let reply = admit(guard, &claim(key, epoch, 1)).await;
+    assert!(
+        matches!(reply, AdmitReply::Rejected(AdmitError::Recovered { .. })),
+        "{epoch} on {key}: {reply:?}"
+    );
 }
 
-/// The other guard learns of the rollback by the first question. What the idle one has announced it does not know.
+/// A guard without requests reports the tokens that a restored database has lost. The other guard learns of the rollback
+/// by its first query, and has not learned what the idle one has announced.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_nobody_asks_says_what_a_restored_database_has_lost() {
+async fn idle_guard_reports_lost_tokens() {
     let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     let_through(&snapshot.other, "a", 100).await;
@@ -88,9 +95,10 @@ async fn a_guard_that_nobody_asks_says_what_a_restored_database_has_lost() {
     runs(one, &claim("a", 101, 1)).await;
 }
 
-/// The time that closes the keys passes with a single beat, because the database was away for as long.
+/// Nothing is admitted before every live guard has reported. The time that closes the keys passes with a single
+/// heartbeat, because the database was away for as long.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
+async fn quarantine_lasts_until_guards_report() {
     let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     let_through(&snapshot.other, "a", 100).await;
@@ -100,10 +108,10 @@ async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
     snapshot.beat(&[one]).await;
     clock.advance(OVER + Duration::from_secs(1));
     snapshot.beat(&[one]).await;
-    let look = admit(one, &claim("b", 31, 1)).await;
+    let reply = admit(one, &claim("b", 31, 1)).await;
     assert!(
-        matches!(look, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
-        "not all were heard: {look:?}"
+        matches!(reply, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
+        "not all were heard: {reply:?}"
     );
     snapshot.beat(&[other]).await;
     pass(clock, &[one, other], OVER + Duration::from_secs(1)).await;
@@ -111,9 +119,9 @@ async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
     runs(one, &claim("a", 101, 1)).await;
 }
 
-/// A guard that is gone keeps nothing closed for longer than others take it for alive.
+/// A guard that is gone keeps nothing closed for longer than others count it as alive.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_gone_is_not_waited_for() {
+async fn dead_guard_is_not_awaited() {
     let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     snapshot.restore();
@@ -124,9 +132,10 @@ async fn who_is_gone_is_not_waited_for() {
     runs(one, &claim("a", 31, 1)).await;
 }
 
-/// It has lost nothing of its own, and has heard of the last token of one that is gone.
+/// A token that a guard has learned of counts like one that it has announced. This guard has lost nothing of its own, and
+/// has learned of the last token of a guard that is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_guard_was_told_counts_as_what_it_has_announced() {
+async fn learned_tokens_survive_restore() {
     let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.other, "a", 100).await;
     snapshot.one.send_heartbeat().await.expect("the database answers");

@@ -1,4 +1,5 @@
-//! The database is killed, frozen, restored from a snapshot, or another one takes its place.
+//! A store whose database server is killed, frozen, restored from a snapshot or replaced by a standby either has lost
+//! nothing, or is closed until everything that was admitted is over.
 
 use std::{
     sync::Arc,
@@ -28,7 +29,7 @@ use super::{
     steps::{OVER, admit, barrier, barrier_in_time, claim},
 };
 
-/// A server of its own, and guards on it that beat by themselves.
+/// A server of its own, and guards on it that send heartbeats by themselves.
 pub(super) struct OwnServer {
     pub(super) server: PostgresServer,
     pub(super) store: SharedStore,
@@ -57,9 +58,9 @@ impl OwnServer {
     }
 }
 
-/// Asks until it is let in.
+/// Repeats the claim, with a newer epoch each time, until it is admitted.
 async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightDispatch, u64) {
-    let asked = async {
+    let admitted = async {
         loop {
             if let Ok(AdmitReply::Running { dispatch, .. }) =
                 guard.admit(&claim(key, epoch, 1), guard.new_name(), None).await
@@ -70,11 +71,12 @@ async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightD
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    wait_until("it to be let in", asked, || guard.status()).await
+    wait_until("it to be let in", admitted, || guard.status()).await
 }
 
+/// A server that is killed forgets nothing, and under one that is frozen no guard keeps its lease.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nobody_send() {
+async fn killed_or_frozen_server_keeps_exclusion() {
     let mut own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (running, epoch) = gets_in(&guard, "a", 20).await;
@@ -102,9 +104,10 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
     assert!(guard.membership().is_valid(own.clock.now()), "nobody has taken it for dead");
 }
 
-/// The machine of the database is restored from a snapshot.
+/// A database that has less than a guard has announced, because its machine was restored from a snapshot, is closed for
+/// the quarantine, and then admits nothing older.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_in() {
+async fn rolled_back_database_is_quarantined() {
     let mut own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (first, epoch) = gets_in(&guard, "a", 20).await;
@@ -134,7 +137,7 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
     assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "on every key: {old:?}");
 }
 
-/// The primary waits for no standby any more. A guard notes it with a beat.
+/// The primary waits for no standby any more. A guard records it with a heartbeat.
 async fn follows_later(own: &OwnServer, guard: &PostgresStore) {
     own.server.disable_sync_standby();
     is_noted(own, guard, "f").await;
@@ -149,10 +152,11 @@ async fn is_noted(own: &OwnServer, guard: &PostgresStore, followed: &str) {
     wait_until("a beat to note whether a standby follows", noted, || guard.status()).await;
 }
 
-/// Everything was acknowledged, and the standby that takes over has not got the last of it: the end of a dispatch, and
-/// that the right over an operation was given back.
+/// An end that a failover has lost closes its key for as long as all keys are closed, and no longer. Everything was
+/// acknowledged, and the standby that takes over has not got the last of it: the end of a dispatch, and the release of
+/// the right over an operation.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_closed_and_no_longer() {
+async fn lost_end_closes_key_during_quarantine() {
     let mut own = OwnServer::start().await;
     let standby = own.server.standby(StandbyMode::Synchronously);
     let both = own.store.at(&[own.server.address(), standby.address()]);
@@ -172,7 +176,7 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
     own.server.kill();
     standby.promote();
     let promoted = standby.database(&own.store.database.name);
-    // Nobody asks the guard anything: it finds out by itself.
+    // The guard gets no request: it finds out by itself.
     let disowned = async {
         let open = "SELECT string_agg(key, '') FROM fencegate.at_work WHERE until IS NULL";
         while promoted.run(open) != "b" {
@@ -190,15 +194,16 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
     drop((reserved(&guard, operation).await, kept));
 }
 
-/// Which hosts take over is written, and whether one of them has everything is asked.
+/// Several hosts of which none follows synchronously are refused as the store of a first guard. The URL names the hosts
+/// that may take over, and the server is queried whether one of them has everything.
 #[tokio::test(flavor = "multi_thread")]
-async fn several_hosts_of_which_none_follows_synchronously_are_no_store_for_the_first_guard() {
+async fn asynchronous_standbys_are_refused() {
     let own = OwnServer::start().await;
     let standby = own.server.standby(StandbyMode::Later);
     let both = own.store.at(&[own.server.address(), standby.address()]);
     let clock = own.clock.clone();
-    let said = async |name| both.try_guard(clock.clone(), name).await.err().expect("refused").to_string();
-    let refused = said("one").await;
+    let refusal = async |name| both.try_guard(clock.clone(), name).await.err().expect("refused").to_string();
+    let refused = refusal("one").await;
     assert!(refused.contains("`synchronous_standby_names` is empty"), "{refused}");
     let inspected = PostgresStore::inspect(&both.place).await.expect_err("refused").to_string();
     assert_eq!(inspected, refused);
@@ -211,20 +216,21 @@ async fn several_hosts_of_which_none_follows_synchronously_are_no_store_for_the_
     let unmade =
         PostgresStore::init(&unmade.expect("a URL"), &identity, 10).await.expect_err("refused").to_string();
     assert!(unmade.contains("`synchronous_standby_names` is empty"), "{unmade}");
-    // One host only: who takes over from it is not known here.
+    // One host only: which server takes over from it is not known here.
     let first = own.guard(&own.store, "first").await;
     both.guard(clock.clone(), "joins it").await;
     first.leave().await.expect("in order");
 }
 
+/// A promoted standby that had everything goes on, and one that may lack something is closed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_closed() {
+async fn failover_quarantines_unless_standby_complete() {
     for closes in [false, true] {
         let mut own = OwnServer::start().await;
         let standby = own.server.standby(StandbyMode::Synchronously);
         let both = own.store.at(&[own.server.address(), standby.address()]);
         let guard = own.guard(&both, "one").await;
-        // What nobody has in hand ends with the next connection.
+        // The dispatch is kept: one that is dropped ends with the next connection.
         let (_in_hand, epoch) = gets_in(&guard, "a", 20).await;
         if closes {
             follows_later(&own, &guard).await;
@@ -234,20 +240,20 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
         own.server.kill();
         standby.promote();
         barrier_in_time(&guard).await;
-        let look = admit(&guard, &claim("b", epoch + 1, 1)).await;
+        let reply = admit(&guard, &claim("b", epoch + 1, 1)).await;
         if closes {
-            assert!(matches!(look, AdmitReply::Rejected(AdmitError::Quarantine { .. })), "{look:?}");
+            assert!(matches!(reply, AdmitReply::Rejected(AdmitError::Quarantine { .. })), "{reply:?}");
             let old = admit(&guard, &claim("b", epoch, 1)).await;
             assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "{old:?}");
         } else {
-            assert!(matches!(look, AdmitReply::Running { .. }), "nothing is missing: {look:?}");
+            assert!(matches!(reply, AdmitReply::Running { .. }), "nothing is missing: {reply:?}");
             let waits = admit(&guard, &claim("a", epoch + 2, 1)).await;
             assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
         }
     }
 }
 
-/// Cancels the first decision that waits for a standby. It runs at the server before the decision is asked for: the guard
+/// Cancels the first decision that waits for a standby. It runs at the server before the decision is requested: the guard
 /// waits for two seconds only, and its next connection waits for the store, which the heartbeat has locked.
 const CANCEL: &str = "DO $$ BEGIN
     LOOP
@@ -258,9 +264,10 @@ const CANCEL: &str = "DO $$ BEGIN
     END LOOP;
 END $$;";
 
-/// The server reports such a commit as done, and warns.
+/// A commit whose wait for a standby was cancelled is no answer, although the server reports such a commit as done, with
+/// a warning.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
+async fn cancelled_standby_wait_is_no_answer() {
     const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     let own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
@@ -280,8 +287,8 @@ async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
     let mut cancels = own.store.database.session("b");
     cancels.run("SELECT 1;");
     let cancels = cancels.begin_raise(CANCEL, "none");
-    let look = guard.admit(&claim("b", epoch + 1, 1), guard.new_name(), None).await;
-    assert!(look.is_err(), "a standby may not have it: {look:?}");
+    let reply = guard.admit(&claim("b", epoch + 1, 1), guard.new_name(), None).await;
+    assert!(reply.is_err(), "a standby may not have it: {reply:?}");
     let cancelled = spawn_blocking(move || cancels.finish()).await.expect("no panic");
     assert!(cancelled.is_ok(), "no decision has waited for a standby: {cancelled:?}");
     follow("");

@@ -1,4 +1,4 @@
-//! What guards of a shared store are asked, one step at a time.
+//! Single steps of guards of a shared store: claims, heartbeats, and time that passes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,12 +34,12 @@ pub(super) async fn runs(guard: &PostgresStore, claim: &Claim) -> InFlightDispat
     }
 }
 
-/// Returns when the guard has done everything that it was asked before.
+/// Returns when the guard has done everything that was requested of it before.
 pub(super) async fn barrier(guard: &PostgresStore) {
     guard.resolve(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
 }
 
-/// Opens a guard on a manual clock, and passes the time in which a new store lets nothing in.
+/// Opens a guard on a manual clock, and passes the time in which a new store admits nothing.
 pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> PostgresStore {
     clock.advance(Duration::from_secs(1));
     let guard = store.guard(clock.clone(), name).await;
@@ -59,7 +59,7 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: D
     }
 }
 
-/// The first question after an interruption may be refused.
+/// Repeats [`barrier`] until it succeeds: the first query after an interruption may be refused.
 pub(super) async fn barrier_in_time(guard: &PostgresStore) {
     let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
     wait_until("the database to answer", answered, || guard.status()).await;

@@ -1,4 +1,4 @@
-//! Guards with one store and different times: the longest counts at each of them.
+//! Where guards with one store have different times, the longest counts at each of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,9 +23,10 @@ async fn doubt(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
     }
 }
 
-/// A rolling change upwards has come to one of two guards.
+/// A doubt at one guard lasts for the longest `max_execution` of all. Here a rolling change upwards has reached one of
+/// two guards.
 #[tokio::test]
-async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() {
+async fn doubt_lasts_longest_max_execution() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
@@ -42,7 +43,7 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
     one.leave().await.expect("in order");
     assert!(doubt(&changed, "b", 21).await >= LONGEST);
     drop(left_behind);
-    // What was let in under the longer time is over some day, and then that time counts no more.
+    // What was admitted under the longer time is over some day, and then that time counts no more.
     let other = store.guard(clock.clone(), "other").await;
     changed.leave().await.expect("in order");
     pass(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
@@ -52,9 +53,10 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
     assert!(doubt(&other, "c", 23).await < LONGEST);
 }
 
-/// Behind a filter the length of an execution counts from when it may still begin.
+/// The doubt that a leaving guard leaves behind includes its `begun_within`: behind a filter the length of an execution
+/// counts from when it may still begin.
 #[tokio::test]
-async fn what_a_guard_leaves_behind_may_begin_as_late_as_its_filter_lets_it() {
+async fn doubt_includes_filter_begin_window() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let other = opened(&store, &clock, "other").await;

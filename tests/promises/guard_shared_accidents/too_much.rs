@@ -1,4 +1,5 @@
-//! The database refuses a statement: there was too much in it, or something that it will never take.
+//! A statement that the database refuses, because of its size or for good, holds up no other request, and closes no key
+//! and no operation for good.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,8 +36,9 @@ async fn nothing_is_at_work(store: &SharedStore) {
     wait_until("the ends of all", ended, || store.run("SELECT count(*) FROM at_work")).await;
 }
 
+/// A batch for which the database has no time gets smaller until it is accepted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_for_which_the_database_has_no_time_gets_smaller_until_it_has() {
+async fn oversized_batch_shrinks_until_accepted() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
@@ -51,15 +53,17 @@ async fn a_batch_for_which_the_database_has_no_time_gets_smaller_until_it_has() 
     runs(&guard, &claim("k0", 90, 1)).await;
 }
 
+/// An end whose entry is refused for good opens its key and releases its operation.
 #[tokio::test]
-async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_operation_back() {
+async fn refused_entry_opens_key() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
-    let (id, admitted) = (OperationId::from_bytes([1; 32]), entry(20));
+    let id = OperationId::from_bytes([1; 32]);
+    let admitted = entry(20);
     let held = reserved(&guard, id).await;
-    let look = guard.admit(&claim("a", 20, 1), guard.new_name(), Some((&held, &admitted))).await;
-    let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
+    let reply = guard.admit(&claim("a", 20, 1), guard.new_name(), Some((&held, &admitted))).await;
+    let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = State::Done { at: 5, answer: None };
     let done = JournalUpdate::Entry(Box::new(fencegate_guard::operation::JournalEntry {
@@ -75,10 +79,11 @@ async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_oper
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
 
-/// Something at the database keeps one end from being written. What was asked after it is answered all the same, also
-/// where another question of the same batch makes the guard ask each by itself.
+/// An end that fails each time, because something at the database keeps it from being written, holds up no other request.
+/// What was requested after it is answered all the same, also where another request of the same batch makes the guard
+/// send each by itself.
 #[tokio::test]
-async fn an_end_that_fails_each_time_holds_up_no_other_question() {
+async fn failing_end_blocks_no_other_request() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store, &clock, "one").await;
@@ -90,7 +95,7 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
         CREATE TRIGGER fails BEFORE DELETE ON at_work FOR EACH ROW WHEN (old.key = 'stuck') EXECUTE FUNCTION fails()",
     );
     let never = claim("never", 20, 1);
-    let asked = async {
+    let answered = async {
         guard.end(&stuck, DispatchEnd::Known);
         let (refused, ()) = tokio::join!(guard.admit(&never, guard.new_name(), None), async {
             guard.end(&other, DispatchEnd::Known);
@@ -100,24 +105,26 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    wait_until("the others' answers", asked, || store.run("SELECT string_agg(key, ' ') FROM at_work")).await;
+    wait_until("the others' answers", answered, || store.run("SELECT string_agg(key, ' ') FROM at_work"))
+        .await;
     store.run("DROP TRIGGER fails ON at_work");
     nothing_is_at_work(&store).await;
 }
 
-/// It was given, and the answer lost. The database takes the same question no more.
+/// A right over an operation that was granted is released if its answer was lost and the database refuses the repeated
+/// request.
 #[tokio::test]
-async fn a_right_that_was_given_unheard_and_is_refused_at_the_repeat_is_given_back() {
+async fn lost_reservation_is_released() {
     let store = SharedStore::new().await;
-    let cut = PostgresProxy::start(store.database.address).await;
+    let proxy = PostgresProxy::start(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
+    let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
     barrier(&guard).await;
     let id = OperationId::from_bytes([7; 32]);
-    cut.cut_next("reserve", LostMessage::Answer);
+    proxy.cut_next("reserve", LostMessage::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
-        cut.wait_done().await;
-        // Nothing else of this runtime goes on meanwhile, the next connection of the guard neither.
+        proxy.wait_done().await;
+        // No other task of this runtime goes on meanwhile, and so neither does the next connection of the guard.
         assert_eq!(store.run("SELECT count(*) FROM held"), "1");
         store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");
     });

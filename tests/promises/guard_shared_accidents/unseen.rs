@@ -1,4 +1,5 @@
-//! Doubts that end only with time in which the endpoint of their guard was seen to run.
+//! A doubt of a live guard that checks its endpoint ends only with time in which this endpoint was seen to run, or by an
+//! operator.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ fn service() -> DispatchTarget {
     DispatchTarget::for_endpoint("service")
 }
 
-/// A guard that asks its endpoint, and another one that has the same store.
+/// A guard that checks its endpoint, and another one that has the same store.
 async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
     let one = opened(store, clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
@@ -26,7 +27,7 @@ async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2
     [one, other]
 }
 
-/// Something that this guard has sent and of which it has seen no end.
+/// A dispatch that this guard has sent and of which it has seen no end.
 async fn in_doubt(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
     let lost = runs(guard, &claim(key, 20, 1)).await;
     guard.watch_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
@@ -42,8 +43,9 @@ async fn is_closed(guard: &PostgresStore, key: &str, epoch: u64) -> bool {
     }
 }
 
+/// The time of the store opens no key in doubt whose endpoint was not seen to run.
 #[tokio::test]
-async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
+async fn unseen_endpoint_keeps_key_closed() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
@@ -55,7 +57,7 @@ async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
     assert_eq!(one.silent_count(), 1);
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
-    // It answers, and is seen for as long as the execution may take.
+    // The endpoint answers, and is seen for as long as the execution may take.
     let seen = || one.record_alive(&service(), LivenessAnswer { asked: clock.now(), answered: clock.now() });
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
@@ -68,9 +70,10 @@ async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
     assert!(one.targets_to_probe().is_empty());
 }
 
-/// An operator says at another guard what came of it. The guard that has sent it makes no new doubt of that.
+/// A doubt that an operator resolves at another guard stays resolved: the guard that has sent the request makes no new
+/// doubt of it.
 #[tokio::test]
-async fn a_doubt_that_was_resolved_elsewhere_stays_resolved() {
+async fn doubt_resolved_elsewhere_stays_resolved() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
@@ -83,24 +86,25 @@ async fn a_doubt_that_was_resolved_elsewhere_stays_resolved() {
     assert!(!is_closed(&other, "a", 21).await);
 }
 
-/// Nobody else asks its endpoint. What it leaves behind is over by the time of the store.
+/// What a dead guard has in doubt is over by the time of the store, because no other guard checks its endpoint.
 #[tokio::test]
-async fn what_a_dead_guard_has_in_doubt_ends_by_the_clock() {
+async fn dead_guards_doubt_ends_by_clock() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;
     in_doubt(&one, &clock, "a").await;
     pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
-    // The last beat before it counts as dead.
+    // The last heartbeat before it counts as dead.
     pass(&clock, &[&other], Duration::from_secs(4)).await;
     assert!(is_closed(&other, "a", 21).await);
     pass(&clock, &[&other], Duration::from_secs(12)).await;
     assert!(!is_closed(&other, "a", 22).await);
 }
 
-/// The end of the doubt was not yet at the standby that took over. The guard whose doubt it is says it again.
+/// A doubt of which a failover has lost the end can be resolved at another guard. The end was not yet at the standby that
+/// took over, and the guard whose doubt it is reports it again.
 #[tokio::test]
-async fn a_doubt_of_which_a_failover_has_lost_the_end_can_be_resolved_elsewhere() {
+async fn doubt_lost_by_failover_is_resolvable() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     let [one, other] = two(&store, &clock).await;

@@ -33,7 +33,7 @@ const VERBS: [&str; 21] = [
     "verify",
 ];
 
-/// Words that stand for what the program does not know, or knows only when it prints.
+/// Placeholders for values that the program does not have, or has only when it prints.
 pub(super) const PLACEHOLDERS: [&str; 6] = ["E", "UUID", "POLICY", "CODE", "KEYFILE", "FILE"];
 
 impl PrintedCommand {
@@ -43,7 +43,8 @@ impl PrintedCommand {
         let open = |word| if PLACEHOLDERS.contains(&word) { "{}" } else { word };
         let template = self.template.split(' ').map(open).collect::<Vec<_>>().join(" ");
         if !template.contains('{') {
-            let (mut words, mut typed) = (template.split(' '), typed.split(' '));
+            let mut words = template.split(' ');
+            let mut typed = typed.split(' ');
             return words.all(|word| typed.next() == Some(word));
         }
         let mut pieces =
@@ -72,14 +73,14 @@ pub(super) fn printed_in_sources() -> Vec<PrintedCommand> {
     printed
 }
 
-fn each_source(folder: &Path, look: &mut impl FnMut(&Path, &str)) {
+fn each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("readable") {
         let path = entry.expect("readable").path();
         let is_test = ["tests", "tests.rs", "target"].iter().any(|name| path.ends_with(name));
         if path.is_dir() && !is_test {
-            each_source(&path, look);
+            each_source(&path, visit);
         } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
-            look(&path, &fs::read_to_string(&path).expect("readable"));
+            visit(&path, &fs::read_to_string(&path).expect("readable"));
         }
     }
 }
@@ -125,7 +126,8 @@ fn commands(text: &str, file: &str) -> Vec<String> {
     });
     const NAME: &str = "fencegate ";
     let written = text.match_indices(NAME).filter_map(|(at, _)| {
-        let (before, behind) = (&text[..at], &text[at + NAME.len()..]);
+        let before = &text[..at];
+        let behind = &text[at + NAME.len()..];
         let verb = behind.split(|char: char| !char.is_ascii_lowercase()).next().unwrap_or_default();
         // Two exceptions: the first line of a file that is no command, and the name of a report.
         let is_none = before.ends_with("b\"") || before.ends_with("=\\\"");
@@ -136,8 +138,9 @@ fn commands(text: &str, file: &str) -> Vec<String> {
     made.chain(written).collect()
 }
 
+/// A command is found both where `command_line` makes it and where it stands in a text.
 #[test]
-fn a_command_is_found_where_it_is_made_and_where_it_is_written() {
+fn commands_are_found_in_sources() {
     let source = "
         // `fencegate era init` is no text of the program
         let one = command_hint::command_line(CommandTarget::Gateway, &format!(\"locks --after {}\", quoted(last)));

@@ -1,4 +1,4 @@
-//! Where an operator types: a folder, and variables of the environment.
+//! The terminal of an operator: a folder, and environment variables.
 
 use std::{
     env, fs,
@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::sources::PLACEHOLDERS;
 
-/// How a command learns which file or which process is meant.
+/// How a command is given the file or the process that is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetArgument {
     Option,
@@ -22,7 +22,7 @@ pub(super) enum TargetArgument {
 
 pub(super) struct TestTerminal {
     home: TempDir,
-    /// The option that is put behind every question.
+    /// The option that is put behind every command.
     option: String,
     variable: Option<(&'static str, String)>,
     /// The words in capitals, each with its value.
@@ -45,19 +45,19 @@ impl TestTerminal {
     }
 
     /// The terminal of an operator who works with this file.
-    pub(super) fn of(way: TargetArgument, file: &TestPolicy) -> Self {
+    pub(super) fn of(argument: TargetArgument, file: &TestPolicy) -> Self {
         let terminal = Self::bare();
         let path = write_policy(terminal.home.path(), &file.to_string()).display().to_string();
-        terminal.knowing(way, "-c", "FENCEGATE_CONFIG", path)
+        terminal.knowing(argument, "-c", "FENCEGATE_CONFIG", path)
     }
 
-    /// The terminal of an operator who asks the process with this admin listener.
-    pub(super) fn at(way: TargetArgument, admin: SocketAddr) -> Self {
-        Self::bare().knowing(way, "--admin", "FENCEGATE_ADMIN", admin.to_string())
+    /// The terminal of an operator who queries the process with this admin listener.
+    pub(super) fn at(argument: TargetArgument, admin: SocketAddr) -> Self {
+        Self::bare().knowing(argument, "--admin", "FENCEGATE_ADMIN", admin.to_string())
     }
 
-    fn knowing(self, way: TargetArgument, option: &str, variable: &'static str, value: String) -> Self {
-        match way {
+    fn knowing(self, argument: TargetArgument, option: &str, variable: &'static str, value: String) -> Self {
+        match argument {
             TargetArgument::Option => Self { option: format!(" {option} {value}"), ..self },
             TargetArgument::Variable => Self { variable: Some((variable, value)), ..self },
         }
@@ -92,13 +92,13 @@ impl TestTerminal {
     }
 
     /// Types all commands that stand in what was printed; each has to work.
-    pub(super) async fn follows(&mut self, said: &str) {
-        let found = commands(said);
-        assert!(!found.is_empty(), "no command is printed: {said}");
+    pub(super) async fn follows(&mut self, printed: &str) {
+        let found = commands(printed);
+        assert!(!found.is_empty(), "no command is printed: {printed}");
         for line in found {
             if self.variable.is_some() {
                 let named = line.contains(" -c /") || line.contains(" --admin ");
-                let needed = said.contains("FG0120") || said.contains("FG0254");
+                let needed = printed.contains("FG0120") || printed.contains("FG0254");
                 assert!(!named || needed, "it names what the environment names: {line}");
             }
             self.types_well(&line).await;
@@ -112,7 +112,7 @@ impl TestTerminal {
         self.typed.push(whole);
     }
 
-    /// Types a command that is refused until some time has passed, and tells so, until it works.
+    /// Repeats a command that is refused with the text `refused` until some time has passed.
     pub(super) async fn types_well_in_time(&mut self, line: &str, refused: &str) {
         let last = || "it is refused";
         let works = async {
@@ -121,8 +121,8 @@ impl TestTerminal {
                 if output.status.success() {
                     return;
                 }
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(said.contains(refused), "`{line}`: {said}");
+                let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(stderr.contains(refused), "`{line}`: {stderr}");
             }
         };
         wait_until(line, works, last).await;
@@ -177,8 +177,8 @@ impl TestTerminal {
 }
 
 /// The commands in what was printed, in order.
-pub(super) fn commands(said: &str) -> Vec<String> {
-    let begins = said.match_indices("fencegate ").map(|(at, _)| &said[at..]);
+pub(super) fn commands(printed: &str) -> Vec<String> {
+    let begins = printed.match_indices("fencegate ").map(|(at, _)| &printed[at..]);
     let commands = begins.filter_map(|text| {
         let ends = text.find(['`', '\n', '"']).unwrap_or(text.len());
         let line = text[..ends].split("   ").next().unwrap_or_default().trim_end();

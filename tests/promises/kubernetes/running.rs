@@ -1,5 +1,6 @@
-//! The commands of the chart's README, line by line: what Helm renders for them runs as plain processes, with the files,
-//! arguments, ports, probes and names of the manifests, a real ZooKeeper, and a service that records.
+//! The commands of the chart's README, typed line by line, make an installation that works and that outlives its pods.
+//! What Helm renders for them runs as plain processes, with the files, arguments, ports, probes and names of the
+//! manifests, a real ZooKeeper, and a service that records.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -20,7 +21,7 @@ use super::{
     chart::{rendered, resources},
 };
 
-/// An installation in the making, and the folder where its operator types.
+/// An installation that is being set up, and the folder in which its operator works.
 struct Installation {
     site: TestSite,
     pods: FakeCluster,
@@ -43,7 +44,8 @@ fn commands(heading: &str) -> Vec<String> {
 impl Installation {
     /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
     async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
-        let (site, home) = (TestSite::fresh().await, scratch::temp_dir());
+        let site = TestSite::fresh().await;
+        let home = scratch::temp_dir();
         let own = json!({
             "zookeeper": {"servers": [site.zookeeper.to_string()], "root": site.root, "session_timeout": "2s", "tick": "200ms"},
             "guard": {
@@ -57,7 +59,9 @@ impl Installation {
         let files = ["examples/one-guard.yaml"].iter().chain(more).map(|file| format!("-f {file} "));
         let mine = files.collect::<String>() + &format!("-f {}/own.json", home.path().display());
         fs::write(home.path().join("my.yaml"), mine).expect("our own folder");
-        let (gateways, guard, shown) = (Vec::new(), Vec::new(), String::new());
+        let gateways = Vec::new();
+        let guard = Vec::new();
+        let shown = String::new();
         Self { site, pods: FakeCluster::none(), home, guards, gateways, guard, shown }
     }
 
@@ -114,7 +118,7 @@ impl Installation {
         }
     }
 
-    /// A request of a client, by the service, to this gateway.
+    /// Sends a request of a client, through the Kubernetes service, to this gateway.
     async fn captures(&self, order: &str, gateway: u8) {
         let at = self.pods.service_address("fencegate", 80, gateway);
         let answer = async {
@@ -123,7 +127,7 @@ impl Installation {
                     .send_to(at)
                     .await
                     .expect("an answer");
-                // The test repeats like a client. A new guard is not believed yet, and a shared store opens one beat
+                // The test repeats like a client. A new guard is not trusted yet, and a shared store opens one heartbeat
                 // after its first guard is ready.
                 if (answer.status, answer.outcome()) == (503, Some(FencingOutcome::NotDispatched)) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -159,8 +163,9 @@ impl Installation {
     }
 }
 
+/// The commands of the README make an installation that outlives its pods.
 #[tokio::test]
-async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods() {
+async fn readme_installation_outlives_its_pods() {
     let mut installation = Installation::fresh(("StatefulSet", 1), &[]).await;
     for line in commands("Install\n").iter().filter(|line| !line.contains("database")) {
         installation.type_in(line).await;
@@ -221,8 +226,9 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     assert_eq!(installation.captured("9"), 0);
 }
 
+/// Two guards share a database, and the installation serves with either of them alone.
 #[tokio::test]
-async fn two_guards_share_a_database_and_either_may_go() {
+async fn either_shared_guard_may_stop() {
     let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
     let mut installation = Installation::fresh(("Deployment", 2), &["examples/two-guards.yaml"]).await;
     let own = installation.home.path().join("own.json");

@@ -1,5 +1,5 @@
-//! After a reload, no lease is held beside requests under the earlier plan. A waiting lease is not granted beside a
-//! gateway that locks the key otherwise.
+//! After a reload no lease is held while requests under the earlier plan run for its key, and a waiting lease is not
+//! granted beside a gateway that locks the key otherwise.
 
 use fencegate_tests::{
     gateway::Gateway,
@@ -14,10 +14,13 @@ use super::{
     unlike_plans::{REFUSED, with_a_route, with_leases},
 };
 
+/// While a request runs that passed without a lock before the reload, no lease of its key is granted.
+///
 /// Other gateways are told of neither plan more than of the other: whether a route refuses is its own affair.
 #[tokio::test]
-async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn unlocked_request_blocks_lease_after_reload() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
         site.hold_unlocked_request(tokens.grant(site.policy("gw-1"))).await;
     let account = json!({"keys": ["account/7"]});
@@ -36,9 +39,11 @@ async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload
     ClientLease::acquire_exclusive(&gateway, "account/7").await;
 }
 
+/// A waiting lease is not granted where an older gateway locks the key otherwise: it ends as `config-mismatch`.
 #[tokio::test]
-async fn a_lease_that_waits_is_not_held_where_an_older_gateway_has_come_to_lock_its_key_otherwise() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn waiting_lease_ends_on_config_mismatch() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let _older = Gateway::start(&with_a_route(&site)).await;
     let policy = with_leases(&site, &tokens);
     let younger = Gateway::start(&policy.clone().with("/allow_mixed", true)).await;

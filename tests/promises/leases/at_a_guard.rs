@@ -1,5 +1,5 @@
-//! A guard compares what comes under leases: after any request of the new holder, also one that only reads, nothing of the holder
-//! before gets in.
+//! A guard compares the tokens of requests under leases: after any request of the new holder, also one that only
+//! reads, it admits nothing of the previous holder.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -12,9 +12,11 @@ use serde_json::json;
 
 use super::pay;
 
+/// After a read under the lease of the new holder, the guard refuses a late write of the previous holder as stale.
 #[tokio::test]
-async fn after_a_read_of_the_new_holder_a_late_write_of_the_old_one_is_refused() {
-    let (guarded, tokens) = (GuardedSite::fresh().await, LeaseTokens::default());
+async fn guard_refuses_late_write_after_read() {
+    let guarded = GuardedSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let guard = guarded.guard().await;
     let read = json!({
         "name": "look", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/pay/{account}"},

@@ -1,4 +1,4 @@
-//! Leases that wait for a key take no request its place in the queue of its route.
+//! Leases that wait for a key take no place in the queue of a route, so its limit counts requests only.
 
 use fencegate_tests::{
     client::TestRequest,
@@ -10,9 +10,11 @@ use serde_json::json;
 
 use super::pay;
 
+/// Waiting leases take no place in the `queue` of a route: its limit counts requests only.
 #[tokio::test]
-async fn a_request_waits_behind_any_number_of_leases_as_its_route_says() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn waiting_leases_leave_route_queue_free() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens
         .policy(&site, "gw-1")
         .with("/routes/0/fence/hold", json!({"mode": "strict"}))

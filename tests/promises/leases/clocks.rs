@@ -1,5 +1,5 @@
-//! Kleppmann's story where clocks go wrong: the time of a lease is told by the boot clock of the gateway that holds it, and by no
-//! wall clock.
+//! Kleppmann's story with clocks that go wrong: the boot clock of the gateway that holds a lease decides when the
+//! lease is over, and no wall clock does.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ struct SteppedGateways {
 
 impl SteppedGateways {
     async fn fresh() -> Self {
-        let (site, tokens) = (TestSite::fresh().await.with_comparison(), LeaseTokens::default());
+        let site = TestSite::fresh().await.with_comparison();
+        let tokens = LeaseTokens::default();
         let clocks = [SteppedClock::start(), SteppedClock::start()];
         let start = async |name: &str, clock: &SteppedClock| {
             let gateway = GatewayLaunch::new(&tokens.policy(&site, name)).with_clock(clock).start().await;
@@ -56,8 +57,9 @@ impl SteppedGateways {
     }
 }
 
+/// Steps of the wall clock make no lease longer or shorter.
 #[tokio::test]
-async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
+async fn wall_clock_steps_leave_ttl_unchanged() {
     let story = SteppedGateways::fresh().await;
     let [one, other] = &story.gateways;
     let ttl = Duration::from_millis(1500);
@@ -81,8 +83,9 @@ async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
     story.refuse(&first).await;
 }
 
+/// A lease is over at once when the machine of its gateway has slept past its TTL.
 #[tokio::test]
-async fn a_lease_is_over_at_once_where_the_machine_of_its_gateway_has_slept_past_it() {
+async fn machine_sleep_past_ttl_ends_lease() {
     let story = SteppedGateways::fresh().await;
     let first =
         ClientLease::acquire(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;

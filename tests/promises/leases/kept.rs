@@ -1,5 +1,5 @@
-//! What a client was told of its lease is kept, whatever ends it: an unknown outcome, its age, a reload, the end of its gateway, an
-//! operator.
+//! The time that a gateway promised to the client of a lease is kept, whatever ends the lease: an unknown outcome, its
+//! age, a reload, the end of its gateway, or an operator.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,9 @@ use tokio::time::sleep;
 
 use super::{one, over, pay};
 
+/// An unknown outcome ends the lease under which it happened, and the key stays held for the promised `held_for_ms`.
 #[tokio::test]
-async fn an_unknown_outcome_ends_the_lease_under_which_it_happened() {
+async fn unknown_outcome_retires_lease() {
     let (site, _tokens, gateway) = one().await;
     let asked = Instant::now();
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
@@ -39,9 +40,11 @@ async fn an_unknown_outcome_ends_the_lease_under_which_it_happened() {
     );
 }
 
+/// A lease may wait for longer than its TTL, and no renewal carries it beyond `leases.max_age`.
 #[tokio::test]
-async fn a_lease_waits_for_longer_than_it_is_held_and_becomes_no_older_than_the_policy_says() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn lease_age_is_limited_by_policy() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(
         &tokens
             .policy(&site, "gw-1")
@@ -70,9 +73,11 @@ async fn a_lease_waits_for_longer_than_it_is_held_and_becomes_no_older_than_the_
     assert_eq!(why, "too-old");
 }
 
+/// A reload that would move the lock of a lease is refused; one that withdraws its key refuses the next renewal.
 #[tokio::test]
-async fn a_reload_moves_no_lock_under_a_lease_and_takes_keys_from_who_renews() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn reload_moves_no_leased_lock() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
@@ -94,9 +99,11 @@ async fn a_reload_moves_no_lock_under_a_lease_and_takes_keys_from_who_renews() {
     assert_eq!(code, Some(0), "{report}");
 }
 
+/// A stopping gateway frees a leased key only after the promised `held_for_ms`, and an idle key at once.
 #[tokio::test]
-async fn a_gateway_that_stops_gives_no_lease_on_before_its_time_and_keeps_no_idle_key() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn stopping_gateway_keeps_promised_lease_time() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name).with_linger("60s"));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     assert_eq!(one.send(&TestRequest::post("/pay/8")).await.status, 200, "idle from here on");
@@ -116,8 +123,9 @@ async fn a_gateway_that_stops_gives_no_lease_on_before_its_time_and_keeps_no_idl
     assert!(asked.elapsed() >= held_for && next.token() > lease.token());
 }
 
+/// A lease that an operator breaks stays held for as long as its client was promised.
 #[tokio::test]
-async fn a_lease_that_an_operator_breaks_is_held_for_as_long_as_its_client_was_told() {
+async fn broken_lease_blocks_for_promised_time() {
     let (_site, _tokens, gateway) = one().await;
     let asked = Instant::now();
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
@@ -131,9 +139,11 @@ async fn a_lease_that_an_operator_breaks_is_held_for_as_long_as_its_client_was_t
     assert!(next.token() > lease.token());
 }
 
+/// A lease that ends before its response is sent is answered with 503 `lock-service`.
 #[tokio::test]
-async fn a_lease_that_ends_before_its_client_hears_of_it_is_no_answer() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn lease_expired_before_response_is_refused() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
     // The gateway stands still between the grant and the answer, for longer than the lease lasts.
     let gateway = GatewayLaunch::new(&policy).failpoint("after_lease_granted", "1*sleep(2000)").start().await;

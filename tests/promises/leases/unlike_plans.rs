@@ -1,4 +1,5 @@
-//! Of two gateways of which one leases a key and the other has a route that locks it otherwise, the younger one gives way.
+//! If one gateway leases a key and another one has a route that locks the key otherwise, their plans are incompatible,
+//! and the younger gateway gives way.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -26,9 +27,11 @@ pub(super) fn with_leases(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
 
+/// A key that an older gateway locks otherwise is not leased until that gateway stops.
 #[tokio::test]
-async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn younger_gateway_refuses_conflicting_lease() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let older = Gateway::start(&with_a_route(&site)).await;
     let younger = Gateway::start(&with_leases(&site, &tokens)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
@@ -45,9 +48,11 @@ async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     ClientLease::acquire_exclusive(&younger, "account/7").await;
 }
 
+/// A route over keys that an older gateway leases is refused with `config-mismatch`, and the lease goes on.
 #[tokio::test]
-async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn younger_gateway_refuses_leased_route() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let older = Gateway::start(&with_leases(&site, &tokens)).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let younger = Gateway::start(&with_a_route(&site)).await;
@@ -60,9 +65,11 @@ async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
     assert_eq!(site.origin.count("/pay/7"), 0);
 }
 
+/// A key pattern that a reload withdraws keeps younger gateways out until its last lease is over.
 #[tokio::test]
-async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease_is_over() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn withdrawn_pattern_blocks_while_leased() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
@@ -86,10 +93,13 @@ fn taking(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
     })
 }
 
+/// A reload serves what it adds at once, while leases of a pattern that it withdraws go on.
+///
 /// A lease may live for hours, and the reload does not wait for it.
 #[tokio::test]
-async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn reload_waits_for_no_withdrawn_lease() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
@@ -113,10 +123,13 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
     assert_eq!(younger.send(&pay()).await.status, 200);
 }
 
+/// A lease whose key another pattern covers after a reload keeps its precedence over a route of a younger gateway.
+///
 /// A gateway that publishes another plan is the youngest, and gives way. A client that holds a lock does not.
 #[tokio::test]
-async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn lease_under_replaced_pattern_keeps_priority() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
@@ -135,19 +148,25 @@ async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before(
     older.wait_gauge(REFUSED, 1.0).await;
 }
 
+/// A key whose route a reload unfences is not leased under another lock.
+///
 /// Other gateways believe the earlier plan while a request of that plan is at work. A lease under the new plan would
 /// exclude nothing there.
 #[tokio::test]
-async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn unfenced_route_gets_no_conflicting_lease() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let after = tokens.policy(&site, "gw-1").with("/routes/0/fence", "none");
     leases_as_was_told(site, tokens, after).await;
 }
 
+/// After a reload with a file without leases, no key is leased under another lock.
+///
 /// The leases that a gateway grants stay in force until its restart.
 #[tokio::test]
-async fn a_file_without_leases_does_not_lease_under_another_lock() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn removed_lease_section_grants_no_conflict() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let after = site.policy("gw-1").with("/routes/0/fence", "none");
     leases_as_was_told(site, tokens, after).await;
 }

@@ -1,5 +1,5 @@
-//! What costs ZooKeeper little however often it is asked for: elections of others, many elections, and ids of leases that nobody
-//! has given.
+//! Elections that a client may not see, many elections, and lease ids that no gateway has issued cost ZooKeeper
+//! little, however often clients ask for them.
 
 use std::time::{Duration, Instant};
 
@@ -33,9 +33,12 @@ async fn follows(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16)
     (raw, status)
 }
 
+/// Only operators and clients that may stand see an election, and each follows at most `leases.per_principal` of
+/// them.
 #[tokio::test]
-async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_the_policy_says() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn election_visible_to_candidates_and_operators() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/leases/per_principal", 3)).await;
     let leads = ClientLease::acquire_exclusive(&gateway, "election/primary").await;
     let answer = gateway.send(&election("primary", OTHER)).await;
@@ -58,9 +61,11 @@ async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_
     wait_until("room for another follower", free, || gateway.log()).await;
 }
 
+/// Two hundred followed elections cost ZooKeeper fewer than 250 requests a second.
 #[tokio::test]
-async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
-    let ((zookeeper, site), tokens) = (TestSite::with_own_zookeeper().await, LeaseTokens::default());
+async fn many_followed_elections_cost_bounded_requests() {
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let server = zookeeper.server.address();
     let mut following = Vec::new();
@@ -71,7 +76,8 @@ async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
     }
     // The first looks are over.
     sleep(Duration::from_secs(1)).await;
-    let (begun, before) = (Instant::now(), packets_received(server).await);
+    let begun = Instant::now();
+    let before = packets_received(server).await;
     sleep(Duration::from_secs(3)).await;
     let asked = packets_received(server).await - before;
     let in_a_second = u128::from(asked) * 1000 / begun.elapsed().as_millis();
@@ -80,17 +86,22 @@ async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
     assert!(in_a_second < 250, "{in_a_second} requests a second");
 }
 
+/// Six hundred invented lease ids cost ZooKeeper fewer than 100 requests, and a genuine id is still found.
 #[tokio::test]
-async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_together() {
-    let ((zookeeper, site), tokens) = (TestSite::with_own_zookeeper().await, LeaseTokens::default());
+async fn invented_lease_ids_cost_few_requests() {
+    let (zookeeper, site) = TestSite::with_own_zookeeper().await;
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let server = zookeeper.server.address();
-    let (begun, before) = (Instant::now(), packets_received(server).await);
+    let begun = Instant::now();
+    let before = packets_received(server).await;
     sleep(Duration::from_secs(2)).await;
-    let (quiet, idle) = (begun.elapsed(), packets_received(server).await - before);
+    let quiet = begun.elapsed();
+    let idle = packets_received(server).await - before;
     let sent = 600;
-    let (begun, before) = (Instant::now(), packets_received(server).await);
+    let begun = Instant::now();
+    let before = packets_received(server).await;
     let ask = |number: u32| {
         let member = match number % 3 {
             0 => format!("gw-2-{number:016x}"),
@@ -114,7 +125,8 @@ async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_toget
         }
     }
     // The gateways prove their sessions meanwhile.
-    let (cost, took) = (packets_received(server).await - before, begun.elapsed());
+    let cost = packets_received(server).await - before;
+    let took = begun.elapsed();
     let proofs = u128::from(idle) * took.as_millis() / quiet.as_millis();
     println!("{sent} invented ids: {cost} requests in {took:?}, {proofs} of them without any");
     assert!(u128::from(cost) < proofs + 100, "{cost} requests in {took:?}, {proofs} of them without any");

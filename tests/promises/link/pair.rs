@@ -1,4 +1,4 @@
-//! A gateway behind a faulty link, and one beside it.
+//! A gateway behind a faulty link to ZooKeeper, and a peer without one.
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{

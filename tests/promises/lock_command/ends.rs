@@ -1,4 +1,4 @@
-//! What a command finds in its environment, what comes in and out, and with which code all of it ends.
+//! The environment of a command, its input and output, and the exit code of each way to end.
 
 use std::{
     fs,
@@ -49,8 +49,9 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The command has its key and token in its environment, and its stdin, stdout and stderr pass unchanged.
 #[tokio::test]
-async fn a_command_has_its_token_and_key_and_all_that_goes_in_and_out() {
+async fn command_gets_token_key_and_stdio() {
     let (_site, _, file) = place().await;
     let mut line = words(&format!("lock job/1 -c {file} -- sh -c"));
     line.push(
@@ -71,8 +72,9 @@ async fn a_command_has_its_token_and_key_and_all_that_goes_in_and_out() {
     assert_eq!(Token::parse(token).expect("a token").number().to_string(), number);
 }
 
+/// Every way to end has an exit code of its own, and stdout belongs to the command alone.
 #[tokio::test]
-async fn every_end_has_its_code() {
+async fn every_end_has_exit_code() {
     let (_site, policy, file) = place().await;
     let holder = LockedCommand::spawn_shell(&policy, &["lock", "held"], "echo up; sleep 60");
     holder.wait_output("up").await;
@@ -115,9 +117,11 @@ async fn every_end_has_its_code() {
     }
 }
 
+/// A command under the shortest session deadline is not ended while heartbeats come in time.
+///
 /// With this tick the proof of the session lasts for two heartbeats, which is the least that a gateway accepts.
 #[tokio::test]
-async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_in_time() {
+async fn command_survives_under_shortest_session_deadline() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs").with("/zookeeper/session_timeout", "4s").with("/zookeeper/tick", "2s");
     install(&policy).await;
@@ -135,8 +139,9 @@ async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_i
     }
 }
 
+/// Without an installation, ZooKeeper or a policy there is no lock, and the command is not run.
 #[tokio::test]
-async fn without_a_lock_nothing_is_run() {
+async fn command_without_lock_never_runs() {
     let (site, policy, _) = place().await;
     let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();
@@ -154,8 +159,9 @@ async fn without_a_lock_nothing_is_run() {
     assert!(fs::metadata(&touched).is_err(), "it was run");
 }
 
+/// Commands with `--shared` run at the same time and keep an exclusive one out.
 #[tokio::test]
-async fn readers_run_beside_each_other() {
+async fn shared_commands_run_concurrently() {
     let (_site, policy, file) = place().await;
     let reader = LockedCommand::spawn_shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
     reader.wait_output("up").await;
@@ -164,8 +170,9 @@ async fn readers_run_beside_each_other() {
     assert_eq!((beside.status.code(), writer.status.code()), (Some(0), Some(124)));
 }
 
+/// As many commands run at once as there are permits, and another number of permits is refused.
 #[tokio::test]
-async fn so_many_run_at_once_as_there_are_permits() {
+async fn permits_limit_concurrent_commands() {
     let (_site, policy, file) = place().await;
     let begin = || {
         LockedCommand::spawn_shell(
@@ -174,7 +181,8 @@ async fn so_many_run_at_once_as_there_are_permits() {
             "echo permit $FENCING_PERMIT; exec sleep 60",
         )
     };
-    let (one, other) = (begin(), begin());
+    let one = begin();
+    let other = begin();
     let mut permits = [one.wait_output("permit ").await, other.wait_output("permit ").await];
     permits.sort();
     assert_eq!(permits, ["permit 0", "permit 1"]);
@@ -185,8 +193,9 @@ async fn so_many_run_at_once_as_there_are_permits() {
     }
 }
 
+/// Permits are refused for a key that the policy locks elsewhere or for another number of holders.
 #[tokio::test]
-async fn nobody_has_permits_of_a_lock_that_the_policy_has_elsewhere() {
+async fn permits_must_match_policy() {
     let (_site, policy, _) = place().await;
     let curator = json!({"key": "account/{path.account}", "layout": "curator-mutex", "hold": {"mode": "strict"},
         "lock_path": "/locks/account-{path.account}"});
@@ -206,8 +215,9 @@ async fn nobody_has_permits_of_a_lock_that_the_policy_has_elsewhere() {
     }
 }
 
+/// A command whose supervisor cannot start is not run.
 #[tokio::test]
-async fn nothing_is_run_where_nobody_could_watch_over_it() {
+async fn command_without_supervisor_never_runs() {
     let (_site, _, file) = place().await;
     let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();

@@ -1,5 +1,5 @@
-//! `fencegate elect`: one candidate leads, and the next one follows after it. A candidate that loses the lead ends
-//! its command.
+//! `fencegate elect`: one candidate leads at a time, and the next one leads after its end. A candidate that loses the
+//! lead ends its command.
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
@@ -7,8 +7,9 @@ use fencegate_tests::{
     site::TestSite,
 };
 
+/// After a kill of the leader the next candidate leads when the leader's command is dead, with a larger token.
 #[tokio::test]
-async fn the_next_candidate_leads_when_the_leader_is_gone() {
+async fn next_candidate_leads_after_leader_dies() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;
@@ -26,8 +27,9 @@ async fn the_next_candidate_leads_when_the_leader_is_gone() {
     assert_eq!(second.exit().await, 128 + 15, "{}", second.log());
 }
 
+/// With `--again` a candidate that loses the lead stands again, with growing tokens, until it receives SIGTERM.
 #[tokio::test]
-async fn who_stands_again_leads_again_until_it_is_asked_to_end() {
+async fn candidate_with_again_leads_until_terminated() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;

@@ -1,4 +1,5 @@
-//! After each mishap the command is dead before its lock is another's. `tests/faults` measures it a hundred times.
+//! After each fault the command is dead before its lock is granted to another holder. `tests/faults` measures it a
+//! hundred times.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -14,8 +15,9 @@ use fencegate_tests::{
     wait::wait_until,
 };
 
+/// After each fault the command is dead before its lock is granted to another holder.
 #[tokio::test]
-async fn a_command_never_outlives_its_lock() {
+async fn command_never_outlives_its_lock() {
     let _turn = TestSlot::beside_others().await;
     let scene = FaultFixture::new().await;
     for mishap in CommandFault::ALL {
@@ -27,9 +29,11 @@ async fn a_command_never_outlives_its_lock() {
     }
 }
 
+/// A process whose first thread has ended is gone before the lock is granted to another holder.
+///
 /// The kernel says of a process whose first thread has ended that it is dead, and its other threads work on.
 #[tokio::test]
-async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
+async fn headless_process_ends_before_next_grant() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;
@@ -47,7 +51,8 @@ async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
     wait_until("its first thread to end", looks_dead, || charged.log()).await;
     signal(charged.watchman(), Signal::KILL);
 
-    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    let session_timeout = Duration::from_secs(2);
+    let tick = Duration::from_millis(200);
     let options = ConnectOptions {
         session_timeout,
         tick,

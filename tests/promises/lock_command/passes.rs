@@ -1,4 +1,5 @@
-//! Signals reach the command, once each, and whatever a command leaves behind is ended before its lock is given back.
+//! Signals reach the command, once each, and the processes that a command leaves behind are ended before its lock is
+//! released.
 
 use std::process::Command;
 
@@ -20,8 +21,9 @@ async fn place() -> (TestSite, TestPolicy) {
     (site, policy)
 }
 
+/// Every signal reaches the command once, and the command decides what it means.
 #[tokio::test]
-async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
+async fn every_signal_reaches_command_once() {
     let (_site, policy) = place().await;
     let signals = [
         (Signal::HUP, "HUP"),
@@ -46,8 +48,9 @@ async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
     assert_eq!(got, signals.len() - 1, "each once: {}", charged.log());
 }
 
+/// A command that dies of a signal ends with exit code 128 plus its number.
 #[tokio::test]
-async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
+async fn death_by_signal_sets_exit_code() {
     let (_site, policy) = place().await;
     let charged = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     charged.wait_output("up").await;
@@ -55,8 +58,9 @@ async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
     assert_eq!(charged.exit().await, 128 + 15);
 }
 
+/// A `lock` that waits ends with 125 on SIGTERM and does not run its command.
 #[tokio::test]
-async fn who_waits_for_a_lock_can_be_asked_to_end() {
+async fn waiter_ends_on_sigterm() {
     let (_site, policy) = place().await;
     let holder = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     holder.wait_output("up").await;
@@ -67,8 +71,9 @@ async fn who_waits_for_a_lock_can_be_asked_to_end() {
     assert!(waits.log().contains("SIGTERM") && !waits.log().contains("ran"), "{}", waits.log());
 }
 
+/// Processes that a command leaves behind, also in a session of their own, are ended with it.
 #[tokio::test]
-async fn what_a_command_leaves_behind_is_ended_with_it() {
+async fn descendants_end_with_command() {
     let (_site, policy) = place().await;
     let line = "setsid sh -c 'trap \"\" TERM; echo $$ >$HOME_OF_TEST/child; while :; do sleep 0.05; done' & \
                 while ! test -s $HOME_OF_TEST/child; do sleep 0.01; done; exit 5";
@@ -80,9 +85,11 @@ async fn what_a_command_leaves_behind_is_ended_with_it() {
     wait_dead(child).await;
 }
 
+/// As the first process of a container `lock` reaps orphans and ends on SIGTERM.
+///
 /// As the first process of a container it gets the orphans of all others, and no signal that it does not take.
 #[tokio::test]
-async fn it_is_the_first_process_of_a_container() {
+async fn runs_as_container_init() {
     const LINE: &str = "(sleep 0.05 & ) ; test $(ps -o ppid= -p $PPID) = 1 && sleep 0.2 && \
                         ! ps -eo stat= | grep -q Z && kill -TERM 1 && sleep 60";
     let (_site, policy) = place().await;
@@ -104,11 +111,14 @@ async fn it_is_the_first_process_of_a_container() {
     assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
 }
 
+/// What is typed at a terminal reaches the command once, and a stopped job gives its lock up.
+///
 /// At a terminal, in a shell with jobs.
 #[tokio::test]
-async fn what_is_typed_reaches_the_command_once_and_a_stopped_job_gives_its_lock_up() {
+async fn stopped_terminal_job_releases_lock() {
     let (_site, policy) = place().await;
-    let (file, folder) = (PolicyFile::new(&policy), scratch::temp_dir());
+    let file = PolicyFile::new(&policy);
+    let folder = scratch::temp_dir();
     let binary = scratch::binaries().join("fencegate");
     let mut command = Command::new("timeout");
     command.args(["60", "python3"]).arg(heart_script().with_file_name("typed.py"));

@@ -1,4 +1,5 @@
-//! The same through the HTTP interface of gateways: the lock is a lease, which the command may show.
+//! `fencegate lock` and `fencegate elect` through the HTTP interface of gateways: the lock is a lease, which the
+//! command may show in its requests.
 
 use fencegate::demo::child::Signal;
 use fencegate_lock::client::{Client, ConnectOptions};
@@ -16,7 +17,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 async fn one() -> (TestSite, LeaseTokens, Gateway) {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     // Nothing is lost here, also where the machine is busy for a second.
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let gateway = Gateway::start(&policy).await;
@@ -29,7 +31,8 @@ fn way(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
 
 /// Whoever stands in line behind it gets the lock only when the command is dead.
 async fn is_dead_before_the_next_one(site: &TestSite, charged: &LockedCommand, key: &str) {
-    let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+    let session_timeout = Duration::from_secs(2);
+    let tick = Duration::from_millis(200);
     let options = ConnectOptions {
         session_timeout,
         tick,
@@ -52,8 +55,9 @@ async fn reference(gateway: &Gateway) -> String {
     list["leases"][0]["reference"].as_str().expect("one lease").to_owned()
 }
 
+/// A command shows its lease, which is renewed beyond its TTL, and is ended when an operator revokes it.
 #[tokio::test]
-async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
+async fn command_shows_lease_until_revoked() {
     let (site, tokens, gateway) = one().await;
     let verb = ["lock", "account/7", "--ttl", "5s", "-v"];
     let line = "trap 'echo asked; exit 3' TERM; echo lease=$FENCING_LEASE; while :; do sleep 0.05; done";
@@ -82,8 +86,10 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
     drop(site);
 }
 
+/// A `lock` through gateways queues for its key and leaves the queue on SIGTERM or after `--wait`; without rights it
+/// fails.
 #[tokio::test]
-async fn who_waits_stands_in_line_and_leaves_it() {
+async fn waiter_queues_and_leaves() {
     let (_site, tokens, gateway) = one().await;
     let holder =
         LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
@@ -117,10 +123,13 @@ async fn who_waits_stands_in_line_and_leaves_it() {
     }
 }
 
+/// A command runs although its lease was granted late in the wait.
+///
 /// The promised time counts from the question. This question waits for longer than that.
 #[tokio::test]
-async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn late_grant_still_runs_command() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let holder =
         LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
@@ -136,9 +145,11 @@ async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
     assert!(waits.log().contains("ran"), "{}", waits.log());
 }
 
+/// A command is dead before the next grant when its lease is broken or its process or gateway is stopped or killed.
 #[tokio::test]
-async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway() {
-    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+async fn command_dies_before_next_grant() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let doors = || LockSource::via_gateways(&[&one, &other], &tokens.file("client"));
@@ -165,7 +176,8 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
 
-    let (left, killed) = (begin("job/left"), begin("job/killed"));
+    let left = begin("job/left");
+    let killed = begin("job/killed");
     tokio::join!(left.wait_record(), killed.wait_record());
     left.signal(Signal::KILL);
     is_dead_before_the_next_one(&site, &left, "job/left").await;
@@ -174,8 +186,9 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
     assert_eq!(killed.exit().await, 123, "{}", killed.log());
 }
 
+/// An election reports its leader with `--address` and token, and no leader after its end.
 #[tokio::test]
-async fn a_leader_is_told_with_its_address() {
+async fn election_reports_leader_address() {
     let (_site, tokens, gateway) = one().await;
     let verb = ["elect", "billing", "--address", "10.0.0.7:8080"];
     let leader =

@@ -1,4 +1,4 @@
-//! Two commands of one key never run at once, also where those that keep their locks are killed.
+//! Two commands of one key never run at once, also where the processes that hold their locks are killed.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -33,8 +33,9 @@ async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<Co
     over.iter().map(|(_, life)| CommandRecord::read(life).expect("it lived")).collect()
 }
 
+/// Two commands of one key never run at once, whichever of their processes is killed.
 #[tokio::test]
-async fn no_two_commands_of_one_key_run_at_once_whoever_is_killed() {
+async fn commands_of_one_key_never_overlap() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;

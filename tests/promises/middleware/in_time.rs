@@ -1,5 +1,5 @@
-//! A service that executes requests, one line in a file each, with and without a middleware that looks at `Fencing-Not-After`:
-//! what it begins, and when it comes too late.
+//! A service that writes one line per executed request into a file, with and without a middleware that checks
+//! `Fencing-Not-After`: which requests it begins, and which come too late.
 
 use std::{
     fs,
@@ -49,7 +49,8 @@ impl MiddlewareService {
         mode: MiddlewareMode,
         command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>,
     ) -> Self {
-        let (home, port) = (scratch::temp_dir(), super::free_port());
+        let home = scratch::temp_dir();
+        let port = super::free_port();
         let file = home.path().join("executed").display().to_string();
         let words = command(mode, &file, port);
         let child = ChildProcess::spawn(&words[0], &words[1..]).expect("setpriv");
@@ -233,7 +234,8 @@ pub(crate) fn leaves_the_line_in_time(command: impl Fn(MiddlewareMode, &str, u16
         let waits = sent(service.port, "POST", "/waits", &[here(500)]);
         let in_time = sent(service.port, "POST", "/waits-and-may", &[here(30_000)]);
         assert!(busy.map(answered).iter().all(|(status, _)| *status == 200));
-        let (waits, in_time) = (answered(waits), answered(in_time));
+        let waits = answered(waits);
+        let in_time = answered(in_time);
         assert_eq!(in_time.0, 200, "{in_time:?}");
         let is_executed = service.executed().contains(&"/waits".to_owned());
         match mode {

@@ -1,4 +1,4 @@
-//! The same before a guard, which lets what was called in beside its caller.
+//! Calls back before a guard, which admits the called request beside its caller.
 
 use std::fs;
 
@@ -11,9 +11,11 @@ async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, k
     gateway
 }
 
+/// A guard admits a call back beside its caller and keeps the key until both are over.
 #[tokio::test]
-async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_both_are_over() {
-    let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
+async fn guard_admits_callback_beside_caller() {
+    let guarded = GuardedSite::fresh().await;
+    let key = SigningKey::new().await;
     let public = key.0.path().join("public.json");
     let printed = run_operator(&["keys", "public", &key.file().display().to_string()]).await;
     fs::write(&public, printed).expect("the folder can be written");
@@ -37,9 +39,11 @@ async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_b
     assert_eq!(next.answer().await.status, 200);
 }
 
+/// A guard without `tickets` refuses a call back at once.
 #[tokio::test]
-async fn a_guard_without_tickets_refuses_a_call_back_at_once() {
-    let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
+async fn guard_without_tickets_refuses_callback() {
+    let guarded = GuardedSite::fresh().await;
+    let key = SigningKey::new().await;
     let guard = guarded.guard().await;
     let gateway = gateway(&guarded, &guard, &key).await;
     let outer = guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;

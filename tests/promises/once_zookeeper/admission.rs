@@ -1,5 +1,5 @@
-//! An operation is written down before it is sent, and sent only under its lock: whatever is lost around that moment, it is
-//! sent at most once.
+//! An operation is recorded before it is sent, and sent only under its lock. Whatever is lost around its admission, it
+//! is sent at most once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::operation::{already_done, beside_each_other, once, pay, policy, remem
 
 /// The operation is recorded, and the gateway does not learn that.
 #[tokio::test]
-async fn an_admission_whose_answer_is_lost_is_sent_once() {
+async fn unanswered_admission_is_sent_once() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
         let site = TestSite::fresh().await;
         let [before, name] = beside_each_other();
@@ -40,8 +40,9 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
     }
 }
 
+/// A request whose lock is lost before its admission is not sent.
 #[tokio::test]
-async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
+async fn lost_lock_prevents_sending() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway =
@@ -56,8 +57,9 @@ async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
 }
 
+/// One lost lock of a set is enough to send nothing.
 #[tokio::test]
-async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
+async fn one_lost_lock_blocks_set() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = site.policy("gw-1").with_route(json!({
@@ -79,8 +81,9 @@ async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
     assert_eq!(told(&gateway.send(&transfer()).await), already_done());
 }
 
+/// If a client hangs up before its admission is answered, nothing is sent and the admission is taken back.
 #[tokio::test]
-async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
+async fn client_gone_before_admission_sends_nothing() {
     let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
     let link = ZooKeeperProxy::start(site.zookeeper).await;
@@ -109,7 +112,7 @@ async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothi
 /// The admission is recorded, and its answer and its session are lost. The issuer says that nothing was sent, and
 /// looks under the next session for the record. Until then other gateways cannot know the outcome.
 #[tokio::test]
-async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
+async fn admission_lost_with_session_is_reverted() {
     let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
     let link = ZooKeeperProxy::start(site.zookeeper).await;
@@ -144,7 +147,7 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
 
 /// A cached tenure could send a request without asking ZooKeeper. An operation may not.
 #[tokio::test]
-async fn without_zookeeper_no_operation_is_sent() {
+async fn operations_stop_without_zookeeper() {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = policy(&site, "gw-1").with_zookeeper(link.address()).with_linger("30s");

@@ -1,4 +1,4 @@
-//! Operations that ZooKeeper remembers: how they are asked for, what is told of them, and where they stand.
+//! Requests for operations that ZooKeeper remembers, the responses to them, and the nodes in which they are stored.
 
 use fencegate::steps::key::name::operation_id;
 use fencegate_policies::plan;

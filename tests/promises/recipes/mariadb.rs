@@ -1,4 +1,4 @@
-//! MariaDB, as Debian has it, empty, on a socket in a folder that goes with it.
+//! MariaDB from the packages of Debian, empty, on a socket in a temporary folder.
 
 use std::{
     process::Command,
@@ -74,7 +74,8 @@ impl MariaDbSession {
     fn sees_one_wait(&self) {
         const WAITING: &str = "SELECT variable_value FROM information_schema.global_status \
             WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS';";
-        let (mut asking, until) = (self.session("service"), Instant::now() + PATIENCE);
+        let mut asking = self.session("service");
+        let until = Instant::now() + PATIENCE;
         while asking.told(WAITING) != ["1"] {
             assert!(Instant::now() < until, "nobody waits");
             thread::sleep(Duration::from_millis(10));
@@ -101,7 +102,8 @@ impl MariaDbSession {
             .enumerate()
             {
                 let key = format!("race/{isolation}/{at}").replace(' ', "-");
-                let (mut one, mut other) = (self.session("service"), self.session("service"));
+                let mut one = self.session("service");
+                let mut other = self.session("service");
                 for session in [&mut one, &mut other] {
                     runs(
                         session,
@@ -120,7 +122,7 @@ impl MariaDbSession {
 }
 
 #[test]
-fn mariadb_lets_in_what_is_newer_and_nothing_else() {
+fn mariadb_accepts_only_newer_tokens() {
     let mariadb = MariaDbSession::start();
     let mut one = mariadb.session("service");
     tells_all_stories("mariadb", &mut one);
@@ -138,7 +140,8 @@ fn mariadb_lets_in_what_is_newer_and_nothing_else() {
 fn what_was_read_before_the_claim_is_old(mariadb: &MariaDbSession) {
     const READ: &str = "SELECT cents FROM balance;";
     let recipe = Recipe::read("mariadb", CompareForm::Token);
-    let (mut one, mut other) = (mariadb.session("service"), mariadb.session("service"));
+    let mut one = mariadb.session("service");
+    let mut other = mariadb.session("service");
     recipe.make(&mut one);
     runs(&mut one, "CREATE TABLE balance (cents BIGINT) ENGINE = InnoDB; INSERT INTO balance VALUES (100);");
     for (isolation, seen) in [("REPEATABLE READ", "100"), ("READ COMMITTED", "60")] {

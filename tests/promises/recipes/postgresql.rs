@@ -1,4 +1,4 @@
-//! PostgreSQL, as Debian has it.
+//! PostgreSQL from the packages of Debian.
 
 use std::{fs, process::Command};
 
@@ -24,7 +24,7 @@ fn session(postgres: &TestDatabase) -> Terminal {
 }
 
 #[test]
-fn postgresql_lets_in_what_is_newer_and_nothing_else() {
+fn postgresql_accepts_only_newer_tokens() {
     let postgres = postgres::fresh_database();
     let mut one = session(&postgres);
     tells_all_stories("postgresql", &mut one);
@@ -63,7 +63,8 @@ fn race(postgres: &TestDatabase, recipe: &Recipe) {
     .enumerate()
     {
         let key = format!("race/{at}");
-        let (mut one, mut other) = (session(postgres), session(postgres));
+        let mut one = session(postgres);
+        let mut other = session(postgres);
         runs(&mut one, COMMITTED);
         assert_eq!(recipe.raise(&mut one, mode, &key, first), Ok(true), "{at}");
         runs(&mut other, isolation);
@@ -96,11 +97,15 @@ fn runs_once(session: &mut dyn Session, token: &str) -> bool {
     session.changed(&of_operations("done", token)) == Ok(1)
 }
 
+/// The answer "not done" closes the operation for requests that arrive later; a repeat with a greater token runs
+/// once.
 #[test]
-fn whoever_says_not_done_closes_the_name_for_what_arrives_later() {
+fn not_done_answer_closes_operation() {
     let postgres = postgres::fresh_database();
     let mut one = session(&postgres);
-    let (old, new, newest) = (token("09"), token("10"), token("11"));
+    let old = token("09");
+    let new = token("10");
+    let newest = token("11");
     runs(&mut one, &of_operations("operations", ""));
     assert!(!is_done(&mut one, &old), "nothing is known of it");
     assert!(!runs_once(&mut one, &old), "it arrived after the answer");

@@ -1,4 +1,4 @@
-//! Redis, as Debian has it, empty, on a socket in a folder that goes with it.
+//! Redis from the packages of Debian, empty, on a socket in a temporary folder.
 
 use std::{fs, process::Command};
 
@@ -62,7 +62,8 @@ impl RedisSession {
     ) -> Result<String, String> {
         let text = script("claim.lua") + effect;
         let marks: Vec<String> = keys.iter().map(|key| format!("fence:{key}")).collect();
-        let (all, count) = ((marks.len() + 1).to_string(), marks.len().to_string());
+        let all = (marks.len() + 1).to_string();
+        let count = marks.len().to_string();
         let mut words = vec!["EVAL", &text, &all, "fence floor"];
         words.extend(marks.iter().map(String::as_str));
         words.extend([form.word(), mode.word(), mark, &count]);
@@ -78,7 +79,8 @@ impl RedisSession {
 
     /// Deletes what may be deleted, as the README says; answers how many.
     fn forgets(&self, form: CompareForm, seconds: &str) -> String {
-        let (found, text) = (self.asked(&["--scan", "--pattern", "fence:*"]), script("forget.lua"));
+        let found = self.asked(&["--scan", "--pattern", "fence:*"]);
+        let text = script("forget.lua");
         let count = (found.lines().count() + 1).to_string();
         let mut words = vec!["EVAL", &text, &count, "fence floor"];
         words.extend(found.lines());
@@ -88,7 +90,7 @@ impl RedisSession {
 }
 
 #[test]
-fn redis_lets_in_what_is_newer_and_nothing_else() {
+fn redis_accepts_only_newer_tokens() {
     let redis = RedisSession::start();
     for form in [CompareForm::Token, CompareForm::Number] {
         for story in RecipeStory::all(form) {
@@ -108,8 +110,9 @@ fn redis_lets_in_what_is_newer_and_nothing_else() {
     }
 }
 
+/// Tokens up to the forgotten watermarks stay refused for every key, by the floor.
 #[test]
-fn what_redis_forgets_stays_refused() {
+fn redis_refuses_forgotten_tokens() {
     let redis = RedisSession::start();
     for (form, [first, second, third, fourth]) in [
         (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
@@ -133,8 +136,9 @@ fn what_redis_forgets_stays_refused() {
     }
 }
 
+/// The effect happens with its claim or not at all.
 #[test]
-fn the_effect_in_redis_happens_with_the_claim_or_not_at_all() {
+fn redis_effect_happens_only_with_claim() {
     let redis = RedisSession::start();
     let debit = |mark: &str, cents: &str| {
         let text = script("claim.lua") + &effect();

@@ -1,4 +1,4 @@
-//! SQLite, in this process.
+//! SQLite, in the process of the test.
 
 use std::{path::Path, time::Duration};
 
@@ -33,13 +33,13 @@ fn open(file: &Path) -> Connection {
 }
 
 #[test]
-fn sqlite_lets_in_what_is_newer_and_nothing_else() {
+fn sqlite_accepts_only_newer_tokens() {
     tells_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
 /// The stories detect a recipe with a fault.
 #[test]
-fn a_recipe_with_a_fault_is_told_from_one_without() {
+fn stories_detect_faulty_recipe() {
     for (form, section, right, wrong) in [
         (
             CompareForm::Token,
@@ -97,17 +97,20 @@ fn a_recipe_with_a_fault_is_told_from_one_without() {
     }
 }
 
+/// Tokens up to the forgotten watermarks stay refused.
 #[test]
-fn what_sqlite_forgets_stays_refused() {
+fn sqlite_refuses_forgotten_tokens() {
     forgets_nothing("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
+/// Of two connections that claim, the second waits or begins its transaction anew.
 #[test]
-fn of_two_connections_the_second_waits_or_begins_anew() {
+fn second_connection_waits_or_restarts() {
     let recipe = Recipe::read("sqlite", CompareForm::Token);
     let home = scratch::temp_dir();
     let file = home.path().join("service.sqlite");
-    let (mut one, mut other) = (open(&file), open(&file));
+    let mut one = open(&file);
+    let mut other = open(&file);
     recipe.make(&mut one);
     runs(&mut one, "BEGIN;");
     assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("09")), Ok(true));

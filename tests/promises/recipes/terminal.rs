@@ -1,4 +1,4 @@
-//! A session with a database by the client that its makers ship: statements go in, and an end of each comes out.
+//! A session with a database through its own command-line client: statements go in, and the end of each comes out.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -32,7 +32,8 @@ impl Terminal {
             .stderr(Stdio::null())
             .spawn()
             .expect("setpriv");
-        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let input = child.stdin.take().expect("piped");
+        let output = child.stdout.take().expect("piped");
         Self { input, output: BufReader::new(output).lines(), child, tell }
     }
 

@@ -1,4 +1,4 @@
-//! Gateways that lock other keys than this gateway are counted and named. Several sessions of one gateway are not
+//! Gateways that lock other keys than this gateway are counted and named. The sessions of one gateway are never
 //! counted as other gateways.
 
 use std::time::Duration;
@@ -9,10 +9,12 @@ use serde_json::json;
 /// How many gateways have other locks.
 const UNLIKE: &str = "fencegate_config_mismatch";
 
+/// A gateway of several sessions that changes its keys is not taken for another gateway.
+///
 /// The sessions publish the new plan with their next heartbeats. Until then the sessions of one gateway differ among
 /// themselves.
 #[tokio::test]
-async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_another_one() {
+async fn own_sessions_are_no_mismatch() {
     let site = TestSite::fresh().await;
     let policy = |key: &str| {
         site.policy("gw-1")
@@ -32,8 +34,9 @@ async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_an
     }
 }
 
+/// Gateways that lock other keys are counted and named until they agree.
 #[tokio::test]
-async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
+async fn mismatched_gateways_counted_until_agreement() {
     let site = TestSite::fresh().await;
     let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");

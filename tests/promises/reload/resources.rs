@@ -1,5 +1,5 @@
-//! A resource is never worked on under its old and its new key at once. A locked request never overlaps with an
-//! unlocked one.
+//! Requests never work on a resource under its old and its new key at once, and a locked request never overlaps with
+//! an unlocked one.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// The resource is the same and the lock is another one. Only waiting keeps the requests apart.
 #[tokio::test]
-async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
+async fn old_and_new_key_never_overlap() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
@@ -45,7 +45,7 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
 
 /// Reloads before and after the change of the key make no difference: a request under the old key is waited for.
 #[tokio::test]
-async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
+async fn unrelated_reloads_hide_no_old_key() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let old = site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
@@ -69,10 +69,12 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
     by_account(History::from_log(&site.origin.log())).assert_holds();
 }
 
+/// A route that was removed and came back at another service waits for requests that began before.
+///
 /// A request that still works on the account under the first plan is waited for. Neither the service of the account,
 /// nor its name there, nor a plan without the account in between makes a difference.
 #[tokio::test]
-async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_before() {
+async fn moved_route_waits_for_earlier_request() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -99,9 +101,11 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
     assert_eq!(elsewhere.count("/pay/7"), 1);
 }
 
+/// A route that only observes does not refuse a request that waited in vain for requests of the last plan.
+///
 /// A route that only observes refuses nothing. A gateway that stops still takes no new request.
 #[tokio::test]
-async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
+async fn observing_route_passes_after_wait() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
     let gateway = Gateway::start(&policy).await;
@@ -130,9 +134,11 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
+/// When a route no longer only observes, a request waits for those that passed without a lock.
+///
 /// A request that passed without a lock has no promise. A request after the change has one.
 #[tokio::test]
-async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
+async fn enforced_route_waits_for_unlocked_request() {
     let site = TestSite::fresh().await;
     let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
         site.hold_unlocked_request(site.policy("gw-1")).await;
@@ -154,8 +160,9 @@ fn by_account(mut history: History) -> History {
     history
 }
 
+/// Under load no reload fails a request or lets two keys of one resource overlap.
 #[tokio::test]
-async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_meet() {
+async fn reloads_under_load_fail_no_request() {
     let site = TestSite::fresh().await;
     // Sessions are long enough that a busy machine ends none. A new session would give way to the plan that the last
     // one has published.

@@ -1,4 +1,5 @@
-//! Clients that want their payments done, and have little patience.
+//! Clients that repeat each payment, at the other gateway, until it has a final response, and wait only a short time
+//! for one.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

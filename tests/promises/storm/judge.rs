@@ -1,4 +1,4 @@
-//! Compares what clients were told with what was executed.
+//! Compares the responses that clients got with the operations that were executed.
 
 use std::collections::BTreeMap;
 
@@ -47,10 +47,13 @@ impl StormJudge {
             executions.entry(record.path()).or_default().push(record);
         }
         let mut seen = EventCounts::default();
-        let (mut sum, mut known, mut open) = (0, 0, 0);
+        let mut sum = 0;
+        let mut known = 0;
+        let mut open = 0;
         for number in 0..operations() {
             let operation = OperationNumber(number);
-            let (target, told) = (operation.target(), &self.told[&number]);
+            let target = operation.target();
+            let told = &self.told[&number];
             let executed = executions.remove(&*target).unwrap_or_default();
             assert!(executed.len() <= 1, "{operation:?} was executed twice: {executed:#?}");
             told.iter().for_each(|told| seen.note(&told.end));

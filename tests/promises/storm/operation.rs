@@ -1,4 +1,4 @@
-//! The payments that clients want done, and what the service does with each.
+//! The payments of the clients, and what the service does with each.
 
 use std::time::Duration;
 

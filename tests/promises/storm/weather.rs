@@ -1,4 +1,4 @@
-//! Kills gateways and the guard, one after the other, and brings them back.
+//! Kills gateways and the guard, one after the other, and starts them again.
 
 use std::{net::SocketAddr, sync::Mutex, time::Duration};
 

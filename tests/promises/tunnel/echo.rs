@@ -1,4 +1,4 @@
-//! A service that switches protocols and says every byte back, and clients of it.
+//! A service that switches protocols and sends every byte back, and clients of it.
 
 use std::{
     net::SocketAddr,
@@ -23,8 +23,10 @@ impl EchoService {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
-        let (heads, heard) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<u8>>>::default());
-        let (seen, told) = (heads.clone(), heard.clone());
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let heard = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = heads.clone();
+        let told = heard.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(converse(stream, seen.clone(), told.clone()));

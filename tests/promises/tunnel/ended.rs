@@ -1,4 +1,4 @@
-//! The ways to end a tunnel before its two sides end it, and the time when its key is free.
+//! The ways in which a tunnel ends before its two sides end it, and the time when its key is free.
 
 use std::{
     net::SocketAddr,
@@ -20,9 +20,11 @@ use tokio::{
 
 use super::echo::{EchoService, ask, ends, hears, opened, policy, read_head};
 
+/// A tunnel ends when the deadline of its session passes, and no byte leaves after that.
 #[tokio::test]
-async fn a_tunnel_ends_with_the_session_that_it_is_under() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn tunnel_ends_with_its_session() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
     let gateway = Gateway::start(&cut_off).await;
@@ -38,9 +40,11 @@ async fn a_tunnel_ends_with_the_session_that_it_is_under() {
     assert!(echo.heard.lock().expect("no panic").is_empty(), "a byte left after the session was lost");
 }
 
+/// A tunnel is cut when it is idle or its grant reaches `max_tenure`.
 #[tokio::test]
-async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn idle_or_overdue_tunnel_is_cut() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
     let gateway = Gateway::start(&idle).await;
     let mut stream = opened(&gateway, "/chat").await;
@@ -53,10 +57,13 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
 }
 
+/// A tunnel whose client reads nothing is idle.
+///
 /// Bytes that the client does not take do not count as traffic.
 #[tokio::test]
-async fn a_tunnel_whose_client_reads_nothing_is_idle() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn unread_tunnel_counts_as_idle() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
     let gateway = Gateway::start(&idle).await;
     let (mut stream, _) = ask(&gateway, "/chat").await;
@@ -69,8 +76,9 @@ async fn a_tunnel_whose_client_reads_nothing_is_idle() {
 }
 
 #[tokio::test]
-async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn drain_gives_tunnels_half_its_time() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
     let gateway = Gateway::start(&policy).await;
     let mut stream = opened(&gateway, "/pay/7").await;
@@ -82,10 +90,12 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
+/// A stopping gateway keeps the key of a tunnel until its upstream has had its time.
+///
 /// Where no service compares tokens, the service of a cut tunnel has its time. That is so even if the client has
 /// ended its side.
 #[tokio::test]
-async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had_its_time() {
+async fn drained_tunnel_keeps_key_for_upstream() {
     tokio::join!(cut_by_the_drain(TunnelClient::Listens), cut_by_the_drain(TunnelClient::HasEnded));
 }
 
@@ -100,7 +110,8 @@ enum TunnelClient {
 async fn cut_by_the_drain(client: TunnelClient) {
     // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let ours = |name| {
         policy(&site, name, &echo)
             .with("/upstreams/ledger/fencing", "none")
@@ -124,10 +135,11 @@ async fn cut_by_the_drain(client: TunnelClient) {
     assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
 }
 
+/// Where nobody compares tokens, the key of a tunnel that the gateway ends rests until its upstream has had its time.
+///
 /// The upstream has not ended its side, and may be at work on the bytes that it got.
 #[tokio::test]
-async fn where_nobody_compares_tokens_the_key_of_a_tunnel_that_we_end_rests_until_its_upstream_has_had_its_time()
- {
+async fn cut_tunnel_keeps_key_for_upstream() {
     tokio::join!(ended_by_us(TunnelEnd::ItsClientBreaksOff), ended_by_us(TunnelEnd::ItIsIdle));
 }
 
@@ -140,7 +152,8 @@ enum TunnelEnd {
 
 async fn ended_by_us(how: TunnelEnd) {
     const TIME: Duration = Duration::from_millis(1500);
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let policy = policy(&site, "gw-1", &echo)
         .with("/upstreams/ledger/fencing", "none")
         .with("/upstreams/ledger/response_timeout", "1500ms")
@@ -185,8 +198,9 @@ async fn resetting() -> SocketAddr {
 
 /// Earlier, such a tunnel held the key for the idle time of a tunnel, ten minutes, and the client was not told.
 #[tokio::test]
-async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
-    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
+async fn reset_ends_tunnel_and_frees_key() {
+    let site = TestSite::fresh().await;
+    let echo = EchoService::start().await;
     let endpoint = json!([format!("http://{}", resetting().await)]);
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;

@@ -64,8 +64,9 @@ async fn broken_off(site: &TestSite, path: &str, n: usize) -> RequestRecord {
     site.origin.wait_for("the end of the connection", over).await
 }
 
+/// A client that goes halfway leaves the upstream with a visibly incomplete request, and the key is free.
 #[tokio::test]
-async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_the_key_free() {
+async fn client_gone_halfway_frees_key() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     let mut tokens = Vec::new();
@@ -97,9 +98,11 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
     gateway.wait_line("that the outcome is unknown", retired).await;
 }
 
+/// A body whose response came before all of it was here does not look complete.
+///
 /// A client that has its answer may stop sending, and its stream is over.
 #[tokio::test]
-async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
+async fn early_response_leaves_body_incomplete() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1"))).await;
     for (n, framing) in [UploadFraming::Chunked, UploadFraming::Http2].into_iter().enumerate() {
@@ -113,9 +116,11 @@ async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
     }
 }
 
+/// On an unfenced route half a body does not look complete.
+///
 /// Requests on unfenced routes go to services, too.
 #[tokio::test]
-async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
+async fn unfenced_half_body_looks_incomplete() {
     let site = TestSite::fresh().await;
     let policy =
         site.policy("gw-1").with("/routes/1/match", json!({"methods": ["POST"], "path": "/{rest...}"}));
@@ -134,9 +139,11 @@ async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
     }
 }
 
+/// Over HTTP/2 to the upstream half a body does not look complete.
 #[tokio::test]
-async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() {
-    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
+async fn http2_half_body_looks_incomplete() {
+    let site = TestSite::fresh().await;
+    let origin = OriginH2::start();
     let policy = streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", origin.address)]))
         .with("/upstreams/ledger/protocol", "http2");
@@ -163,8 +170,9 @@ async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() 
     }
 }
 
+/// A client that stops halfway holds the key no longer than `request_body` allows a pause.
 #[tokio::test]
-async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause() {
+async fn stalled_upload_frees_key_in_time() {
     let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/listeners/public/timeouts/request_body", "700ms");
     let gateway = Gateway::start(&policy).await;
@@ -184,9 +192,11 @@ async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause()
     }
 }
 
+/// A slow client holds the key no longer than an upload may take.
+///
 /// The client sends slowly and never pauses for long.
 #[tokio::test]
-async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
+async fn upload_timeout_limits_slow_client() {
     let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/upload_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
@@ -204,9 +214,11 @@ async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
     assert_eq!(upload.answer().await, (408, "unknown".to_owned()));
 }
 
+/// A slow upstream holds the key no longer than an upload may take, and the timeout counts against its endpoint.
+///
 /// The upstream takes a little now and then, so no other time limit is reached.
 #[tokio::test]
-async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_judged_for_it() {
+async fn upload_timeout_limits_slow_upstream() {
     let site = TestSite::alone().await;
     let endpoints = [site.origin.door("a"), site.origin.door("b")];
     let policy = streaming(site.policy("gw-1"))
@@ -237,8 +249,9 @@ async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_
     assert_eq!(metrics.sum("fencegate_upstream_ejections_total", &[]), 1.0, "nobody said it is too slow");
 }
 
+/// An upload is cut off when its session deadline passes, before the next holder begins.
 #[tokio::test]
-async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
+async fn upload_cut_off_at_session_deadline() {
     for level in ["none", "upstream"] {
         let site = TestSite::fresh().await;
         let relay = Relay::start(site.zookeeper).expect("a relay");
@@ -246,12 +259,14 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
             .with_zookeeper(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
-        let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
+        let gateway = Gateway::start(&policy).await;
+        let next = site.gateway("gw-2").await;
         let mut upload = halfway(&site, &gateway, UploadFraming::Chunked, "/pay/7").await;
         let lost = Instant::now();
         drop(relay);
         assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
-        let (cut, second) = (broken_off(&site, "/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
+        let cut = broken_off(&site, "/pay/7", 1).await;
+        let second = site.origin.request("/pay/7", 2).await;
         assert!(cut.whole.is_none() && cut.expect_token() < second.expect_token(), "{level}: {cut:?}");
         let late = site.origin.log().bytes_since("gw-1", second.arrived);
         assert!(late.is_empty(), "{level}: {} bytes came when the key was another's", late.len());
@@ -265,7 +280,7 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
 /// After a stale refusal by a guard, a gateway sends a request once more. A request whose body is gone is not sent
 /// again.
 #[tokio::test]
-async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more() {
+async fn stale_streamed_dispatch_is_not_resent() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "4MiB").start().await;
     let relay = Relay::start(guard.public).expect("a relay");
@@ -290,9 +305,11 @@ async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more
     assert_eq!(guarded.site.origin.log().records.len(), 1, "only the next one's was executed");
 }
 
+/// A body that is too large for the guard gets 413, and the request is not sent again.
+///
 /// Repeating this request would never end.
 #[tokio::test]
-async fn a_guard_that_takes_no_body_so_large_is_the_answer() {
+async fn guard_body_limit_ends_request() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "256KiB").start().await;
     let gateway = Gateway::start(&streaming(guarded.policy("gw-1", &[guard.public]))).await;

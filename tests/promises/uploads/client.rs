@@ -1,4 +1,4 @@
-//! Clients that send a body in pieces, and go in the middle of it.
+//! Clients that send a body in pieces and leave in the middle of it.
 
 use std::{future::poll_fn, io, net::SocketAddr, time::Duration};
 

@@ -1,4 +1,5 @@
-//! An answer that breaks off, or is none, while the body is still sent. The client is told, and the key is free.
+//! A response that breaks off, or is no valid one, while the body is still sent: the client gets an unknown outcome or
+//! a visibly incomplete response, and the key becomes free.
 
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,9 @@ async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) 
     assert_eq!(site.origin.count("/pay/7"), before + 2, "{case}: sent again");
 }
 
+/// A response that breaks off while the client still sends is an unknown outcome.
 #[tokio::test]
-async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unknown() {
+async fn broken_response_during_upload_is_unknown() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
     for words in CUT_SHORT {
@@ -57,9 +59,11 @@ async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unkno
     }
 }
 
+/// A response that breaks off while a buffered body goes up is an unknown outcome.
+///
 /// The body is larger than the kernel buffers, so it is still being sent.
 #[tokio::test]
-async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as_unknown() {
+async fn buffered_body_broken_response_is_unknown() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with_cached_hold().with("/listeners/public/limits/max_body", "32MiB");
     let gateway = Gateway::start(&policy).await;
@@ -76,10 +80,12 @@ async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as
     }
 }
 
+/// A large response that breaks off while the client still sends does not look complete.
+///
 /// The answer began before anybody knew of the break, so only its end can show it. The client must not take the
 /// answer for complete, nor the request for one that never arrived.
 #[tokio::test]
-async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_look_complete() {
+async fn broken_large_response_looks_incomplete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
@@ -100,10 +106,11 @@ async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_lo
     }
 }
 
+/// Where nobody compares tokens, the key of an upload that was cut off rests until its upstream has had its time.
+///
 /// The service has not ended the exchange, and may be at work on the part that it has.
 #[tokio::test]
-async fn where_nobody_compares_tokens_the_key_of_an_upload_that_was_cut_off_rests_until_its_upstream_has_had_its_time()
- {
+async fn cut_upload_keeps_key_for_upstream() {
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
     const CODED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
     tokio::join!(

@@ -1,4 +1,4 @@
-//! What can be wrong with a service that claims to compare tokens.
+//! The faults of a service that claims to compare tokens.
 
 /// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

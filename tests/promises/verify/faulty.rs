@@ -75,7 +75,8 @@ fn told(status: u16, fields: &[(&'static str, &'static str)], body: String) -> A
 async fn answer(state: Arc<ServiceState>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     let path = request.uri().path().trim_start_matches('/');
     let (kind, key) = path.split_once('/').unwrap_or(("debit", path));
-    let (kind, key) = (kind.to_owned(), key.to_owned());
+    let kind = kind.to_owned();
+    let key = key.to_owned();
     if key == "crash" {
         state.crash();
         return Ok(told(200, &[], String::new()));

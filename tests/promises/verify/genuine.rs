@@ -1,4 +1,4 @@
-//! The sample service, as it is shipped, passes in full: two processes with one database, killed and started again.
+//! The sample service passes in full as it is shipped: two processes with one database, killed and started again.
 
 use std::{fs, path::PathBuf};
 
@@ -22,7 +22,8 @@ impl LedgerPair {
         let program = scratch::binaries().join("fencegate-ledger");
         let ports = free_ports(2);
         let start = |number: usize| {
-            let (folder, port) = (home.path().display(), ports[number]);
+            let folder = home.path().display();
+            let port = ports[number];
             // Killed with the shell, and the shell with us.
             let script = format!(
                 "while :; do setpriv --pdeathsig KILL -- {} --listen 127.0.0.1:{port} --compare {compare} {more} \
@@ -79,7 +80,7 @@ const TRANSFER: [&str; 4] = [
 const OF_PROBES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_passes_in_full_by_token() {
+async fn ledger_passes_by_token() {
     let ledgers = LedgerPair::start("token", "--clock-error 500ms");
     let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
@@ -94,7 +95,7 @@ async fn the_ledger_passes_in_full_by_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_passes_in_full_by_number() {
+async fn ledger_passes_by_number() {
     let ledgers = LedgerPair::start("number", "");
     let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
@@ -107,7 +108,7 @@ async fn the_ledger_passes_in_full_by_number() {
 
 /// What most services are: read, work, write.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_ledger_that_compares_nothing_fails() {
+async fn ledger_without_comparison_fails() {
     let ledgers = LedgerPair::start("off", "");
     let verified = ledgers.verified(&DEBIT).await;
     assert_eq!(verified.code, Some(3), "{:#}", verified.report);

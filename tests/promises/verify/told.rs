@@ -1,4 +1,5 @@
-//! How a run is told: in text, JSON and JUnit's XML, by its exit code, and that nothing counts as passed that was not shown.
+//! The report of a run, in text, JSON and JUnit's XML and by its exit code. A case that could not be shown never
+//! counts as passed.
 
 use std::{io::Write, process::Stdio};
 
@@ -35,8 +36,9 @@ fn settled(text: &str) -> String {
     lines.map(|line| line.to_owned() + "\n").collect()
 }
 
+/// A failure is reported with what was sent, what came, what it means and how to mend it.
 #[tokio::test]
-async fn a_failure_is_told_with_what_was_sent_what_came_what_it_means_and_how_to_mend_it() {
+async fn failure_report_explains_and_advises() {
     let only = ["--only", "first", "--only", "duplicate", "--observe", "GET /{key}", "--pick", "/effects"];
     let (code, text, _) = said(Fault::NotStrict, &only).await;
     assert_eq!(code, Some(3), "{text}");
@@ -62,8 +64,9 @@ FAILED     duplicate             the same request once more, byte by byte, has n
     assert!(text.ends_with("\n1 passed, 1 failed, 0 undecided, 46 skipped\n"), "{text}");
 }
 
+/// Without observed effects the report says that a pass rests on the service's answers alone.
 #[tokio::test]
-async fn who_sees_no_effects_is_told_what_a_pass_is_worth() {
+async fn pass_without_observed_effects_is_qualified() {
     let (code, text, _) = said(Fault::RefusesAndDoes, &["--only", "older"]).await;
     assert_eq!(code, Some(0), "the answers are those of a sound service");
     assert!(text.contains("goes on being refused (by its answers alone)"), "{text}");
@@ -72,8 +75,9 @@ async fn who_sees_no_effects_is_told_what_a_pass_is_worth() {
     assert_eq!(said(Fault::RefusesAndDoes, &seen).await.0, Some(3));
 }
 
+/// A case that could not be shown is undecided and not passed.
 #[tokio::test]
-async fn what_could_not_be_shown_is_not_passed() {
+async fn undecided_case_is_not_passed() {
     // What has to come before is refused, so nothing is known of what follows.
     let (code, text, _) = said(Fault::NoUpsert, &["--only", "older"]).await;
     assert_eq!(code, Some(4), "{text}");
@@ -92,8 +96,9 @@ async fn what_could_not_be_shown_is_not_passed() {
     assert!(text.contains("`exit 7` failed: exit status: 7"), "{text}");
 }
 
+/// Exit codes separate an unreachable service, a gateway in its place and wrong arguments.
 #[tokio::test]
-async fn exit_codes_tell_who_was_at_fault() {
+async fn exit_codes_separate_causes() {
     let unreachable = ["verify", "http://127.0.0.1:1", "--request", "POST /{key}"];
     let output = command(&unreachable).await;
     assert_eq!(output.status.code(), Some(69), "{output:?}");
@@ -120,7 +125,7 @@ async fn exit_codes_tell_who_was_at_fault() {
 }
 
 #[tokio::test]
-async fn effects_in_a_file_are_counted() {
+async fn effects_in_file_are_counted() {
     let database = FaultyDatabase::new();
     let instance = FaultyInstance::start(&database, Fault::RefusesAndDoes).await;
     let url = format!("http://{}", instance.address);
@@ -131,9 +136,11 @@ async fn effects_in_a_file_are_counted() {
     assert!(verified.why("older").contains("one effect"), "{:#}", verified.report);
 }
 
+/// JUnit's XML has each case, and JSON has all that is known of a case.
+///
 /// As somebody else reads it.
 #[tokio::test(flavor = "multi_thread")]
-async fn junit_is_xml_with_a_case_for_each_and_json_has_all_that_is_known() {
+async fn junit_and_json_are_complete() {
     const READ: &str = "import sys, xml.etree.ElementTree as t; s = t.fromstring(sys.stdin.read()).find('testsuite'); \
         print(s.get('tests'), s.get('failures'), s.get('errors'), len(s.findall('testcase')), \
         len(s.findall('testcase/failure')), len(s.findall('testcase/skipped')), \

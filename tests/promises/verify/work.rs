@@ -1,4 +1,4 @@
-//! What a service does with a request that it was handed, each time with another fault.
+//! What a service does with a request, each time with another fault.
 
 use std::{
     collections::HashMap,
@@ -167,7 +167,8 @@ impl ServiceState {
     }
 
     pub(super) async fn looked(self: Arc<Self>, ask: &WorkRequest) -> WorkResult {
-        let (key, mark) = (ask.row.clone(), ask.mark.clone().unwrap_or_default());
+        let key = ask.row.clone();
+        let mark = ask.mark.clone().unwrap_or_default();
         let look = move || {
             if newer(&connect(&self.file), &key, &mark) { WorkResult::Done } else { WorkResult::Stale }
         };
@@ -176,7 +177,8 @@ impl ServiceState {
 
     /// A request that was at work during a crash is never answered: its connection may be cut only later.
     pub(super) async fn executed(self: Arc<Self>, ask: WorkRequest) -> WorkResult {
-        let (service, life) = (self.clone(), self.killed.load(SeqCst));
+        let service = self.clone();
+        let life = self.killed.load(SeqCst);
         let word = spawn_blocking(move || service.execute(&ask, life)).await.expect("no panic");
         if self.killed.load(SeqCst) != life {
             pending::<()>().await;

@@ -63,7 +63,7 @@ struct ScriptRunner<'a, S: TestBackend> {
 }
 
 struct PendingWatch {
-    /// The number of the line in which the watch was set.
+    /// The index of the script line in which the watch was set.
     set_in: usize,
     who: usize,
     fired: WatchFuture,
@@ -135,7 +135,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         }
     }
 
-    /// Finds the watches that have fired. Each session asks something first, because an event comes before any later
+    /// Finds the watches that have fired. Each session sends a request first, because an event comes before any later
     /// answer of its session.
     async fn look_at_watches(&mut self, away: Option<usize>) {
         let waits = |who| Some(who) != away && self.watches.iter().any(|watching| watching.who == who);

@@ -1,4 +1,4 @@
-//! A session whose client cannot be heard: when its node is deleted, and when the client gives up.
+//! A session whose client falls silent: when its node is deleted, and when the client gives up.
 
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ pub(super) struct SilenceTimes {
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn fall_silent<S: TestBackend>(site: &S) -> SilenceTimes {
-    let (silent, other) = (site.client(0, TIMEOUT).connect().await, site.client(1, TIMEOUT).connect().await);
-    let (silent, other) = (silent.expect("a session"), other.expect("a session"));
+    let silent = site.client(0, TIMEOUT).connect().await;
+    let other = site.client(1, TIMEOUT).connect().await;
+    let silent = silent.expect("a session");
+    let other = other.expect("a session");
     silent.create("/silent", b"", NodeKind::Ephemeral).await.expect("made");
     let gone = other.watch("/silent").await.expect("it is there");
     let cut = Instant::now();

@@ -18,12 +18,14 @@ use crate::{
     simulated_time,
 };
 
+/// A lock of a key that is used often costs one create, one list and one delete, in one round trip.
 #[test]
-fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
+fn recurring_key_costs_create_and_delete() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
-        let (tally, began) = (bench.counts(), Instant::now());
+        let tally = bench.counts();
+        let began = Instant::now();
         let tenure = bench.takes(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
         assert_eq!(tally.take(), RequestCounts { creates: 1, lists: 1, ..RequestCounts::default() });
@@ -37,19 +39,20 @@ fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
 
 /// A step for each node that is made or removed, and no other.
 #[test]
-fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
+fn recurring_keys_halve_step_count() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let counted = Rc::<Cell<usize>>::default();
-        let (steps, tally) = (counted.clone(), Rc::<RefCell<RequestCounts>>::default());
+        let steps = counted.clone();
+        let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
-        bench.doctor.set_rule(move |asked| {
-            if is_of_locks(asked) {
-                counting.borrow_mut().counts(asked);
+        bench.doctor.set_rule(move |request| {
+            if is_of_locks(request) {
+                counting.borrow_mut().counts(request);
             }
-            match asked {
-                SessionRequest::Commit { steps: of } if is_of_locks(asked) => {
+            match request {
+                SessionRequest::Commit { steps: of } if is_of_locks(request) => {
                     steps.set(steps.get() + of.len())
                 }
                 SessionRequest::Create { .. } => steps.set(steps.get() + 1),
@@ -67,9 +70,9 @@ fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
     });
 }
 
-/// Another gateway removes a parent that we keep, or the server does.
+/// Another gateway removes a parent that we keep, or the server does: every lock is granted all the same.
 #[test]
-fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
+fn missing_kept_parent_fails_no_lock() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
@@ -87,10 +90,10 @@ fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
     });
 }
 
-/// A key that others use as well is not ours alone, however often we use it: it takes twice as many uses until its parent
-/// stays.
+/// A key that other clients use as well is not ours alone, however often we use it: its parent is removed with the last
+/// node until it has had twice as many uses.
 #[test]
-fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
+fn parent_of_shared_key_is_removed() {
     const ENOUGH_ALONE: u32 = 8;
     simulated_time::run(async {
         let bench = CostFixture::start().await;
@@ -115,9 +118,10 @@ fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
     });
 }
 
-/// Others have used the key meanwhile. So its numbers are not those that we expect, and we stand behind whoever is there.
+/// Other clients have used the key meanwhile. So its numbers are not those that we expect, and we queue behind the nodes
+/// there.
 #[test]
-fn below_a_kept_parent_others_are_seen_and_waited_for() {
+fn kept_parent_shows_foreign_nodes() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
         bench.all_come_back().await;
@@ -157,8 +161,9 @@ fn below_a_kept_parent_others_are_seen_and_waited_for() {
     });
 }
 
+/// A shared transaction below kept parents whose answer is lost leaves no node.
 #[test]
-fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node() {
+fn lost_transaction_leaves_no_node() {
     for fate in lost_answers() {
         simulated_time::run(async {
             let bench = CostFixture::start().await;
@@ -173,7 +178,7 @@ fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node()
 /// Neither ever meets the other, and each finds out that it is not alone. A parent that one keeps costs the other a shared
 /// transaction, so both keep parents more and more seldom.
 #[test]
-fn keys_that_two_sessions_use_in_turn_are_not_asked_for_singly() {
+fn alternating_sessions_still_share_transactions() {
     const ROUNDS: u32 = 200;
     simulated_time::run(async {
         let bench = CostFixture::start().await;

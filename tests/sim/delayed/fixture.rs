@@ -93,7 +93,7 @@ pub(super) fn once(
 ) -> Rc<Cell<bool>> {
     let done = Rc::new(Cell::new(false));
     let told = done.clone();
-    doctor.set_rule(move |asked| match asked {
+    doctor.set_rule(move |request| match request {
         SessionRequest::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
         _ => RequestFate::Passes,
     });

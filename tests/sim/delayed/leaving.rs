@@ -1,4 +1,4 @@
-//! The last word of a holder, in the transaction that removes its node: said once, to whoever is next, and by nobody else.
+//! The final record of a holder, in the transaction that removes its node: written once, and read by the next holder.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -14,17 +14,18 @@ use crate::{
     simulated_time,
 };
 
-/// The holder has somebody here who waits, and somebody elsewhere: it gives its node back and stands in line again, in one
-/// transaction that says that its requests are over.
+/// One request waits at the holder's gateway, and another one elsewhere: the gateway releases its node and queues again,
+/// in one transaction that also records that its requests are over.
 #[test]
-fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
+fn requeueing_holder_leaves_in_one_transaction() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+        let (doctor, one) = gateway(&ensemble).await;
+        let other = gateway(&ensemble).await.1;
         let held = take(&one, HOLDS[1]).await;
         held.dispatch().expect("it holds");
         let node = held.nodes()[0].clone();
-        // Removals of the node, and whatever was asked of its key since the first one.
+        // Removals of the node, and all requests about its key since the first one.
         let asked = Rc::new(Cell::new((0, 0)));
         let counted = asked.clone();
         doctor.set_rule(move |what| {
@@ -64,9 +65,10 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
     });
 }
 
-/// Somebody stands in line since the holder has looked: the parent stays, and says that the holder left in order.
+/// Another client has queued since the holder looked: the parent stays, with the record that the holder left in
+/// order.
 #[test]
-fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
+fn supposed_last_holder_leaves_clean() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
@@ -86,9 +88,9 @@ fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
     });
 }
 
-/// The server refuses the record, for a while: it is asked again after a pause, and not without end.
+/// The server refuses the record for a while: the write is repeated after a pause, and not without end.
 #[test]
-fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
+fn refused_final_record_retries_after_pause() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let (doctor, one) = gateway(&ensemble).await;
@@ -98,7 +100,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
         other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
-        doctor.set_rule(move |asked| match asked {
+        doctor.set_rule(move |request| match request {
             SessionRequest::Commit { steps } if is_last_word(steps) => {
                 counted.set(counted.get() + 1);
                 assert!(counted.get() < 100, "without a pause");
@@ -116,12 +118,14 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
     });
 }
 
+/// A final record whose answer was lost is written once, and its repetition changes nothing of the next holder.
 #[test]
-fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
+fn unanswered_final_record_spares_next_holder() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let (doctor, one) = gateway(&ensemble).await;
+            let other = gateway(&ensemble).await.1;
             for hold in HOLDS {
                 let held = take(&one, hold).await;
                 let asked = once(&doctor, is_last_word, fate.clone());

@@ -1,5 +1,5 @@
-//! Records and parents that holders leave behind if they write no last record, or one that nobody reads: who removes
-//! them, and when.
+//! Records and parents that holders leave behind if they write no final record, or one that is not read: how they are
+//! removed, and when.
 
 use fencegate_lock::{
     manager::lock_manager::AcquireError,
@@ -12,11 +12,13 @@ use tokio::time::{Instant, sleep};
 use super::fixture::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
 use crate::{faulty_client::key, simulated_time};
 
+/// The record of a dead holder is removed after its delay, and no request waits longer because of that.
 #[test]
-fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_longer_for_that() {
+fn dead_record_is_removed_after_delay() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+        let (doctor, one) = gateway(&ensemble).await;
+        let other = gateway(&ensemble).await.1;
         for asked_after in [None, Some(DELAY / 2)] {
             let held = take(&one, Hold::Strict).await;
             held.dispatch().expect("it holds");
@@ -38,8 +40,9 @@ fn what_a_dead_holder_left_is_removed_when_its_delay_is_over_and_nobody_waits_lo
     });
 }
 
+/// The record of a holder is shown to a reader of its key while it holds, and none afterwards.
 #[test]
-fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
+fn grant_record_is_shown_while_held() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let locks = gateway(&ensemble).await.1;
@@ -57,9 +60,10 @@ fn the_record_of_a_holder_is_shown_to_whoever_looks_at_its_key() {
     });
 }
 
-/// A waiting client has gone, and so the former holder could not remove the parent.
+/// A waiting client has gone, and so the former holder could not remove the parent. The janitor removes a record when
+/// its delay is over. A record that cannot be read stays, and its key is refused.
 #[test]
-fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is_not() {
+fn readable_leftover_record_is_removed() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let (_, locks) = gateway(&ensemble).await;
@@ -77,8 +81,8 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
             sleep(DELAY + T * 5).await;
             assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
             if stays {
-                let told = locks.acquire_delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
-                assert!(matches!(told, Err(AcquireError::Service(_))), "{told:?}");
+                let result = locks.acquire_delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
+                assert!(matches!(result, Err(AcquireError::Service(_))), "{result:?}");
                 raw.delete(&parent()).await.expect("nobody is below it");
             }
         }
@@ -88,10 +92,11 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
 
 /// A holder without a delay never removes a parent that has the record of the last holder.
 #[test]
-fn a_record_outlives_holders_who_know_nothing_of_it() {
+fn record_outlives_holders_without_delay() {
     simulated_time::run(async {
         let ensemble = ensemble();
-        let (one, other) = (gateway(&ensemble).await.1, gateway(&ensemble).await.1);
+        let one = gateway(&ensemble).await.1;
+        let other = gateway(&ensemble).await.1;
         send(take(&one, Hold::Strict).await, false);
         let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
         plain.mark_settled();
@@ -107,11 +112,12 @@ fn a_record_outlives_holders_who_know_nothing_of_it() {
 /// ZooKeeper removes a container after its last child, and a record in it as well. So no record is written to a
 /// container.
 #[test]
-fn a_parent_that_would_go_by_itself_is_replaced_before_anything_is_written_to_it() {
+fn container_is_replaced_before_record_write() {
     for hold in HOLDS {
         simulated_time::run(async {
             let ensemble = ensemble();
-            let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
+            let (doctor, one) = gateway(&ensemble).await;
+            let other = gateway(&ensemble).await.1;
             let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
             let (held, ()) = tokio::join!(take(&other, hold), async {
                 sleep(T).await;

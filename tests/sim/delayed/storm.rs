@@ -35,9 +35,12 @@ fn count(of: &Cell<u32>) {
     of.set(of.get() + 1);
 }
 
+/// Executions that end within the delay never overlap, whatever accidents happen.
 #[test]
-fn executions_that_end_within_the_delay_never_overlap() {
-    let (first, cases, seen) = (run::seed("delayed"), run::cases(20), Rc::<DelayCounts>::default());
+fn executions_within_delay_never_overlap() {
+    let first = run::seed("delayed");
+    let cases = run::cases(20);
+    let seen = Rc::<DelayCounts>::default();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
         simulated_time::run(play(seed, seen.clone()));
         assert_eq!(seen.overlaps.get(), 0, "FENCEGATE_SEED={seed} FENCEGATE_CASES=1: {seen:?}");
@@ -73,7 +76,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
     for caller in callers {
         caller.await.expect("no panic");
     }
-    // Delays that nobody has ended are waited for, and nothing stays in ZooKeeper.
+    // Delays that were not ended are waited for, and nothing stays in ZooKeeper.
     sleep(DELAY * 3 + T * 10).await;
     assert_eq!(parents(&ensemble), [""; 0], "FENCEGATE_SEED={seed}");
     for (_, locks) in gateways {
@@ -83,11 +86,12 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
 
 async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
     while Instant::now() < end {
-        let (hold, wait) = (*dice.one_of(&HOLDS), *dice.one_of(&[Duration::ZERO, T, DELAY * 3]));
+        let hold = *dice.one_of(&HOLDS);
+        let wait = *dice.one_of(&[Duration::ZERO, T, DELAY * 3]);
         let tenure = match locks.acquire_delayed(&["a"], hold, wait, Some(DELAY)).await {
             Ok(tenure) => tenure,
-            Err(why) => {
-                if let AcquireError::Delayed(_) = why {
+            Err(error) => {
+                if let AcquireError::Delayed(_) = error {
                     count(&seen.delayed);
                 }
                 sleep(dice.within(&(Duration::ZERO..T))).await;
@@ -96,7 +100,7 @@ async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, e
         };
         let mut known = true;
         while let Some(dispatch) = tenure.dispatch() {
-            // The last byte is written here, unless the proof has ended.
+            // The last byte is written here, unless the lock validity has ended.
             if !dispatch.validity.holds(locks.clock.now()) {
                 break;
             }
@@ -136,7 +140,7 @@ async fn rage(
         sleep(dice.within(&(Duration::from_millis(5)..T))).await;
         let wire = gateways[dice.index(gateways.len())].0.wire();
         let lasts = dice.within(&(Duration::ZERO..T * 3));
-        // Holders that are cut off while others are told of it.
+        // Holders that are cut off while other gateways see their sessions end.
         join!(strike(ensemble, &wire, dice, lasts), sleep(lasts / 2));
     }
     ensemble.recover();

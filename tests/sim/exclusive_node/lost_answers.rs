@@ -1,5 +1,5 @@
-//! Plays an accident at each step: a lost answer, a caller that goes away, the end of the session, or a stranger that
-//! removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
+//! Plays an accident at each step: a lost answer, a caller that goes away, the end of the session, or a foreign
+//! client that removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
 
 use super::{
     CancellationToken, Cell, Duration, LockAttemptError, NodeFixture, OwnLock, PlainProgram, Rc, T,
@@ -50,10 +50,13 @@ impl FaultFixture {
 
     /// Lets the accident happen at this operation of our session, counted from now.
     fn happens(&self, accident: StepFault, at: u32) {
-        let (stage, plain, gone) = (self.stage.clone(), self.plain.clone(), self.gone.clone());
-        let (mut count, struck) = (0, self.struck.clone());
-        self.stage.doctor.set_rule(move |asked| {
-            if is_heartbeat(asked) || struck.get() {
+        let stage = self.stage.clone();
+        let plain = self.plain.clone();
+        let gone = self.gone.clone();
+        let mut count = 0;
+        let struck = self.struck.clone();
+        self.stage.doctor.set_rule(move |request| {
+            if is_heartbeat(request) || struck.get() {
                 return RequestFate::Passes;
             }
             count += 1;
@@ -107,7 +110,8 @@ fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
         let scene = FaultFixture::set(before).await;
-        let (stage, plain) = (scene.stage.clone(), scene.plain.clone());
+        let stage = scene.stage.clone();
+        let plain = scene.plain.clone();
         let theirs = spawn_local(FaultFixture::theirs(plain.clone(), before));
         scene.happens(accident, at);
         let ours = stage.ours().await;
@@ -129,8 +133,9 @@ fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     })
 }
 
+/// An accident at any step leaves no node of ours, and all nodes of other clients.
 #[test]
-fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
+fn accident_leaves_foreign_nodes_only() {
     use StepFault::*;
     for before in [PriorHolder::Nobody, PriorHolder::Program] {
         for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, NodeStolen, PlaceStolen] {

@@ -1,4 +1,4 @@
-//! Strangers remove our node while we hold it. We learn of this, and leave their nodes alone.
+//! Foreign clients remove our node while we hold it. We detect this, and leave their nodes alone.
 
 use super::{
     Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
@@ -14,14 +14,14 @@ fn removes(asked: SessionRequest<'_>) -> bool {
 
 /// The delete was done, and its answer was lost. When the delete is repeated, the next holder has the node.
 #[test]
-fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
+fn repeated_delete_spares_next_holder() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
         let (ours, _) = stage.held().await;
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
-        stage.doctor.set_rule(move |asked| match removes(asked) {
+        stage.doctor.set_rule(move |request| match removes(request) {
             true if counted.replace(counted.get() + 1) < 3 => RequestFate::Done(unanswered()),
             _ => RequestFate::Passes,
         });
@@ -40,12 +40,12 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
 
 /// The delete was not done. It is repeated until it is done.
 #[test]
-fn a_delete_that_was_not_done_is_asked_for_again() {
+fn undone_delete_is_repeated() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
         let lost = Cell::new(0);
-        stage.doctor.set_rule(move |asked| match removes(asked) {
+        stage.doctor.set_rule(move |request| match removes(request) {
             true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
             _ => RequestFate::Passes,
         });
@@ -57,16 +57,18 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
     });
 }
 
-/// A stranger removes the node. Another holder may make it again before we know.
+/// A foreign client removes the node. Another holder may make it again before we notice: that one is not removed.
 #[test]
-fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
+fn replacement_node_is_noticed_and_left() {
     for written in 0..2 {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
-            let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
-            let (watched, told) = (watching.clone(), gone.clone());
+            let watching = Rc::new(ours);
+            let gone = Rc::new(Cell::new(false));
+            let watched = watching.clone();
+            let told = gone.clone();
             let watch = spawn_local(async move { watched.watch_own_node(&|_| told.set(true)).await });
             sleep(T).await;
             assert!(!gone.get(), "nothing has happened");
@@ -87,10 +89,10 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     }
 }
 
-/// We know of no change when we give back. Either a stranger has removed both of our nodes and a program has the lock
-/// now, or only our place in line is gone.
+/// No change was noticed before the release. Either a foreign client has removed both of our nodes and a program has
+/// the lock now, or only our place in the queue is gone. No node of a successor is removed.
 #[test]
-fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
+fn release_spares_successor_after_removal() {
     for node in [true, false] {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
@@ -111,14 +113,17 @@ fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
     }
 }
 
+/// A node that another program writes to is still ours, and is removed on release.
 #[test]
-fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
+fn overwritten_node_stays_ours() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.plain().await;
         let (ours, _) = stage.held().await;
-        let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
-        let (watched, told) = (watching.clone(), gone.clone());
+        let watching = Rc::new(ours);
+        let gone = Rc::new(Cell::new(false));
+        let watched = watching.clone();
+        let told = gone.clone();
         let watch = spawn_local(async move { watched.watch_own_node(&|_| told.set(true)).await });
         sleep(T / 2).await;
         plain.0.commit(&[MultiOp::Set { path: NODE, data: b"mine" }]).await.expect("anybody may");
@@ -134,9 +139,10 @@ fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
     });
 }
 
-/// Only our own requests wait in the line. A program that takes the shared node just makes a node.
+/// Only our own requests wait in the queue. A foreign program that takes the shared node just makes a node. We get it
+/// in the end.
 #[test]
-fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
+fn contended_node_is_acquired_eventually() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = Rc::new(stage.plain().await);
@@ -159,9 +165,10 @@ fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
     });
 }
 
-/// A stranger removes our node and our place in line, so another request of this gateway gets the node.
+/// A foreign client removes our node and our place in the queue, so another request of this gateway gets the node.
+/// The release leaves that one.
 #[test]
-fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
+fn node_of_sibling_request_is_left() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let (ours, _) = stage.held().await;
@@ -178,9 +185,10 @@ fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
     });
 }
 
-/// The node was made, and no answer told us. Then a stranger removes our place in line: the node is known by its data.
+/// The node was made, and its answer was lost. Then a foreign client removes our place in the queue: the node is
+/// identified by its data.
 #[test]
-fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
+fn unanswered_node_is_found_by_data() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         // The nodes above are there.
@@ -190,22 +198,22 @@ fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
         let ours = stage.ours().await;
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
-        stage.doctor.set_rule(move |asked| match creates_node(asked) {
+        stage.doctor.set_rule(move |request| match creates_node(request) {
             true if tried.replace(tried.get() + 1) == 0 => RequestFate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
                 places.for_each(|path| ensemble.steal(&path));
                 RequestFate::Refused(throttled())
             }
-            false => match asked {
+            false => match request {
                 SessionRequest::Data { path } if path == NODE && tried.get() < 2 => {
                     RequestFate::Refused(unanswered())
                 }
                 _ => RequestFate::Passes,
             },
         });
-        let told = ours.acquire(&mut WaitingRequest::default()).await;
-        assert!(told.is_err() && stage.node().is_some(), "{told:?}");
+        let result = ours.acquire(&mut WaitingRequest::default()).await;
+        assert!(result.is_err() && stage.node().is_some(), "{result:?}");
         ours.clear().await;
         drop(ours);
         stage.assert_clear("given back");

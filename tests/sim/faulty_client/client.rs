@@ -27,7 +27,7 @@ struct FaultState {
     /// The task of this session has ended silently. The session claims to be connected, and every operation fails at
     /// once with this fault.
     gone: RefCell<Option<(i64, ZkError)>>,
-    /// The number of operations that were asked of that session since.
+    /// The number of operations that this session has got since.
     asked: Cell<u32>,
 }
 
@@ -60,7 +60,7 @@ impl FaultInjector {
         self.0.gone.replace(Some((latest, answers)));
     }
 
-    /// Operations that were asked of a session whose task had ended.
+    /// Operations of a session whose task had ended.
     pub(crate) fn failed_requests(&self) -> u32 {
         self.0.asked.get()
     }

@@ -1,4 +1,4 @@
-//! The lock side of a gateway over a doctored library, and what it is asked for.
+//! The lock side of a gateway over a faulty client library, and the requests to it.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -75,7 +75,9 @@ impl LockSide {
 
     /// Lock nodes with numbers above `sequence_limit` never hold.
     pub(crate) async fn with_sequence_limit(library: FaultyClient, sequence_limit: u32) -> Self {
-        let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
+        let clock = clock();
+        let timeout = library.timeout;
+        let stop = CancellationToken::new();
         let (keeper, desks) = lock_manager(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
         // Two gateways draw different names for their attempts.
@@ -94,7 +96,7 @@ impl LockSide {
         self.acquire_at(names, &[], hold).await
     }
 
-    /// `sites`: the place of the lock of each key. Empty if all locks are native.
+    /// `sites`: where the lock of each key is. Empty if all locks are native.
     pub(crate) async fn acquire_at(
         &self,
         names: &[&str],
@@ -104,12 +106,16 @@ impl LockSide {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
         let queue = if hold == Hold::Strict { 0 } else { 100 };
-        let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, WaitPlace::Here);
-        let (delay, route) = (None, &"sim".into());
+        let keys = &keys;
+        let mode = Mode::Exclusive;
+        let wait = self.timeout * 10;
+        let waits = WaitPlace::Here;
+        let delay = None;
+        let route = &"sim".into();
         self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
     }
 
-    /// As for a service where nobody compares tokens: a dispatch may go on for `delay`.
+    /// As for a service that compares no tokens: a dispatch may go on for `delay`.
     pub(crate) async fn acquire_delayed(
         &self,
         names: &[&str],
@@ -118,7 +124,11 @@ impl LockSide {
         delay: Option<Duration>,
     ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
-        let (keys, sites, mode, waits, route) = (&keys, &[], Mode::Exclusive, WaitPlace::Here, &"sim".into());
+        let keys = &keys;
+        let sites = &[];
+        let mode = Mode::Exclusive;
+        let waits = WaitPlace::Here;
+        let route = &"sim".into();
         self.keeper
             .acquire(LockRequest { keys, sites, mode, hold, wait, queue: 100, waits, delay, route })
             .await

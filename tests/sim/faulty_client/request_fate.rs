@@ -57,7 +57,7 @@ pub(crate) enum RequestFate {
     Done(ZkError),
 }
 
-/// What a session tells of a request whose answer was lost.
+/// The error of a session for a request whose answer was lost.
 pub(crate) fn unanswered() -> ZkError {
     ZkError::Ambiguous("the connection broke".into())
 }

@@ -1,4 +1,5 @@
-//! The total length of the paths of a session's lock nodes is bounded. A key that has a place keeps it at the bound.
+//! The total length of the paths of a session's lock nodes is bounded. A key that has a queue position keeps it at
+//! the bound.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ fn gateway(ensemble: &SimEnsemble, seed: u64) -> SimGateway {
     SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed))
 }
 
-/// Takes keys one after the other until there is no room, and keeps them at work.
+/// Takes keys one after the other until the capacity is used up, and keeps them in use.
 async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for want in wants {
@@ -38,7 +39,7 @@ async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> 
                     sleep(Duration::from_millis(10)).await;
                     continue;
                 }
-                Err(why) => panic!("{why}"),
+                Err(error) => panic!("{error}"),
             }
             break;
         }
@@ -50,8 +51,9 @@ fn bytes(ensemble: &SimEnsemble) -> usize {
     ensemble.paths().iter().filter(|path| is_lock(path)).map(String::len).sum()
 }
 
+/// Every node of a set counts toward the bound on the paths of a session.
 #[test]
-fn every_node_of_a_set_counts() {
+fn all_set_nodes_count_toward_bound() {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let gateway = gateway(&ensemble, 1);
@@ -66,18 +68,22 @@ fn every_node_of_a_set_counts() {
     });
 }
 
-/// A key gives up its place and gets in line again in one transaction, and so needs no additional room.
+/// A key gives up its place and queues again in one transaction, and so needs no additional capacity: a waiter here
+/// is not refused.
 #[test]
-fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
+fn handover_at_bound_refuses_no_waiter() {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
-        let (ours, other) = (gateway(&ensemble, 1), gateway(&ensemble, 2));
+        let ours = gateway(&ensemble, 1);
+        let other = gateway(&ensemble, 2);
         let names = |n: usize| [format!("{n:0>LONG$}")];
         let mut held = fill(&ours, (0..5000).map(|n| want(&names(n), HoldMode::Cached))).await;
         assert!(bytes(&ensemble) <= MOST_BYTES);
         let first = want(&names(0), HoldMode::Cached);
-        let (elsewhere, here) = (other.door(), ours.door());
-        let (theirs, mine) = (first.clone(), first);
+        let elsewhere = other.door();
+        let here = ours.door();
+        let theirs = first.clone();
+        let mine = first;
         let there = spawn_local(async move {
             elsewhere.acquire(&theirs, WaitPlace::Here).await.map(|t| t.mark_settled())
         });

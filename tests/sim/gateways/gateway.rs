@@ -1,4 +1,4 @@
-//! A gateway's lock side on the ensemble in memory: all that these tests know of `fencegate_lock::tenures` is in this file.
+//! A gateway's lock side on the ensemble in memory: all that these tests use of `fencegate_lock::manager` is in this file.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
@@ -89,7 +89,7 @@ pub(super) struct GatewaySettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClockSpeed {
     Right,
-    /// Half the right speed, so evidence seems to hold long after its end. No gateway can protect itself from this. It
+    /// Half the right speed, so a lock seems valid long after its end. No gateway can protect itself from this. It
     /// shows that the judge notices violations.
     Slow,
 }
@@ -119,7 +119,7 @@ impl SimGateway {
             match self.door().acquire(want, WaitPlace::Here).await {
                 Ok(tenure) => return tenure,
                 Err(AcquireError::Service(_)) => sleep(Duration::from_millis(10)).await,
-                Err(why) => panic!("{why}"),
+                Err(error) => panic!("{error}"),
             }
         }
     }
@@ -136,7 +136,8 @@ impl SimGateway {
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = lock_manager(clock.clone(), scale.sessions);
-        let (stop, memory) = (CancellationToken::new(), Arc::default());
+        let stop = CancellationToken::new();
+        let memory = Arc::default();
         let pass = PeerSecret::new(&SeededRng::new(dice.next()));
         let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: pass.clone() };
         let member = LocalMember::with_endpoint(plan.fingerprint, Some(reach));
@@ -163,7 +164,7 @@ impl SimGateway {
         self.door.clone()
     }
 
-    /// Whether the way leads to this process.
+    /// Whether the route leads to this process.
     pub(super) fn is_at(&self, way: &HolderRoute) -> bool {
         self.pass == way.secret
     }
@@ -178,8 +179,8 @@ impl SimGateway {
         self.stop.cancel();
         let desks = self.desks.take();
         let ended = async {
-            for desk in desks {
-                desk.await.expect("no panic");
+            for worker in desks {
+                worker.await.expect("no panic");
             }
         };
         timeout(Duration::from_secs(10), ended).await.is_ok()
@@ -187,7 +188,7 @@ impl SimGateway {
 }
 
 impl WorkerHandle {
-    /// Gets a lock as a request does: at once if possible, otherwise in line.
+    /// Gets a lock as a request does: at once if possible, otherwise in the queue.
     pub(super) async fn acquire(
         &self,
         want: &SimRequest,
@@ -197,7 +198,10 @@ impl WorkerHandle {
             HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => Hold::Strict,
             HoldMode::Cached | HoldMode::SentOn => Hold::Cached(CachedHold::default()),
         };
-        let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
+        let keys = &want.keys;
+        let mode = want.mode;
+        let wait = want.wait;
+        let route = &"simulated".into();
         let node = LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: NODE.into() };
         let sites = match want.keeping {
             HoldMode::OneNode => vec![node],
@@ -208,10 +212,10 @@ impl WorkerHandle {
             HoldMode::Strict | HoldMode::Cached | HoldMode::SentOn => Vec::new(),
         };
         let sites = &*sites;
-        let wish = LockRequest { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
-        match self.keeper.try_acquire(wish) {
+        let request = LockRequest { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
+        match self.keeper.try_acquire(request) {
             Some(tenure) => Ok(tenure),
-            None => self.keeper.acquire(wish).await,
+            None => self.keeper.acquire(request).await,
         }
     }
 
@@ -227,7 +231,7 @@ impl WorkerHandle {
     }
 }
 
-/// The evidence of a program, whose lock nobody takes away while it works.
+/// The lock validity of a foreign program, whose lock is not taken away while it works.
 #[derive(Debug)]
 struct AlwaysValid;
 

@@ -13,7 +13,7 @@ use super::gateway::{DispatchPermission, HoldMode, Mode, SimRequest, Token};
 /// The kinds of accidents in a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StormKind {
-    /// The ensemble keeps its word: no session ends before its timeout.
+    /// The ensemble is honest: no session ends before its timeout.
     Honest,
     /// An operator closes sessions that are alive and deletes lock nodes, so that other clients get the locks of a
     /// living holder. No client can prevent that. The judge then checks only that everything ends and nothing is left
@@ -26,7 +26,7 @@ pub(super) struct LockJudge {
     storm: StormKind,
     open: RefCell<BTreeMap<u64, ActiveRequest>>,
     entered: Cell<u64>,
-    /// The marks of each key, as a guard would keep them.
+    /// The watermarks of each key, as a guard would keep them.
     marks: RefCell<BTreeMap<ResourceKey, Watermarks>>,
     wrong: RefCell<Vec<String>>,
 }
@@ -42,7 +42,8 @@ struct ActiveRequest {
 }
 
 impl ActiveRequest {
-    /// Of two permits of one key as many may be held as both say, and each by one: so there are never more.
+    /// A permit may be held together with as many others as each of them allows, and by one holder: so there are
+    /// never more.
     fn excludes(&self, other: &Self) -> bool {
         match (self.permit, other.permit) {
             (Some(one), Some(two)) => one == two || self.keeping != other.keeping,
@@ -62,7 +63,7 @@ impl LockJudge {
         }
     }
 
-    /// A request was given its lock; the number is for [`LockJudge::leave`].
+    /// A request was granted its lock; the number is for [`LockJudge::leave`].
     pub(super) fn enter(
         &self,
         who: &str,
@@ -72,7 +73,9 @@ impl LockJudge {
     ) -> u64 {
         let number = self.entered.replace(self.entered.get() + 1);
         info!("{who} has {:?} {:?} {:?} {permit:?}", want.keys, want.mode, want.keeping);
-        let (who, keys, permission) = (who.to_owned(), want.keys.clone(), permission.clone());
+        let who = who.to_owned();
+        let keys = want.keys.clone();
+        let permission = permission.clone();
         let open = ActiveRequest { who, keys, mode: want.mode, keeping: want.keeping, permit, permission };
         self.open.borrow_mut().insert(number, open);
         self.check();

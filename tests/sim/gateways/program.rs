@@ -1,4 +1,4 @@
-//! A program that does not know gateways, and shares one node with them. The maker of the node holds it.
+//! A foreign program that shares one node with gateways. The maker of the node holds it.
 
 use std::{rc::Rc, time::Duration};
 
@@ -35,8 +35,8 @@ pub(super) async fn run_program(world: Rc<SimWorld>, number: usize, end: Instant
     session.close().await;
 }
 
-/// Tries to make the node. Returns its czxid if the node is ours. `None`: somebody else had it, who may have given it
-/// back since.
+/// Tries to make the node. Returns its czxid if the node is ours. `None`: another client had it, which may have
+/// released it since.
 async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
     match session.create(NODE, b"host-7", NodeKind::Ephemeral).await {
         Ok(_) | Err(ZkError::Ambiguous(_)) => {}
@@ -52,7 +52,8 @@ async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
 }
 
 async fn work(world: &SimWorld, who: &str, czxid: i64) {
-    let (mode, keeping) = (Mode::Exclusive, HoldMode::OneNode);
+    let mode = Mode::Exclusive;
+    let keeping = HoldMode::OneNode;
     let want = SimRequest { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
     let number = world.judge.enter(who, &want, None, &DispatchPermission::for_program());
     // The four lines that fence it: its writes carry the number of its node.

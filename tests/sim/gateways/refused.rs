@@ -12,12 +12,14 @@ fn want(keeping: HoldMode, name: &str) -> SimRequest {
     SimRequest { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
 }
 
+/// A holder whose watch the server refused still learns that its lock node was removed.
 #[test]
-fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() {
+fn refused_watch_still_detects_removal() {
     for keeping in [HoldMode::Cached, HoldMode::Strict] {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
+            let wire = ensemble.wire();
+            let dice = SeededRng::new(7);
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
             gateway.acquire_granted(&want(keeping, "before")).await.mark_settled();

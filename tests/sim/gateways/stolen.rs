@@ -1,5 +1,5 @@
-//! A stranger removes one node of a set while the set is being made. The other nodes are not forgotten, and they do
-//! not block the next attempt.
+//! Another client removes one node of a set while the set is being made. The other nodes are not forgotten, and they
+//! do not block the next attempt.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::gateway::{
 };
 use crate::simulated_time;
 
-/// A round trip takes two of these, so a node exists for a while before its maker knows of it.
+/// A round trip takes two of these, so a node exists for a while before the answer to its create arrives.
 const FAR: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> SimRequest {
@@ -33,13 +33,15 @@ async fn steal_one(ensemble: &SimEnsemble, name: &str) {
     }
 }
 
-/// The test ends long before the janitor comes, once in a session timeout. So the set itself must remove its nodes.
+/// A set that loses a node is made anew. The test ends long before the janitor runs, once in a session timeout. So
+/// the set itself must remove its nodes.
 #[test]
-fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
+fn set_losing_node_is_recreated_whole() {
     for stolen in ["a", "b"] {
         simulated_time::run(async move {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (wire, dice) = (ensemble.wire(), SeededRng::new(7));
+            let wire = ensemble.wire();
+            let dice = SeededRng::new(7);
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
             gateway.acquire_granted(&want(&["a", "b"])).await.mark_settled();
@@ -50,7 +52,7 @@ fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
             let door = gateway.door();
             let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitPlace::Here).await });
             steal_one(&ensemble, stolen).await;
-            let tenure = asked.await.expect("no panic").unwrap_or_else(|why| panic!("{stolen}: {why}"));
+            let tenure = asked.await.expect("no panic").unwrap_or_else(|error| panic!("{stolen}: {error}"));
             let held = locks(&ensemble);
             let maker = |path: &String| path.rsplit('/').next().map(|name| name[..32].to_owned());
             assert_eq!(held.len(), 2, "{stolen}: {held:?}");

@@ -1,4 +1,4 @@
-//! Random accidents: who is affected, when, and for how long.
+//! Random accidents: their victims, their times, and their durations.
 
 use std::{rc::Rc, time::Duration};
 
@@ -57,7 +57,8 @@ pub(super) async fn run_accidents(world: Rc<SimWorld>, end: Instant) {
     let SimWorld { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
-        let (at, accident) = (dice.index(gateways.len()), world.storm.accident(dice));
+        let at = dice.index(gateways.len());
+        let accident = world.storm.accident(dice);
         info!("{accident:?} at gateway {at}");
         if dice.below(2) == 0 {
             // The upstream hangs, so that a holder keeps its lock during the accidents.

@@ -1,5 +1,5 @@
-//! A request that would have to wait for another gateway is sent on to it. The way is read from the holder's lock node and
-//! from the member node of that node's own session, and from nothing else.
+//! A request that would have to wait for another gateway is forwarded to it. The route is read from the holder's lock node
+//! and from the member node of that node's own session, and from nothing else.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,19 +17,21 @@ fn want(wait: Duration) -> SimRequest {
     SimRequest { keys: vec![key("a")], mode: Mode::Exclusive, keeping: HoldMode::SentOn, wait }
 }
 
-/// Two gateways; the first one keeps the key, and a request is at work there.
+/// Two gateways; the first one keeps the key, and a request is in flight there.
 async fn two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
     let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
     let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed));
-    let (holds, other) = (start(7), start(8));
+    let holds = start(7);
+    let other = start(8);
     // Waits for its session.
     other.acquire_granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.mark_settled();
     let tenure = holds.acquire_granted(&want(T)).await;
     (holds, other, tenure)
 }
 
+/// A request is forwarded to the gateway that holds, whether it comes first or behind a request that waits here.
 #[test]
-fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behind_one_that_waits_here() {
+fn request_is_forwarded_to_holding_gateway() {
     for waits_before in [false, true] {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
@@ -55,7 +57,7 @@ fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behi
     }
 }
 
-/// What each member node says, by its name.
+/// The data of each member node, by its name.
 async fn members(looker: &SimSession) -> HashMap<String, Vec<u8>> {
     let mut says = HashMap::new();
     for member in looker.children(&folder()).await.expect("there") {
@@ -69,7 +71,7 @@ fn folder() -> String {
     format!("{ROOT}/members")
 }
 
-/// Takes the lock of the key whose lock node was this one; the new lock node says `says`.
+/// Takes the lock of the key whose lock node was this one; the data of the new lock node is `says`.
 async fn takes(stranger: &SimSession, lock: &str, says: &str) {
     let (parent, _) = lock.rsplit_once('/').expect("absolute");
     // The parent may have gone with the last node.
@@ -79,10 +81,10 @@ async fn takes(stranger: &SimSession, lock: &str, says: &str) {
     stranger.commit(&steps).await.expect("it is free");
 }
 
-/// The data of a lock node becomes a part of a path. A stranger's node names a member node that is not one of its session:
-/// another one's, or one below a name with a slash.
+/// The data of a lock node becomes a part of a path. A foreign node names a member node that is not one of its session:
+/// that of another session, or one below a name with a slash. It leads nowhere.
 #[test]
-fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
+fn lock_node_names_own_member_only() {
     for deep in [false, true] {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
@@ -110,8 +112,8 @@ fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
                 }
             };
             takes(&stranger, &lock, &says).await;
-            let told = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
-            assert_eq!(told, Err(AcquireError::Locked), "deep: {deep}");
+            let result = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            assert_eq!(result, Err(AcquireError::Locked), "deep: {deep}");
             assert!(other.stop().await);
         });
     }

@@ -32,7 +32,7 @@ pub(super) struct SimWorld {
     pub(super) judge: LockJudge,
 }
 
-/// The place of one gateway, whose processes follow each other.
+/// One gateway of the installation, whose processes follow each other.
 pub(super) struct GatewaySlot {
     pub(super) wire: Rc<Wire>,
     process: RefCell<Rc<SimGateway>>,
@@ -62,7 +62,8 @@ impl SimWorld {
             GatewaySlot { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
         };
         let gateways = (0..2 + dice.below(2)).map(place).collect();
-        let (keys, judge) = (["a", "b", "c"].map(key).into(), LockJudge::new(storm));
+        let keys = ["a", "b", "c"].map(key).into();
+        let judge = LockJudge::new(storm);
         Self { storm, ensemble, gateways, dice, keys, scale, judge }
     }
 
@@ -109,7 +110,7 @@ impl SimWorld {
             _ => Duration::MAX,
         };
         let acquired = timeout(gone, self.acquire(who, place, &want)).await;
-        // ZooKeeper is given time to answer at each of the steps: here, at the holder, and here again.
+        // ZooKeeper gets time to answer at each of the steps: here, at the holder, and here again.
         let longest = match want.keeping {
             HoldMode::SentOn => want.wait + LEAST_WAIT * 3,
             _ => want.wait.max(LEAST_WAIT),
@@ -127,14 +128,15 @@ impl SimWorld {
         }
     }
 
-    /// Gets the lock here, or from the gateway that keeps the key. Returns the place that has granted it.
+    /// Gets the lock here, or from the gateway that keeps the key. Returns the gateway that has granted it.
     async fn acquire<'a>(
         &'a self,
         who: &str,
         here: &'a GatewaySlot,
         want: &SimRequest,
     ) -> Result<(&'a GatewaySlot, WorkerHandle, GrantGuard), AcquireError> {
-        let (began, here_door) = (Instant::now(), here.gateway().door());
+        let began = Instant::now();
+        let here_door = here.gateway().door();
         let mut tries = if want.keeping == HoldMode::SentOn { TRIES } else { 0 };
         let left = || SimRequest { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
@@ -146,8 +148,8 @@ impl SimWorld {
             info!("{who} is sent on");
             let there = self.gateways.iter().find(|place| place.gateway().is_at(&way));
             let answer = match there {
-                // The rest of the wait is passed on. The door belongs to this process; its successor does not know the
-                // request.
+                // The rest of the wait is passed on. The lock side belongs to this process; its successor does not
+                // have the request.
                 Some(place) => {
                     let door = place.gateway().door();
                     door.acquire(&left(), WaitPlace::AtHolder).await.map(|tenure| (place, door, tenure))
@@ -204,7 +206,7 @@ impl SimWorld {
         }
         if dice.below(5) == 0 {
             let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
-            // Some requests ask for the key in another way.
+            // Some requests request the key in another way.
             let keeping = match dice.below(16) {
                 0 => HoldMode::Permits(3),
                 1 => HoldMode::Strict,
@@ -213,7 +215,8 @@ impl SimWorld {
             };
             return SimRequest { wait, keeping, ..permits() };
         }
-        let (first, others) = (dice.index(3), 1 + dice.index(2));
+        let first = dice.index(3);
+        let others = 1 + dice.index(2);
         let mut keys = vec![self.keys[first].clone()];
         if dice.below(4) == 0 {
             keys.push(self.keys[(first + others) % 3].clone());

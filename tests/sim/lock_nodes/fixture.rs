@@ -28,7 +28,7 @@ pub(super) enum LockKind {
 /// Each kind, and the number of names that its nodes have.
 pub(super) const ALL: [(LockKind, usize); 3] = [
     (LockKind::Native, 1),
-    // Each stands in line, and has a node beside it.
+    // Each waits in the queue, and has a node beside it.
     (LockKind::Shared, 2),
     (LockKind::Permit, 2),
 ];
@@ -41,7 +41,9 @@ pub(super) enum HeldLock {
 }
 
 pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLock {
-    let (live, key, asker) = (session.live(), key("a"), &mut WaitingRequest::default());
+    let live = session.live();
+    let key = key("a");
+    let asker = &mut WaitingRequest::default();
     let (held, granted) = match lock {
         LockKind::Native => {
             let one = Attempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
@@ -95,19 +97,19 @@ pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
     nodes
 }
 
-/// Counts what the session asks from now on, but for its heartbeats.
+/// Counts the requests of the session from now on, but for its heartbeats.
 pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) -> bool) -> Rc<Cell<u32>> {
     let counted = Rc::<Cell<u32>>::default();
     let count = counted.clone();
-    session.doctor.set_rule(move |asked| {
-        count.set(count.get() + u32::from(!is_heartbeat(asked) && counts(asked)));
+    session.doctor.set_rule(move |request| {
+        count.set(count.get() + u32::from(!is_heartbeat(request) && counts(request)));
         assert!(count.get() < 1000, "again and again, without a pause");
         RequestFate::Passes
     });
     counted
 }
 
-/// The attempts that the session knows of, and the bytes of their paths.
+/// The attempts that the session has registered, and the bytes of their paths.
 pub(super) fn registered_counts(session: &SupervisedSession) -> (usize, usize) {
     let registry = &session.live().registry;
     (registry.nodes(), registry.bytes())

@@ -22,8 +22,9 @@ use crate::{
 
 const KEYS: [&str; 2] = ["a", "b"];
 
+/// The removal of any node of a held set ends the lock validity of its dispatches.
 #[test]
-fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
+fn removal_of_any_node_ends_validity() {
     for stolen in 0..2 {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
@@ -44,8 +45,8 @@ fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
     }
 }
 
-/// The client library has repeated the transaction, both were done, and a stranger removed one of the older nodes. What
-/// is found is then a node of each transaction, and these have no order.
+/// The client library has repeated the transaction, both were done, and another client removed one of the older nodes.
+/// What is found is then a node of each transaction, and these have no order.
 #[test]
 fn nodes_of_two_transactions_are_no_set() {
     simulated_time::run(async {
@@ -57,7 +58,7 @@ fn nodes_of_two_transactions_are_no_set() {
         let held = nodes(&session);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
-        session.doctor.set_rule(move |asked| match asked {
+        session.doctor.set_rule(move |request| match request {
             SessionRequest::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
                 RequestFate::Done(unanswered())
             }
@@ -95,19 +96,21 @@ async fn begin(session: &SupervisedSession) -> SetAttempt<FaultySession> {
     SetAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
 }
 
-/// The transaction, a look at each node, and two lists of each parent: one to stand in line, and one when all are first.
+/// The transaction, a look at each node, and two lists of each parent: one to queue, and one when all are first.
 #[test]
-fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
+fn set_below_parents_takes_one_transaction() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
-        let (first, asker) = (begin(&session).await, &mut WaitingRequest::default());
+        let first = begin(&session).await;
+        let asker = &mut WaitingRequest::default();
         let granted = first.acquire(asker).await.expect("free");
         assert!(!granted.contended);
         let asked = count(&session, |_| true);
-        let (second, asker) = (begin(&session).await, &mut WaitingRequest::default());
+        let second = begin(&session).await;
+        let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(second.acquire(asker), async {
             sleep(T / 2).await;
-            // Another list and a watch at the first key, where it stands in line.
+            // Another list and a watch at the first key, where it waits in the queue.
             assert_eq!(asked.get(), 1 + 2 + 1 + 1);
             first.clear().await;
         });
@@ -118,8 +121,9 @@ fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
     });
 }
 
+/// A set whose transaction was not answered looks for its nodes, and creates them if they are not there.
 #[test]
-fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
+fn set_finds_nodes_after_lost_answer() {
     for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -137,7 +141,8 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
                 }
                 _ => RequestFate::Passes,
             });
-            let (set, asker) = (begin(&session).await, &mut WaitingRequest::default());
+            let set = begin(&session).await;
+            let asker = &mut WaitingRequest::default();
             set.acquire(asker).await.unwrap_or_else(|stop| panic!("{fate:?}: {stop:?}"));
             assert_eq!(nodes(&session).len(), 2, "{fate:?}");
             set.clear().await;
@@ -148,8 +153,9 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
     }
 }
 
+/// The nodes of a set that is dropped without being cleared stay, because they may still hold.
 #[test]
-fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
+fn dropped_set_keeps_its_nodes() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let set = begin(&session).await;

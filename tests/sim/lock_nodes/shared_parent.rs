@@ -1,4 +1,4 @@
-//! The parent of a lock node that is not ours alone: what we know of it, and when we leave it.
+//! The parent of a lock node that is not ours alone: what is recorded of it, and when we leave it.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -12,9 +12,9 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
-/// Somebody came before the holder left, and the parent stays: the next request of ours expects it.
+/// Another client came before the holder left, and the parent stays: our next request expects it.
 #[test]
-fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
+fn unremoved_parent_is_expected_next_time() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
@@ -33,27 +33,27 @@ fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
     });
 }
 
-/// The node is refused at once, below a parent that others have made: it is not ours to remove.
+/// The node is refused at once, below a parent that other clients have made: it is not ours to remove.
 #[test]
-fn who_is_refused_removes_no_parent_that_it_has_not_made() {
+fn refused_request_keeps_foreign_parent() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let removes = Rc::new(Cell::new(0));
         let counted = removes.clone();
-        session.doctor.set_rule(move |asked| match asked {
+        session.doctor.set_rule(move |request| match request {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Refused(throttled())
             }
-            SessionRequest::Commit { .. } if !is_heartbeat(asked) => {
+            SessionRequest::Commit { .. } if !is_heartbeat(request) => {
                 counted.set(counted.get() + 1);
                 RequestFate::Passes
             }
             _ => RequestFate::Passes,
         });
         let refused = attempt(&session, "a").await;
-        let told = refused.acquire(&mut WaitingRequest::default()).await;
-        assert!(told.is_err() && removes.get() == 0, "{told:?}");
+        let result = refused.acquire(&mut WaitingRequest::default()).await;
+        assert!(result.is_err() && removes.get() == 0, "{result:?}");
         refused.clear().await;
         session.doctor.set_rule(|_| RequestFate::Passes);
         holds.clear().await;

@@ -1,4 +1,4 @@
-//! What the nodes of a kept key say to others: who holds alone names its gateway, so that requests can be sent on to it.
+//! The data of a kept key's nodes: an exclusive holder names its gateway, so that requests can be forwarded to it.
 
 use fencegate_lock::{recipe::attempt::Attempt, session::client::ZkClient};
 use fencegate_policies::plan::{ForeignLayout, LockSite, Mode};
@@ -10,14 +10,16 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
+/// Only the node of an exclusive native lock names its gateway, so that requests can be forwarded to it.
 #[test]
-fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
+fn only_exclusive_native_lock_names_gateway() {
     let curator = LockSite::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
-        // Among other programs' nodes it tells people whose node this is.
-        let (signature, member) = (live.signature().to_vec(), live.member.as_bytes().to_vec());
+        // Among the nodes of foreign programs it names the owner for operators.
+        let signature = live.signature().to_vec();
+        let member = live.member.as_bytes().to_vec();
         for (site, mode, says) in [
             (LockSite::Native, Mode::Exclusive, signature),
             (LockSite::Native, Mode::Shared, Vec::new()),

@@ -12,9 +12,9 @@ use crate::{
     supervised::{SupervisedSession, WaitingRequest},
 };
 
-/// The client library has repeated a create, and both were done.
+/// The client library has repeated a create, and both were done: the lower node holds, and the other one is removed.
 #[test]
-fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
+fn lower_of_two_nodes_holds() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         // Both are made below a parent that is there.
@@ -23,15 +23,16 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
         let parent = parent_of(&nodes(&session)[0]);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
-        session.doctor.set_rule(move |asked| match asked {
-            // After the create nothing is heard for a while.
+        session.doctor.set_rule(move |request| match request {
+            // After the create all answers are lost for a while.
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Done(unanswered())
             }
             SessionRequest::Children { .. } if still.get() => RequestFate::Refused(unanswered()),
             _ => RequestFate::Passes,
         });
-        let (twice, asker) = (attempt(&session, "a").await, &mut WaitingRequest::default());
+        let twice = attempt(&session, "a").await;
+        let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(twice.acquire(asker), async {
             sleep(T / 4).await;
             let ours = nodes(&session).pop().expect("the later one of two");
@@ -52,15 +53,16 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
     });
 }
 
-/// The answer to the create was lost, and the request is given up while it looks for its node.
+/// The answer to the create was lost, and the request is given up while it looks for its node: the node is found and
+/// removed.
 #[test]
-fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
+fn abandoned_search_removes_found_node() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
         let fails = Rc::new(Cell::new(u32::MAX));
         let failing = fails.clone();
-        session.doctor.set_rule(move |asked| match asked {
+        session.doctor.set_rule(move |request| match request {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
                 RequestFate::Done(unanswered())
             }

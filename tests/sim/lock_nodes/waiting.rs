@@ -1,4 +1,4 @@
-//! A request that waits asks the server only what it needs, and is granted only when its session is proven.
+//! A waiting request sends only what it needs, and is granted only while its session deadline is valid.
 
 use fencegate_lock::{
     error::GrantError,
@@ -23,15 +23,18 @@ async fn semaphore(session: &SupervisedSession) -> SemaphoreAttempt<FaultySessio
     SemaphoreAttempt::begin(&session.live(), &key("a"), permits).await.expect("room")
 }
 
-/// Only a request that may be sent on to the holder's gateway reads who holds.
+/// Only a request that may be forwarded to the holder's gateway reads the holder.
 #[test]
-fn who_waits_here_does_not_ask_who_holds() {
+fn local_waiter_does_not_read_holder() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
-        let reads =
-            count(&session, |asked| matches!(asked, SessionRequest::Data { path } if path.contains("-w-")));
-        let (waits, asker) = (attempt(&session, "a").await, &mut WaitingRequest::default());
+        let reads = count(
+            &session,
+            |request| matches!(request, SessionRequest::Data { path } if path.contains("-w-")),
+        );
+        let waits = attempt(&session, "a").await;
+        let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(waits.acquire(asker), async {
             sleep(T).await;
             holds.clear().await;
@@ -44,17 +47,19 @@ fn who_waits_here_does_not_ask_who_holds() {
     });
 }
 
-/// The place of a holder is gone and its permit is not: the line has room, and no permit is free.
+/// The queue place of a holder is gone and its permit is not: the queue has a free place, and no permit is free. The
+/// request waits without polling.
 #[test]
-fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
+fn request_without_free_permit_waits_quietly() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
-        let (first, second) =
-            (hold(&session, LockKind::Permit).await, hold(&session, LockKind::Permit).await);
+        let first = hold(&session, LockKind::Permit).await;
+        let second = hold(&session, LockKind::Permit).await;
         let place = nodes(&session).into_iter().find(|path| path.contains("-s2-")).expect("in line");
         session.ensemble.steal(&place);
         let asked = count(&session, |_| true);
-        let (third, asker) = (semaphore(&session).await, &mut WaitingRequest::default());
+        let third = semaphore(&session).await;
+        let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(third.acquire(asker), async {
             sleep(T).await;
             assert!(asked.get() < 10, "{} requests in {T:?}", asked.get());
@@ -71,7 +76,7 @@ fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
 
 /// The versions of a permit's nodes differ, so a late delete mostly misses. Each write takes a part of the transaction.
 #[test]
-fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
+fn permit_node_versions_vary() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let mut versions = Vec::new();
@@ -89,7 +94,7 @@ fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
 
 /// The heartbeats of the session are not answered: whether it lives is not known, so nothing may be sent under its locks.
 #[test]
-fn nothing_is_granted_before_the_session_is_proven() {
+fn no_grant_without_valid_session_deadline() {
     for (lock, _) in ALL {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
@@ -97,9 +102,9 @@ fn nothing_is_granted_before_the_session_is_proven() {
                 true => RequestFate::Refused(throttled()),
                 false => RequestFate::Passes,
             });
-            let proof = session.live().session_deadline.clone();
+            let deadline = session.live().session_deadline.clone();
             let clock = session.live().clock.clone();
-            while proof.is_valid_at(clock.now()) {
+            while deadline.is_valid_at(clock.now()) {
                 sleep(T / 100).await;
             }
             let mut asked = Box::pin(hold(&session, lock));
@@ -107,15 +112,15 @@ fn nothing_is_granted_before_the_session_is_proven() {
             session.doctor.set_rule(|_| RequestFate::Passes);
             let held = timeout(T, asked).await.expect("it is proven");
             held.clear().await;
-            drop((held, proof, clock));
+            drop((held, deadline, clock));
             session.end().await;
         });
     }
 }
 
-/// The room of a session for paths is used to its last byte.
+/// The capacity of a session for paths is used to its last byte, and no further.
 #[test]
-fn the_last_byte_of_the_room_for_paths_is_given_and_no_more() {
+fn path_capacity_is_exact() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let mut begun = Vec::new();

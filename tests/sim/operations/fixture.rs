@@ -64,7 +64,7 @@ pub(super) fn path(id: &OperationId) -> String {
     format!("{ROOT}/ops/{}/{id}", &id[..2])
 }
 
-/// A session that is nobody's gateway.
+/// A session that belongs to no gateway.
 pub(super) async fn connect_observer(ensemble: &SimEnsemble) -> SimSession {
     ensemble.client(&ensemble.wire(), T).connect().await.expect("a session")
 }
@@ -96,7 +96,8 @@ pub(super) struct OperationFixture {
 
 impl OperationFixture {
     pub(super) async fn new() -> Self {
-        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let doctor = FaultInjector::new();
         let (locks, tenure) = gateway(&ensemble, &doctor, "account/1").await;
         Self { ensemble, doctor, locks, tenure }
     }

@@ -29,8 +29,8 @@ impl OperationFixture {
     fn writes_meet(&self, times: u32, fate: RequestFate) -> Rc<Cell<u32>> {
         let writes = Rc::new(Cell::new(0));
         let counted = writes.clone();
-        self.doctor.set_rule(move |asked| {
-            if !writes_a_record(asked) {
+        self.doctor.set_rule(move |request| {
+            if !writes_a_record(request) {
                 return RequestFate::Passes;
             }
             counted.set(counted.get() + 1);
@@ -40,8 +40,9 @@ impl OperationFixture {
     }
 }
 
+/// An operation is admitted once if the answer to its write was lost, whether or not the write was done.
 #[test]
-fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
+fn admission_survives_lost_answer() {
     for (fate, writes) in [(RequestFate::Done(unanswered()), 1), (RequestFate::Refused(unanswered()), 2)] {
         simulated_time::run(async {
             let stage = OperationFixture::new().await;
@@ -65,8 +66,9 @@ fn an_admission_is_sent_whether_or_not_its_answer_was_lost() {
     }
 }
 
+/// An operation that was admitted again without an answer is ours under the new version of its record.
 #[test]
-fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
+fn unanswered_readmission_is_ours() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -81,8 +83,9 @@ fn what_is_admitted_again_unheard_is_ours_under_its_new_version() {
     });
 }
 
+/// An outcome is recorded exactly once, whether its write was done without an answer, was lost or was refused.
 #[test]
-fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
+fn outcome_is_recorded_once() {
     for (fate, writes) in [
         (RequestFate::Done(unanswered()), 1),
         (RequestFate::Refused(unanswered()), 2),
@@ -109,7 +112,7 @@ fn an_outcome_is_written_once_whether_or_not_its_answer_was_lost() {
 }
 
 #[test]
-fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
+fn refused_record_write_refuses_request() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::NotExecuted).await;
@@ -123,16 +126,18 @@ fn a_server_that_refuses_to_write_a_record_refuses_the_request() {
 
 /// The record could be admitted again, and was forgotten between our look at it and our write.
 #[test]
-fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
+fn record_lost_during_readmission_is_recreated() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
-        let (ensemble, path, gone) = (stage.ensemble.clone(), place(&wanted), Cell::new(false));
+        let ensemble = stage.ensemble.clone();
+        let path = place(&wanted);
+        let gone = Cell::new(false);
         let admits_again =
             |step: &MultiOp<'_>| matches!(step, MultiOp::Set { path, .. } if path.contains("/ops/"));
-        stage.doctor.set_rule(move |asked| {
-            if matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(admits_again))
+        stage.doctor.set_rule(move |request| {
+            if matches!(request, SessionRequest::Commit { steps } if steps.iter().any(admits_again))
                 && !gone.replace(true)
             {
                 ensemble.steal(&path);
@@ -147,20 +152,22 @@ fn a_record_that_goes_while_it_is_admitted_again_is_made_anew() {
     });
 }
 
-/// Neither the answer to the write was heard, nor that to the first looks at what became of it.
+/// The answers to the write and to the first reads of its result were lost: the read is repeated while the session
+/// lives.
 #[test]
-fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
+fn unanswered_read_retries_while_session_lives() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         let looks = Rc::new(Cell::new(0));
-        let (counted, path) = (looks.clone(), place(&wanted));
-        stage.doctor.set_rule(move |asked| match asked {
+        let counted = looks.clone();
+        let path = place(&wanted);
+        stage.doctor.set_rule(move |request| match request {
             SessionRequest::Data { path: read } if read == path && counted.get() < 3 => {
                 counted.set(counted.get() + 1);
                 RequestFate::Refused(unanswered())
             }
-            _ if writes_a_record(asked) && counted.get() == 0 => RequestFate::Done(unanswered()),
+            _ if writes_a_record(request) && counted.get() == 0 => RequestFate::Done(unanswered()),
             _ => RequestFate::Passes,
         });
         let running = stage.admit(&wanted).await.expect("new");
@@ -170,9 +177,10 @@ fn a_look_that_is_not_answered_is_taken_again_while_the_session_lives() {
     });
 }
 
-/// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session says so.
+/// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session reports
+/// that.
 #[test]
-fn an_admission_over_a_library_that_is_gone_ends_with_the_session() {
+fn admission_without_client_ends_with_session() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);

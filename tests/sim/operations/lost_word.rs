@@ -1,5 +1,5 @@
-//! An operation of `once: {store: zookeeper}` was written down, its issuer did not hear so, and the server refuses to
-//! show it. The operation was not sent, and that is written down as soon as possible. If something else stands in its
+//! An operation of `once: {store: zookeeper}` was recorded, the answer to its write was lost, and the server refuses
+//! to show it. The operation was not sent, and that is recorded as soon as possible. If something else is in its
 //! place, or nothing can be read, no session is kept open for that.
 
 use std::cell::Cell;
@@ -40,10 +40,12 @@ fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<b
     }
 }
 
+/// An operation whose admission was recorded without an answer and was not sent is recorded as aborted.
 #[test]
-fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
+fn unsent_unanswered_admission_is_aborted() {
     simulated_time::run(async {
-        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = LockSide::new(library).await;
         let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
@@ -52,10 +54,11 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
         before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
-        let (lost, refused) = (Cell::new(false), Cell::new(false));
-        doctor.set_rule(move |asked| loses_the_word(asked, &lost, &refused));
-        let told = locks.keeper.admit(wanted.clone()).await.map(drop);
-        assert!(matches!(told, Err(AdmitOperationError::Service(_))), "nothing may be sent: {told:?}");
+        let lost = Cell::new(false);
+        let refused = Cell::new(false);
+        doctor.set_rule(move |request| loses_the_word(request, &lost, &refused));
+        let result = locks.keeper.admit(wanted.clone()).await.map(drop);
+        assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
         let settled = async {
             while !matches!(stored_state(&ensemble, &wanted).await.0, OperationState::Aborted { .. }) {
                 sleep(T / 10).await;
@@ -75,11 +78,12 @@ fn what_was_written_down_unheard_and_not_sent_is_taken_back() {
     });
 }
 
-/// The first look is refused, so the issuer does not know whether the operation was written down. Every further look
-/// meets `then`. A gateway that stops closes its session nevertheless.
+/// The first read is refused, so it is not known whether the operation was recorded. Every further read gets `then`.
+/// A gateway that stops closes its session nevertheless.
 fn stops_although_it_is_unsettled(then: RequestFate) {
     simulated_time::run(async {
-        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
+        let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = LockSide::new(library).await;
         let session = ensemble.sessions();
@@ -92,15 +96,15 @@ fn stops_although_it_is_unsettled(then: RequestFate) {
         other.create(&place(&wanted), b"of another kind", NodeKind::Persistent).await.expect("made");
         other.close().await;
         let looks = Cell::new(0);
-        doctor.set_rule(move |asked| match asked {
+        doctor.set_rule(move |request| match request {
             SessionRequest::Data { path } if path.contains("/ops/") => match looks.replace(looks.get() + 1) {
                 0 => RequestFate::Refused(ZkError::SessionEnded),
                 _ => then.clone(),
             },
             _ => RequestFate::Passes,
         });
-        let told = locks.keeper.admit(wanted).await.map(drop);
-        assert!(matches!(told, Err(AdmitOperationError::Service(_))), "nothing may be sent: {told:?}");
+        let result = locks.keeper.admit(wanted).await.map(drop);
+        assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
         tenure.mark_settled();
         drop(tenure);
         // Stops in the middle of a pause. Pauses end at round parts of a second.
@@ -111,12 +115,14 @@ fn stops_although_it_is_unsettled(then: RequestFate) {
     });
 }
 
+/// A session is closed although the record in the place of an unsettled operation cannot be read.
 #[test]
-fn what_stands_in_the_place_of_an_operation_and_cannot_be_read_is_not_waited_for() {
+fn stop_ignores_unreadable_record() {
     stops_although_it_is_unsettled(RequestFate::Passes);
 }
 
+/// A session is closed although the read of an unsettled operation is refused.
 #[test]
-fn an_operation_that_cannot_be_looked_for_keeps_no_session_from_being_closed() {
+fn stop_proceeds_when_record_read_fails() {
     stops_although_it_is_unsettled(RequestFate::Refused(throttled()));
 }

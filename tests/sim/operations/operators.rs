@@ -13,14 +13,16 @@ use fencegate_lock::{
 use super::fixture::{OperationFixture, T, connect_observer, id};
 use crate::{plan::ROOT, simulated_time};
 
+/// The outcome that an operator writes counts, and neither the gateway nor a second resolution overwrites it.
 #[test]
-fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
+fn operator_resolution_is_not_overwritten() {
     simulated_time::run(async {
         for done in [true, false] {
             let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
-            let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
+            let operator = connect_observer(&stage.ensemble).await;
+            let paths = Paths::new(ROOT);
             let open =
                 unresolved::find_unresolved(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
             assert_eq!(open.reference, id(1).reference());
@@ -50,11 +52,13 @@ fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
     });
 }
 
+/// An unresolved operation is listed as possibly running as long as its lock is held, and not afterwards.
 #[test]
-fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
+fn operation_may_run_while_locked() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
-        let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
+        let operator = connect_observer(&stage.ensemble).await;
+        let paths = Paths::new(ROOT);
         let listed = async || {
             let all = unresolved::list_unresolved(&operator, &paths, 0).await.expect("listed");
             all.iter().map(|open| (open.reference.clone(), open.may_run)).collect::<Vec<_>>()
@@ -73,12 +77,14 @@ fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
     });
 }
 
+/// An operation is found by its full reference only, and only if that is unambiguous.
 #[test]
-fn an_operation_is_found_by_its_whole_reference_only() {
+fn only_full_reference_finds_operation() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
-        let (operator, paths) = (connect_observer(&stage.ensemble).await, Paths::new(ROOT));
+        let operator = connect_observer(&stage.ensemble).await;
+        let paths = Paths::new(ROOT);
         let whole = id(1).reference();
         assert!(unresolved::find_unresolved(&operator, &paths, 0, &whole).await.is_ok());
         let longer = format!("{whole}0");

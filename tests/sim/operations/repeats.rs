@@ -1,4 +1,4 @@
-//! What a request is told whose operation is known already, and when it may run.
+//! The answers to requests whose operation is recorded already, and when it may run again.
 
 use fencegate_lock::idempotency::{
     OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
@@ -11,8 +11,9 @@ use crate::{
     simulated_time,
 };
 
+/// A repeat of a done operation is not sent, and gets the recorded status.
 #[test]
-fn what_was_done_is_not_sent_again() {
+fn done_operation_is_not_resent() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -25,8 +26,9 @@ fn what_was_done_is_not_sent_again() {
     });
 }
 
+/// An operation name that was used for a request with another body or other keys is refused.
 #[test]
-fn a_name_that_was_used_for_another_request_is_refused() {
+fn reused_operation_name_is_mismatch() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -45,8 +47,9 @@ fn a_name_that_was_used_for_another_request_is_refused() {
     });
 }
 
+/// A repeat of a running operation is in progress. At another gateway, or once it was abandoned, it is unknown.
 #[test]
-fn what_is_running_is_waited_for_and_what_was_left_is_unknown() {
+fn abandoned_operation_is_unknown() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -69,8 +72,9 @@ fn what_is_running_is_waited_for_and_what_was_left_is_unknown() {
     });
 }
 
+/// An operation that was not sent may run again, and the version of its record counts each admission.
 #[test]
-fn what_was_not_sent_may_run_again_and_the_version_of_its_record_says_so() {
+fn unsent_operation_may_run_again() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -86,8 +90,9 @@ fn what_was_not_sent_may_run_again_and_the_version_of_its_record_says_so() {
     });
 }
 
+/// An admission whose client has gone is recorded as aborted.
 #[test]
-fn what_nobody_waits_for_any_more_is_written_down_as_not_sent() {
+fn abandoned_admission_is_recorded_aborted() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
@@ -104,8 +109,9 @@ fn what_nobody_waits_for_any_more_is_written_down_as_not_sent() {
     });
 }
 
+/// No record is written or changed if the lock node is not there.
 #[test]
-fn nothing_is_written_down_without_the_lock() {
+fn no_record_without_lock() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let aborted = stage.operation(1);
@@ -122,11 +128,14 @@ fn nothing_is_written_down_without_the_lock() {
     });
 }
 
+/// An operation that a former build recorded under another name is found under that name, with its outcome.
 #[test]
-fn an_operation_that_a_former_build_named_is_found_under_that_name() {
+fn operation_is_found_under_former_name() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
-        let (done, unknown, aborted) = (stage.operation(1), stage.operation(2), stage.operation(3));
+        let done = stage.operation(1);
+        let unknown = stage.operation(2);
+        let aborted = stage.operation(3);
         stage.admit(&done).await.expect("new").complete(OperationOutcome::Done(200)).await;
         drop(stage.admit(&unknown).await.expect("new"));
         stage.admit(&aborted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
@@ -140,7 +149,7 @@ fn an_operation_that_a_former_build_named_is_found_under_that_name() {
             AdmitOperationError::Done { status: Some(200) }
         );
         tokio::time::sleep(T / 10).await;
-        // By the name that people were told.
+        // By the name that clients have received.
         let told = AdmitOperationError::Unknown { reference: id(2).reference() };
         assert_eq!(stage.expect_denied(&renamed(12, 2)).await, told);
         let mut other_body = renamed(11, 1);
@@ -158,8 +167,9 @@ fn an_operation_that_a_former_build_named_is_found_under_that_name() {
     });
 }
 
+/// A full quota of a route or client refuses new operations. A repeat still gets the outcome of its first attempt.
 #[test]
-fn a_share_that_is_used_up_refuses_new_operations_and_tells_repeats_what_came() {
+fn full_quota_refuses_new_operations_only() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let shared = |number: u8, client: Option<&str>| {
@@ -187,7 +197,7 @@ fn a_share_that_is_used_up_refuses_new_operations_and_tells_repeats_what_came() 
             stage.expect_denied(&shared(1, Some("a"))).await,
             AdmitOperationError::Done { status: Some(200) }
         );
-        // It stands already, and takes no further room.
+        // It has a record already, and takes no further capacity.
         stage
             .admit(&shared(4, Some("b")))
             .await

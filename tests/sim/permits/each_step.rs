@@ -1,6 +1,6 @@
-//! Plays an accident at each step of one request: a lost answer, a caller that goes away, the end of the session, or a
-//! stranger that removes a node. The request has a permit or none, no node of it is left, and the other requests lose
-//! nothing.
+//! Plays an accident at each step of one request: a lost answer, a caller that goes away, the end of the session, or
+//! another client that removes a node. The request has a permit or none, no node of it is left, and the other requests
+//! lose nothing.
 
 use std::{
     cell::{Cell, RefCell},
@@ -52,10 +52,13 @@ fn happens(
     caller: &Rc<RefCell<Option<AbortHandle>>>,
 ) -> Rc<Cell<bool>> {
     let struck = Rc::<Cell<bool>>::default();
-    let (stage, caller, told, mut count) = (stage.clone(), caller.clone(), struck.clone(), 0);
+    let stage = stage.clone();
+    let caller = caller.clone();
+    let told = struck.clone();
+    let mut count = 0;
     let doctor = stage.gateways[0].doctor.clone();
-    doctor.set_rule(move |asked| {
-        if is_heartbeat(asked) || told.get() {
+    doctor.set_rule(move |request| {
+        if is_heartbeat(request) || told.get() {
             return RequestFate::Passes;
         }
         count += 1;
@@ -104,7 +107,8 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
         let stage = Rc::new(PermitFixture::new(2).await);
-        let (ours, theirs) = (&stage.gateways[0], &stage.gateways[1]);
+        let ours = &stage.gateways[0];
+        let theirs = &stage.gateways[1];
         let count = match before {
             PriorHolders::Nobody => 0,
             PriorHolders::One => 1,
@@ -129,11 +133,12 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
             }
         }
         let behind = timeout(T * 20, behind).await.unwrap_or_else(|_| panic!("{what}: it waits for ever"));
-        let behind = behind.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
+        let behind = behind.expect("no panic").unwrap_or_else(|error| panic!("{what}: {error}"));
         let beside = timeout(T * 20, spawn_acquire(theirs, semaphore(2))).await;
         let beside = beside.unwrap_or_else(|_| panic!("{what}: a permit is not given back"));
-        let beside = beside.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
-        // Where a stranger has taken our permit, another of ours may have taken it before we knew, and lose it by us.
+        let beside = beside.expect("no panic").unwrap_or_else(|error| panic!("{what}: {error}"));
+        // Where another client has taken our permit, another of ours may have taken it before we noticed, and lose it
+        // by us.
         if accident != StepFault::PermitStolen {
             assert_ne!(behind.permit(), beside.permit(), "{what}");
             sleep(T).await;
@@ -151,8 +156,9 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
     })
 }
 
+/// An accident at any step leaves no node of ours, and all nodes of other clients.
 #[test]
-fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
+fn accident_leaves_foreign_nodes_only() {
     use StepFault::*;
     for before in [PriorHolders::Nobody, PriorHolders::One, PriorHolders::All] {
         for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, PlaceStolen, PermitStolen] {

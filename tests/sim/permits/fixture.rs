@@ -1,4 +1,4 @@
-//! Gateways with one session each, over libraries that can give wrong answers. All of them ask for one key.
+//! Gateways with one session each, over libraries that can give wrong answers. All of them request one key.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -61,9 +61,9 @@ impl PermitFixture {
         let counted = Rc::<Cell<u32>>::default();
         for gateway in &self.gateways {
             let count = counted.clone();
-            gateway.doctor.set_rule(move |asked| {
-                let record = matches!(asked, SessionRequest::Data { path } if path.ends_with("/stock"));
-                let about = asked.path().contains("/stock") && !record;
+            gateway.doctor.set_rule(move |request| {
+                let record = matches!(request, SessionRequest::Data { path } if path.ends_with("/stock"));
+                let about = request.path().contains("/stock") && !record;
                 count.set(count.get() + u32::from(about));
                 RequestFate::Passes
             });
@@ -71,7 +71,7 @@ impl PermitFixture {
         counted
     }
 
-    /// The places in line and the permits.
+    /// The places in the queue and the permits.
     pub(super) fn nodes(&self) -> Vec<String> {
         let below = format!("{ROOT}/locks/");
         let of_a_key =
@@ -91,7 +91,7 @@ impl PermitFixture {
     }
 }
 
-/// Asks for the key at this gateway, and waits for a long time.
+/// Requests the key at this gateway, and waits for a long time.
 pub(super) fn spawn_acquire(
     at: &PermitGateway,
     site: LockSite,
@@ -105,19 +105,24 @@ pub(super) fn spawn_acquire_queued(
     site: LockSite,
     queue: usize,
 ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
-    let keeper = at.locks.keeper.clone();
+    let lock_manager = at.locks.keeper.clone();
     spawn_local(async move {
-        let (keys, sites, route) = ([key()], [site], "sim".into());
-        let (mode, hold, wait) = (Mode::Exclusive, Hold::Strict, T * 20);
-        let (waits, delay) = (WaitPlace::Here, None);
-        let wish =
+        let keys = [key()];
+        let sites = [site];
+        let route = "sim".into();
+        let mode = Mode::Exclusive;
+        let hold = Hold::Strict;
+        let wait = T * 20;
+        let waits = WaitPlace::Here;
+        let delay = None;
+        let request =
             LockRequest { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
-        keeper.acquire(wish).await
+        lock_manager.acquire(request).await
     })
 }
 
 pub(super) async fn expect_granted(asked: JoinHandle<Result<GrantGuard, AcquireError>>) -> GrantGuard {
-    asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
+    asked.await.expect("no panic").unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Whether a transaction makes the node of a permit.

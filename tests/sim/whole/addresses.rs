@@ -33,7 +33,7 @@ pub(super) const OTHER_PORT: u16 = 81;
 
 /// Session timeout of every gateway.
 pub(super) const T: Duration = Duration::from_secs(2);
-/// The longest time that the upstream works, and the longest time that a way is blocked. Together they are below
+/// The longest time that the upstream works, and the longest time that a link is blocked. Together they are below
 /// `max_execution`.
 pub(super) const LONGEST_WORK: Duration = Duration::from_millis(5000);
 pub(super) const LONGEST_BLOCK: Duration = Duration::from_millis(2500);
@@ -45,7 +45,7 @@ pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(300);
 /// The longest execution, if it is begun within `SEND_WITHIN`.
 pub(super) const LONGEST_EXECUTION: Duration = MAX_EXECUTION.saturating_sub(SEND_WITHIN);
 /// The time limit of every upstream, guards included. A gateway with other keys waits as long for a request of unknown
-/// outcome. A guard that was killed waits less for the keys at work: `max_execution` and `send_within`.
+/// outcome. A guard that was killed waits less for the keys in use: `max_execution` and `send_within`.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
 
 /// The key template of a fleet, which may change.
@@ -108,7 +108,8 @@ impl SecretFiles {
 
 /// The policy of the gateway with this number.
 pub(super) fn policy(number: usize, naming: KeyNaming, secrets: &SecretFiles) -> TestPolicy {
-    let (address, word) = (GATEWAYS[number], naming.word());
+    let address = GATEWAYS[number];
+    let word = naming.word();
     let nowhere = SocketAddr::new(at(200), 2181);
     let key = |of: &str| format!("{word}/{{path.{of}}}");
     let alone = |also: Value| {

@@ -1,4 +1,4 @@
-//! The clients. Each sends its request once or as often as its schedule says, and remembers the answers.
+//! The clients. Each sends its request once or as often as its schedule demands, and keeps the answers.
 
 use std::{cell::RefCell, collections::BTreeMap, error::Error, rc::Rc, time::Duration};
 
@@ -30,7 +30,7 @@ pub(super) struct SimClients {
 /// The answer to one request.
 #[derive(Debug, Clone)]
 pub(super) struct ClientAnswer {
-    /// The route that was asked.
+    /// The route of the request.
     pub(super) route: String,
     pub(super) attempt: Attempt,
     /// `None`: there was no answer.
@@ -107,7 +107,8 @@ impl SimClients {
         };
         self.counts("lease");
         let text = |member: &str| document[member].as_str().expect("a text").to_owned();
-        let (id, reference) = (text("lease"), text("reference"));
+        let id = text("lease");
+        let reference = text("reference");
         for again in 0..*requests {
             let gateway = (ask.gateway + usize::try_from(again).unwrap_or_default()) % GATEWAYS.len();
             self.one(number, again, gateway, ask, Some(&id)).await;
@@ -130,8 +131,8 @@ impl SimClients {
         self.counts(
             &reason.unwrap_or_else(|| status.map_or("no-answer".into(), |status| status.to_string())),
         );
-        // Several requests of one operation may have been sent. The outcome of one of them does not tell about the
-        // others.
+        // Several requests of one operation may have been sent. The outcome of one of them proves nothing about the
+        // other ones.
         let outcome = match (&ask.once, outcome) {
             (Some(_), Some(FencingOutcome::Replayed)) => Some(FencingOutcome::Done),
             (Some(_), Some(FencingOutcome::NotDispatched)) => None,
@@ -145,7 +146,7 @@ impl SimClients {
         *self.seen.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
-    /// The number of times that each word was answered.
+    /// The number of times that each outcome was answered.
     pub(super) fn answer_counts(&self) -> BTreeMap<String, u64> {
         self.seen.borrow().clone()
     }
@@ -159,7 +160,8 @@ impl SimClients {
     ) -> Result<ClientResponse, Box<dyn Error>> {
         let invoked = Instant::now().into_std();
         let (head, body) = send(&self.host, gateway, request, body).await?;
-        let (status, fields) = (head.status.as_u16(), head.headers);
+        let status = head.status.as_u16();
+        let fields = head.headers;
         let completed = Instant::now().into_std();
         Ok(ClientResponse { status, fields, body, trailers: HeaderMap::new(), invoked, completed })
     }

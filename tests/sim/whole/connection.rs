@@ -23,11 +23,11 @@ use super::delays::NetworkDelays;
 pub(super) struct SimConnection {
     distances: Rc<NetworkDelays>,
     hosts: [IpAddr; 2],
-    /// The way to the end with this index.
+    /// The direction to the end with this index.
     ways: [ByteQueue; 2],
     broken: Cell<bool>,
-    /// A relay on the way has acknowledged all that was sent. It delivers this to the end with the index 1 also after
-    /// the connection has broken, and does not tell that end.
+    /// A relay in between has acknowledged all that was sent. It delivers this to the end with the index 1 also after
+    /// the connection has broken, and does not notify that end.
     relayed: bool,
     /// When the last byte was sent that the end with the index 1 has taken.
     taken_of: Rc<Cell<Option<Instant>>>,
@@ -91,7 +91,8 @@ impl SimConnection {
         self.hosts == [one, other] || self.hosts == [other, one]
     }
 
-    /// Breaks the connection. Both ends are told, and bytes on their way are lost, but for those that a relay has.
+    /// Breaks the connection. Both ends are notified, and bytes on their way are lost, but for those that a relay
+    /// has.
     pub(super) fn break_off(&self) {
         self.broken.set(true);
         for (number, way) in self.ways.iter().enumerate() {
@@ -107,7 +108,8 @@ impl SimConnection {
     }
 
     fn sends(&self, from: usize, piece: ConnectionData) {
-        let (to, way) = (1 - from, &self.ways[1 - from]);
+        let to = 1 - from;
+        let way = &self.ways[1 - from];
         let arrival = self.distances.arrival(self.hosts[from], self.hosts[to]);
         let mut pieces = way.pieces.borrow_mut();
         let due = pieces.back().map_or(arrival, |before| arrival.max(before.due));
@@ -130,7 +132,7 @@ impl ConnectionEnd {
         &self.wire.ways[self.number]
     }
 
-    /// Whether this end knows that the connection is broken.
+    /// Whether this end has noticed that the connection is broken.
     fn is_broken(&self) -> bool {
         self.wire.broken.get() && !self.wire.hides_the_break_from(self.number)
     }
@@ -171,7 +173,7 @@ impl ConnectionEnd {
 
     fn take(&self, buf: &mut ReadBuf<'_>) {
         let mut pieces = self.way().pieces.borrow_mut();
-        // The mark of the end stays, so that later reads find it too.
+        // The marker of the end stays, so that later reads find it too.
         if let Some(QueuedBytes { at, piece: ConnectionData::Bytes(bytes), .. }) = pieces.front_mut() {
             if self.number == 1 {
                 self.wire.taken_of.set(Some(*at));
@@ -185,7 +187,7 @@ impl ConnectionEnd {
         }
     }
 
-    /// Whether the other side has closed, and this side knows.
+    /// Whether the other side has closed, and this side has noticed.
     fn is_left(&self) -> bool {
         let now = Instant::now();
         self.way()
@@ -211,7 +213,7 @@ impl AsyncWrite for ConnectionEnd {
         if self.is_broken() || self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // After a break the relay takes the bytes, and has nobody to give them to.
+        // After a break the relay takes the bytes, and delivers them nowhere.
         if !self.wire.broken.get() {
             self.wire.sends(self.number, ConnectionData::Bytes(Bytes::copy_from_slice(buf)));
         }

@@ -26,8 +26,8 @@ impl NetworkDelays {
         Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: SeededRng::new(seed) }
     }
 
-    /// What is sent from now on arrives after that time only. Where nothing passes already, that stays as it is: two blocks in
-    /// a row would hold back for longer than anybody reckons with.
+    /// From now on bytes arrive after that time only. An existing block stays as it is: two blocks in a row would hold
+    /// back for longer than any time limit allows for.
     pub(super) fn block(&self, from: IpAddr, to: IpAddr, time: Duration) {
         let now = Instant::now();
         let mut blocked = self.blocked.borrow_mut();

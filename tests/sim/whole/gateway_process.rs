@@ -37,7 +37,7 @@ pub(super) struct GatewayStart {
     /// Where its policy is written.
     pub(super) folder: PathBuf,
     pub(super) secrets: Rc<SecretFiles>,
-    /// Tells which installation it has found.
+    /// Returns which installation it has found.
     pub(super) memory: Arc<TokenHistory>,
     pub(super) orders: mpsc::UnboundedReceiver<OperatorCommand>,
 }
@@ -67,9 +67,11 @@ pub(super) async fn run(start: GatewayStart) {
     let mut made = made.expect("it needs no file");
 
     let close = CancellationToken::new();
-    let desks: Vec<_> = std::mem::take(&mut made.desks)
+    let session_workers: Vec<_> = std::mem::take(&mut made.desks)
         .into_iter()
-        .map(|(desk, settings)| spawn_local(desk.run(zookeeper.clone(), Rc::new(settings), close.clone())))
+        .map(|(session_worker, settings)| {
+            spawn_local(session_worker.run(zookeeper.clone(), Rc::new(settings), close.clone()))
+        })
         .collect();
     if let Some(taker) = made.taker.take() {
         spawn_local(taker.run());
@@ -89,11 +91,11 @@ pub(super) async fn run(start: GatewayStart) {
     made.nameplate.set_leaving();
     base.drain.cancel();
     if worker.await.expect("no panic") != DrainOutcome::Clean {
-        // The session is not closed: what is left may still be at work.
+        // The session is not closed: its requests may still be in flight.
         return;
     }
     close.cancel();
-    for desk in desks {
-        desk.await.expect("no panic");
+    for session_worker in session_workers {
+        session_worker.await.expect("no panic");
     }
 }

@@ -1,4 +1,4 @@
-//! Draws the schedule of a seed: requests all the time, and accidents at random. Now and then it adds a course of
+//! Draws the schedule of a seed: requests all the time, and accidents at random. Now and then it adds a sequence of
 //! events that is rare by chance and hard on one rule.
 
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(super) fn generate(seed: u64) -> Schedule {
         .collect();
     if mild {
         events.extend((0..2).map(|_| {
-            let (gateway, most) = (dice.index(2), dice.within(&(Duration::ZERO..T / 20)));
+            let gateway = dice.index(2);
+            let most = dice.within(&(Duration::ZERO..T / 20));
             ScheduledEvent {
                 at: moment(&dice),
                 what: EventKind::ZooKeeper(gateway, NetworkFault::Slow(most)),
@@ -72,12 +73,12 @@ pub(super) fn generate(seed: u64) -> Schedule {
     Schedule { mild, way: UpstreamPath::Direct, events }
 }
 
-/// The longest time for which something on the way to the upstream stands still.
+/// The longest standstill on the way to the upstream.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(20);
 
 /// The schedule of the seed, in which a relay, the upstream, or the host of guard and upstream stands still three times.
-/// Requests are at work meanwhile, and others of their keys follow. Keys keep their names: a guard keeps a doubt under the
-/// name of its key, and a gateway that was killed has forgotten the one before.
+/// Requests are in flight meanwhile, and further requests for their keys follow. Keys keep their names: a guard keeps a
+/// doubt under the name of its key, and a gateway that was killed has forgotten the one before.
 pub(super) fn generate_with_standstills(seed: u64, way: UpstreamPath) -> Schedule {
     let Schedule { mut events, .. } = generate(seed);
     events.retain(|event| !matches!(event.what, EventKind::Rekeys(_)));
@@ -103,10 +104,12 @@ pub(super) fn generate_with_standstills(seed: u64, way: UpstreamPath) -> Schedul
 }
 
 fn request(dice: &SeededRng, number: u64, mild: bool) -> ClientRequest {
-    let (first, further) = (dice.index(3), 1 + dice.index(2));
+    let first = dice.index(3);
+    let further = 1 + dice.index(2);
     let one = RESOURCES[first];
     let longest = if dice.below(8) == 0 { LONGEST_WORK / 2 } else { ms(150) };
-    let (gateway, works) = (dice.index(2), dice.within(&(Duration::ZERO..longest)));
+    let gateway = dice.index(2);
+    let works = dice.within(&(Duration::ZERO..longest));
     let leaves = (dice.below(6) == 0).then(|| dice.within(&(Duration::ZERO..ms(1500))));
     let routes: &[&str] = if mild {
         &["bare", "bare", "bare", "pay", "once"]
@@ -190,7 +193,8 @@ fn event(at: Duration, what: EventKind) -> ScheduledEvent {
 /// is used meanwhile.
 fn orphaned_set(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let first = dice.index(3);
-    let (one, other) = (RESOURCES[first], RESOURCES[(first + 1) % 3]);
+    let one = RESOURCES[first];
+    let other = RESOURCES[(first + 1) % 3];
     let mut events = vec![
         event(
             Duration::ZERO,
@@ -229,7 +233,7 @@ fn question_lost(dice: &SeededRng) -> Vec<ScheduledEvent> {
     ]
 }
 
-/// The connection to the service breaks while an operation is at work, and its client asks again.
+/// The connection to the service breaks while an operation is in flight, and its client repeats it.
 fn broken_off(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let once = Some(OperationSchedule { name: "off".into(), principal: None, repeats: 5 });
     let path = format!("/once/{}", dice.one_of(&RESOURCES));
@@ -248,7 +252,8 @@ fn broken_off(dice: &SeededRng) -> Vec<ScheduledEvent> {
     ]
 }
 
-/// A proxy before the service answers in its own name while the service works on, and others ask for the resource.
+/// A proxy before the service answers in its own name while the service works on, and other requests for the resource
+/// arrive.
 fn answered_early(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let resource = dice.one_of(&RESOURCES);
     let route = *dice.one_of(&["pay", "strict", "sent", "once"]);
@@ -267,7 +272,7 @@ fn answered_early(dice: &SeededRng) -> Vec<ScheduledEvent> {
     events
 }
 
-/// While requests are at work, the keys of their resource are renamed, more than once.
+/// While requests are in flight, the keys of their resource are renamed, more than once.
 fn rekeyed(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let path = format!("/pay/{}", dice.one_of(&RESOURCES));
     let mut events = Vec::new();

@@ -38,7 +38,7 @@ pub(super) struct GuardStart {
     pub(super) disk: Rc<SimDisk>,
     /// Closed as SIGTERM ends it.
     pub(super) orders: mpsc::UnboundedReceiver<()>,
-    /// Told as long as something could be let in.
+    /// Renewed as long as something could be admitted.
     pub(super) lets_in: Rc<Cell<bool>>,
 }
 
@@ -71,7 +71,8 @@ pub(super) async fn run(start: GuardStart) {
     let base = ProcessContext::new(clock, Metrics::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
-    let (rules, metrics) = (GuardConfig::from_plan(&plan), base.metrics.guard());
+    let rules = GuardConfig::from_plan(&plan);
+    let metrics = base.metrics.guard();
     let still =
         Guard::open_unstarted(redb, rules, base.clock.clone(), instance, metrics).expect("a sound store");
     let UnstartedGuard { guard, commits, .. } = still;

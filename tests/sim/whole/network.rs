@@ -78,14 +78,14 @@ impl SimNetwork {
         &self.0.distances
     }
 
-    /// Breaks all connections between two hosts. Both are told, and bytes on their way are lost.
+    /// Breaks all connections between two hosts. Both ends are notified, and bytes on their way are lost.
     pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
         for wire in self.wires().filter(|wire| wire.connects(one, other)) {
             wire.break_off();
         }
     }
 
-    /// The host is gone: its connections break, and nobody listens there.
+    /// The host is gone: its connections break, and no process listens there.
     pub(super) fn leave(&self, address: IpAddr) {
         self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
         for wire in self.wires().filter(|wire| wire.has_host(address)) {
@@ -140,7 +140,7 @@ impl Network for SimHost {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Connects there and back. If a way is blocked, it waits until the way is free.
+    /// Connects there and back. If a direction is blocked, it waits until it is free.
     async fn dial(&self, remote: &ConnectTarget) -> io::Result<ConnectionEnd> {
         let ConnectTarget::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
         sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;

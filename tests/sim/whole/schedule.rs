@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 pub(super) struct Schedule {
     /// Only accidents that are harmless at every level of fencing: clients that go away, and slow answers.
     pub(super) mild: bool,
-    /// What is on the way to the upstream.
+    /// The link to the upstream.
     pub(super) way: UpstreamPath,
     pub(super) events: Vec<ScheduledEvent>,
 }
@@ -35,9 +35,9 @@ pub(super) enum EventKind {
     Asks(ClientRequest),
     /// The process stops and goes on, as by SIGSTOP and SIGCONT.
     Freezes(ProcessId, Duration),
-    /// The process dies as by SIGKILL. Another one takes its place after this time.
+    /// The process dies as by SIGKILL. Another one replaces it after this time.
     Dies(ProcessId, Duration),
-    /// The process stops as by SIGTERM. Another one takes its place at once.
+    /// The process stops as by SIGTERM. Another one replaces it at once.
     Restarts(ProcessId),
     /// The host of guard and upstream stands still: both are frozen together.
     HostSleeps(Duration),

@@ -43,15 +43,16 @@ pub(super) enum SafetyRule {
     SecondCheck,
     /// An exchange goes on when its client goes away.
     Detach,
-    /// The answer *no* to a probe counts only if the question was asked after all executions were over.
+    /// The negative answer to a probe counts only if the probe was sent after all executions were over.
     LateNo,
     /// A plan with other keys waits for requests that run under the plan before.
     Inheritance,
-    /// An operation with a principal is never asked about by its name alone.
+    /// An operation with a principal is never queried by its name alone.
     Principal,
     /// The filter refuses what comes late.
     Filter,
-    /// A dispatch says the end of the sender's permission, and not when nobody waits for it any more.
+    /// A dispatch states the end of the sender's permission, and not the time at which no client waits for it any
+    /// more.
     NotAfter,
     /// A whole answer that a proxy may have made ends no execution.
     Unfinished,
@@ -62,11 +63,11 @@ pub(super) enum SafetyRule {
 pub(super) struct RunResult {
     pub(super) wrong: Vec<String>,
     pub(super) seen: BTreeMap<String, u64>,
-    /// All events of the run; empty unless asked for.
+    /// All events of the run; empty unless requested.
     pub(super) chronicle: String,
 }
 
-/// The environment variable that says which seed the process plays.
+/// The environment variable with the seed that the process plays.
 const PLAY: &str = "FENCEGATE_PLAY";
 
 impl SafetyRule {
@@ -96,7 +97,7 @@ impl SimRun {
         Self { chronicle: true, ..self }
     }
 
-    /// The same seed with what stands still on the way to the upstream.
+    /// The same seed with a standstill on the way to the upstream.
     pub(super) fn with_standstills(self, way: UpstreamPath) -> Self {
         Self { way, ..self }
     }
@@ -151,7 +152,7 @@ impl SimRun {
         let mut command: Command = repeatable(Path::new("timeout"));
         let own = env::current_exe().expect("a test knows its own path");
         command.args(["-k", "5", "120"]).arg(own);
-        command.args(["--exact", "whole::a_seed_has_one_history", "--nocapture"]).env(PLAY, told.to_string());
+        command.args(["--exact", "whole::seed_has_one_history", "--nocapture"]).env(PLAY, told.to_string());
         command.env_remove("FAILPOINTS");
         if let Some(rule) = self.without {
             command.env("FAILPOINTS", format!("{}=return", rule.name()));
@@ -181,7 +182,7 @@ impl SimRun {
     }
 }
 
-/// Plays the seed that this process was given. Returns whether there was one.
+/// Plays the seed in this process's environment. Returns whether there was one.
 pub(super) fn is_child_process() -> bool {
     let Ok(told) = env::var(PLAY) else { return false };
     let told: Value = serde_json::from_str(&told).expect("as it was written");
@@ -200,7 +201,8 @@ pub(super) fn is_child_process() -> bool {
     };
     let folder: PathBuf = told["folder"].as_str().expect("a path").into();
     let _rules = failpoint::arm_from_env();
-    let (schedule, chronicle) = (play.schedule(), EventLog::default());
+    let schedule = play.schedule();
+    let chronicle = EventLog::default();
     simulated_time::run(async {
         let level = if play.chronicle { Level::DEBUG } else { Level::ERROR };
         let _collecting = set_default(chronicle.subscriber(level));
@@ -223,7 +225,8 @@ pub(super) struct RunResults {
 /// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
 pub(super) fn run_all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
     let plays: Vec<SimRun> = plays.collect();
-    let (next, all) = (AtomicUsize::new(0), Mutex::new(RunResults::default()));
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(RunResults::default());
     let played = |at: usize| {
         let RunResult { wrong, seen, .. } = plays[at].run();
         let mut all = all.lock().expect("nobody panics here");

@@ -67,11 +67,11 @@ pub(super) struct SimUpstream {
 /// One execution.
 struct UpstreamExecution {
     execution: Execution,
-    /// The token of the execution that has called this one. The caller waits for it, and both are at work together.
+    /// The token of the execution that has called this one. The caller waits for it, and both are in flight together.
     caller: Option<Token>,
 }
 
-/// The filter refuses a request by closing its connection, so that nobody takes it for the answer of the service.
+/// The filter refuses a request by closing its connection, so that no proxy takes that for the answer of the service.
 #[derive(Debug)]
 struct ExpiredRequestError;
 
@@ -140,10 +140,12 @@ impl SimUpstream {
 
     fn listens(self: &Rc<Self>) {
         for (port, entrance) in [(PORT, UpstreamEntrance::Guarded), (OTHER_PORT, UpstreamEntrance::Bare)] {
-            let (listener, served) = (self.host.bind_port(port), self.clone());
+            let listener = self.host.bind_port(port);
+            let served = self.clone();
             spawn_local(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let (served, taken_of) = (served.clone(), stream.last_accepted_at());
+                    let served = served.clone();
+                    let taken_of = stream.last_accepted_at();
                     let answers =
                         service_fn(move |request| served.clone().serve(entrance, taken_of.clone(), request));
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
@@ -216,7 +218,7 @@ impl SimUpstream {
         Ok(answer(200))
     }
 
-    /// In the place of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
+    /// Instead of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
     fn is_refused(&self, entrance: UpstreamEntrance, headers: &HeaderMap) -> bool {
         let filtered = self.filters && matches!(entrance, UpstreamEntrance::Guarded);
         filtered && !matches!(filter::start_deadline(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
@@ -235,11 +237,12 @@ impl SimUpstream {
         }
     }
 
-    /// Calls back as a service does: it passes its token on, and asks for a resource under the same key.
+    /// Calls back as a service does: it passes its token on, and requests a resource under the same key.
     async fn calls_back(&self, path: &str, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let (Some(gateway), Some(ticket)) = (text(CALLS), text("fencing-ticket")) else { return };
-        let (token, attempt) = (text("fencing-token").unwrap_or_default(), text(ATTEMPT).unwrap_or_default());
+        let token = text("fencing-token").unwrap_or_default();
+        let attempt = text(ATTEMPT).unwrap_or_default();
         let request = Request::post(format!("/call/{}", path.split('/').nth(2).unwrap_or_default()))
             .header("fencing-ticket", ticket)
             .header("fencing-token", token)

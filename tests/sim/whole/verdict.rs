@@ -39,7 +39,7 @@ pub(super) fn judge(
         UpstreamPath::Filtered => guarded.judge(PromiseCondition::Lasts(LONGEST_EXECUTION)),
     };
     let without = history(upstream.bare_executions(), bare).violations();
-    // Nobody compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
+    // No service compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
     let promised = |violation: &Violation| {
         mild || !matches!(violation, Violation::Overlap { .. } | Violation::NotNewer { .. })
     };

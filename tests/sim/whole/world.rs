@@ -48,14 +48,14 @@ pub(super) struct SimWorld {
     clock: SharedClock,
 }
 
-/// The place of one gateway, whose processes follow each other.
+/// One gateway of the installation, whose processes follow each other.
 struct GatewaySlot {
     wire: Rc<Wire>,
     running: RefCell<Option<(SimProcess, mpsc::UnboundedSender<OperatorCommand>)>>,
     naming: Cell<KeyNaming>,
 }
 
-/// The place of the guard, and its store.
+/// The guard of the installation, and its store.
 struct GuardSlot {
     running: RefCell<Option<(SimProcess, mpsc::UnboundedSender<()>)>>,
     store: RefCell<Rc<Path>>,
@@ -70,7 +70,7 @@ pub(super) struct WorldResult {
     pub(super) seen: BTreeMap<String, u64>,
 }
 
-/// Plays a schedule. `folder` is an empty folder that nobody else uses.
+/// Plays a schedule. `folder` is an empty folder that no other run uses.
 pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> WorldResult {
     let world = Rc::new(SimWorld::new(seed, folder, schedule.way));
     world.opens().await;
@@ -151,7 +151,7 @@ impl SimWorld {
         }
     }
 
-    /// Waits until requests can be served. The guard must know the installation first, whose tokens it compares.
+    /// Waits until requests can be served. The guard must learn first which installation it compares tokens of.
     async fn opens(&self) {
         let memories = [0, 1].map(|number| self.start_gateway(number));
         let ensemble = loop {
@@ -265,7 +265,7 @@ impl SimWorld {
     async fn freezes(&self, who: ProcessId, time: Duration) {
         if self.with(who, SimProcess::freeze) {
             sleep(time).await;
-            // Another process may have taken its place; that one is awake.
+            // Another process may have replaced it; that one is awake.
             self.with(who, SimProcess::thaw);
         }
     }
@@ -322,7 +322,7 @@ impl SimWorld {
         self.start(who);
     }
 
-    /// After everything is mended, requests must be served again, and nothing may be left at work.
+    /// After everything is mended, requests must be served again, and nothing may be left in flight.
     async fn calm(&self) -> Vec<String> {
         for place in &self.gateways {
             place.wire.delay(Duration::ZERO..Duration::from_millis(1));

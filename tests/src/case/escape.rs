@@ -62,7 +62,8 @@ pub(super) fn escape(bytes: &[u8]) -> String {
     if bytes.len() <= MOST {
         return bytes.escape_ascii().to_string().replace("\\r\\n", "\\r\\n\n      ");
     }
-    let (head, tail) = (&bytes[..MOST / 2], &bytes[bytes.len() - MOST / 4..]);
+    let head = &bytes[..MOST / 2];
+    let tail = &bytes[bytes.len() - MOST / 4..];
     format!("{} ... {} bytes ... {}", escape(head), bytes.len(), escape(tail))
 }
 
@@ -70,8 +71,9 @@ pub(super) fn escape(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    /// A line of a case becomes the bytes that its escapes show, and an unknown escape is an error.
     #[test]
-    fn a_line_is_the_bytes_that_it_shows() {
+    fn line_unescapes_to_shown_bytes() {
         assert_eq!(line("Host: a"), Ok(b"Host: a\r\n".to_vec()));
         assert_eq!(line(""), Ok(b"\r\n".to_vec()));
         assert_eq!(line("a\\n\\"), Ok(b"a\n".to_vec()));

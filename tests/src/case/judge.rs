@@ -11,7 +11,7 @@ use super::{
 };
 use crate::wire::WireMessage;
 
-/// All complaints, in words. The list is empty if the run agrees with its case.
+/// All differences, as sentences. The list is empty if the run agrees with its case.
 pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
     let mut wrong = Vec::new();
     if played.stuck {

@@ -12,13 +12,14 @@ pub fn cases(file: &str, text: &str) -> Result<Vec<WireCase>, String> {
     let mut cases: Vec<WireCase> = Vec::new();
     for (number, written) in text.lines().enumerate() {
         let line = written.trim_start();
-        let place = |why: String| format!("{file}:{}: {why}: {written:?}", number + 1);
+        let place = |reason: String| format!("{file}:{}: {reason}: {written:?}", number + 1);
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         if let Some(name) = line.strip_prefix("case ") {
             let exchanges = vec![Exchange::default()];
-            let (file, name) = (file.to_owned(), name.to_owned());
+            let file = file.to_owned();
+            let name = name.to_owned();
             cases.push(WireCase { file, line: number + 1, name, exchanges, ..WireCase::default() });
             continue;
         }
@@ -26,7 +27,7 @@ pub fn cases(file: &str, text: &str) -> Result<Vec<WireCase>, String> {
         understand(case, line).map_err(place)?;
     }
     for case in &cases {
-        sound(case).map_err(|why| format!("{file}:{}: {why}", case.line))?;
+        sound(case).map_err(|reason| format!("{file}:{}: {reason}", case.line))?;
     }
     Ok(cases)
 }
@@ -121,7 +122,7 @@ fn check(text: &str) -> Result<MessageCheck, String> {
     }
 }
 
-/// Refuses a case that could not fail: one side would say nothing, and nothing would be checked there.
+/// Refuses a case that could not fail: one side would send nothing, and nothing would be checked there.
 fn sound(case: &WireCase) -> Result<(), String> {
     for exchange in &case.exchanges {
         let silent = exchange.says.is_empty();

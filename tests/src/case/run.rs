@@ -28,7 +28,7 @@ pub struct CaseResult {
     pub closed: bool,
     /// What came behind the last answer.
     pub extra: Vec<u8>,
-    /// The proxy kept the connection open and said nothing.
+    /// The proxy kept the connection open and sent nothing.
     pub stuck: bool,
 }
 
@@ -47,7 +47,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// # Panics
-/// If nobody listens.
+/// If no process listens.
 pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService) -> CaseResult {
     let before = service.requests().len();
     service.queue_answers(case.exchanges.iter().map(|exchange| exchange.service.clone()));
@@ -92,7 +92,7 @@ impl<'a> ClientConnection<'a> {
                 played.closed = true;
                 return;
             }
-            // A client that says nothing waits for the end of the connection, and for no answer.
+            // A client that sends nothing waits for the end of the connection, and for no answer.
             debug_assert!(!first.says.is_empty());
             rest = later;
         }
@@ -104,7 +104,7 @@ impl<'a> ClientConnection<'a> {
         played.closed = true;
     }
 
-    /// Says what belongs together and takes the answers; false when the connection has ended.
+    /// Sends what belongs together and takes the answers; false when the connection has ended.
     async fn group(&mut self, group: &[Exchange], played: &mut CaseResult) -> bool {
         let Self { output, input, interim, ours, proxy, service, seen } = self;
         let events =
@@ -128,7 +128,7 @@ impl<'a> ClientConnection<'a> {
             }
             std::future::pending::<bool>().await
         };
-        // An answer may come before the client has said everything. The client then leaves the rest unsaid.
+        // An answer may come before the client has sent everything. The client then does not send the rest.
         tokio::select! {
             open = reading => open,
             open = writing => open,
@@ -166,7 +166,8 @@ impl EventSource<'_> {
     /// Bytes of the client still wait in the kernel for the proxy.
     fn unread(&self) -> bool {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let (proxy, ours) = (spelled(self.proxy), spelled(self.ours));
+        let proxy = spelled(self.proxy);
+        let ours = spelled(self.ours);
         table.lines().any(|line| {
             let mut columns = line.split_whitespace().skip(1);
             let ends = (columns.next(), columns.next());

@@ -1,4 +1,4 @@
-//! What a case says: the words of a client, of a service and of a proxy, exchange after exchange.
+//! The content of a case: the bytes of a client, of a service and of a proxy, exchange after exchange.
 
 /// One connection of a client, exchange after exchange.
 #[derive(Debug, Clone, Default)]
@@ -6,17 +6,17 @@ pub struct WireCase {
     pub file: String,
     pub line: usize,
     pub name: String,
-    /// The route holds a lock, so answers tell the outcome and requests are stamped.
+    /// The route holds a lock, so answers have an outcome and requests are stamped.
     pub fenced: bool,
     pub exchanges: Vec<Exchange>,
     /// The proxy ends the connection by itself.
     pub closes: bool,
 }
 
-/// A request with its answer, or other bytes in the place of a request.
+/// A request with its answer, or other bytes instead of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The client says this exchange together with the one before, without waiting for its answer.
+    /// The client sends this exchange together with the one before, without waiting for its answer.
     pub at_once: bool,
     pub says: Vec<ClientAction>,
     pub service: ScriptedResponse,
@@ -25,7 +25,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// The request is a HEAD, so its answer has no body, whatever the fields of the answer say.
+    /// The request is a HEAD, so its answer has no body, whatever the fields of the answer are.
     pub(super) fn is_head_request(&self) -> bool {
         self.says.iter().any(|say| matches!(say, ClientAction::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
     }
@@ -42,7 +42,7 @@ pub enum ClientAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The proxy has read from the kernel everything that the client said.
+    /// The proxy has read from the kernel everything that the client sent.
     Read,
     /// An interim answer has come.
     Interim,

@@ -75,7 +75,7 @@ impl ScriptedService {
     /// Waits until so many requests have begun.
     ///
     /// # Panics
-    /// Never: the service outlives who asks it.
+    /// Never: the service outlives its callers.
     pub async fn wait_requests(&self, count: usize) {
         let mut requests = self.shared.requests.subscribe();
         requests.wait_for(|requests| requests.len() >= count).await.expect("the service lives");

@@ -23,7 +23,7 @@ use crate::{
 pub enum GatewayFault {
     Stopped,
     Killed,
-    /// The gateway and ZooKeeper hear nothing of each other any more.
+    /// No message passes between the gateway and ZooKeeper any more.
     CutOff,
 }
 
@@ -31,7 +31,7 @@ impl GatewayFault {
     pub const ALL: [Self; 3] = [Self::Stopped, Self::Killed, Self::CutOff];
 }
 
-/// Two gateways. Commands ask both, the first one first.
+/// Two gateways. Commands send to both, the first one first.
 pub struct GatewayFixture {
     site: TestSite,
     tokens: LeaseTokens,
@@ -43,7 +43,8 @@ pub struct GatewayFixture {
 
 impl GatewayFixture {
     pub async fn new() -> Self {
-        let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+        let site = TestSite::fresh().await;
+        let tokens = LeaseTokens::default();
         let link = ZooKeeperProxy::start(site.zookeeper).await;
         // The session is long enough that a busy machine loses none before the mishap.
         let policy = |name| tokens.policy(&site, name).with("/zookeeper/session_timeout", "4s");
@@ -87,8 +88,10 @@ impl GatewayFixture {
 
     /// Options of the next holder, which takes locks in ZooKeeper without a gateway.
     fn direct(&self) -> ConnectOptions {
-        let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-        let (zookeeper, root) = (self.site.zookeeper.to_string(), &self.site.root);
+        let session_timeout = Duration::from_secs(2);
+        let tick = Duration::from_millis(200);
+        let zookeeper = self.site.zookeeper.to_string();
+        let root = &self.site.root;
         ConnectOptions { session_timeout, tick, ..ConnectOptions::new(&zookeeper, root, "next") }
     }
 

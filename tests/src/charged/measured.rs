@@ -1,4 +1,4 @@
-//! The time from the death of a command to the moment at which somebody else got its lock.
+//! The time from the death of a command to the moment at which another holder got its lock.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::{LockedCommand, is_alive, wait_dead};
 #[derive(Debug, Clone)]
 pub struct FaultTiming<M> {
     pub mishap: M,
-    /// The time from the last moment at which the command ran to the end of its proof, in milliseconds. A negative time
-    /// means that the command ran beyond its proof.
+    /// The time from the last moment at which the command ran to the end of its session deadline, in milliseconds. A
+    /// negative time means that the command ran beyond its deadline.
     pub before_the_end: f64,
     /// The time from the same moment to the moment at which the next holder got the lock, in milliseconds.
     pub before_the_next: f64,
-    /// The exit code of the keeper. `None` where the keeper was killed.
+    /// The exit code of the lock keeper. `None` where the lock keeper was killed.
     pub code: Option<i32>,
     /// The next token is larger.
     pub grows: bool,
 }
 
-/// A command that is dead, and whose lock somebody else has got.
+/// A command that is dead, and whose lock another holder has got.
 pub struct CommandDeath<'a> {
     charged: &'a LockedCommand,
     before: String,
@@ -32,12 +32,13 @@ pub struct CommandDeath<'a> {
 }
 
 impl<'a> CommandDeath<'a> {
-    /// Waits until somebody else has held the lock of `key`.
+    /// Waits until another holder has had the lock of `key`.
     ///
     /// # Panics
     /// If the command still runs then.
     pub async fn observe(charged: &'a LockedCommand, key: &str, next: &Client) -> Self {
-        let (command, before) = (charged.command(), charged.wait_record().await.token);
+        let command = charged.command();
+        let before = charged.wait_record().await.token;
         let (granted, token) = loop {
             if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
                 let got = (MachineClock.now(), held.token().to_string());
@@ -51,7 +52,7 @@ impl<'a> CommandDeath<'a> {
         Self { charged, before, granted, token }
     }
 
-    /// `tells`: the keeper lives and can report its exit code.
+    /// `tells`: the lock keeper lives and can report its exit code.
     ///
     /// # Panics
     /// If the command never ran.
@@ -59,20 +60,21 @@ impl<'a> CommandDeath<'a> {
         let proven = self.charged.proof_deadline().await;
         let code = if tells { Some(self.charged.exit().await) } else { None };
         let last = self.charged.record().expect("it lived").last;
-        let (before_the_end, before_the_next) = (millis(last, proven), millis(last, self.granted));
+        let before_the_end = millis(last, proven);
+        let before_the_next = millis(last, self.granted);
         FaultTiming { mishap, before_the_end, before_the_next, code, grows: self.token > self.before }
     }
 }
 
 impl<M> FaultTiming<M> {
-    /// The command was dead in time, and the exit code of the keeper says why the command was ended.
+    /// The command was dead in time, and the exit code of the lock keeper states why the command was ended.
     pub fn is_good(&self) -> bool {
         let told = self.code.is_none_or(|code| code == 123);
         self.before_the_next > 0.0 && self.before_the_end > 0.0 && self.grows && told
     }
 }
 
-/// What was seen of some mishaps, in one line.
+/// The measurements of some faults, in one line.
 pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a FaultTiming<M>> + Clone) -> String {
     format!(
         "{} times; dead before the proof ended by {}; before the next one held the lock by {}",

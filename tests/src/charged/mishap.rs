@@ -1,4 +1,4 @@
-//! The mishaps after which a command must be dead before somebody else gets its lock, and the time between the two.
+//! The faults after which a command must be dead before another holder gets its lock, and the time between the two.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum CommandFault {
     KeeperKilled,
     WatchmanStopped,
     WatchmanKilled,
-    /// The command is stopped, and the keeper is killed as well.
+    /// The command is stopped, and the lock keeper is killed as well.
     CommandStopped,
     ZooKeeperStopped,
     Cut,
@@ -42,13 +42,13 @@ impl CommandFault {
         Self::Cut,
     ];
 
-    /// The keeper lives on and can report its exit code.
+    /// The lock keeper lives on and can report its exit code.
     fn tells(self) -> bool {
         !matches!(self, Self::KeeperKilled | Self::CommandStopped)
     }
 }
 
-/// The place of some mishaps: a ZooKeeper server of its own, and a link to it that can fail.
+/// The set-up for some faults: a ZooKeeper server of its own, and a link to it that can fail.
 pub struct FaultFixture {
     zookeeper: OwnZooKeeper,
     link: ZooKeeperProxy,
@@ -59,12 +59,14 @@ pub struct FaultFixture {
 impl FaultFixture {
     pub async fn new() -> Self {
         let zookeeper = OwnZooKeeper::start();
-        let (address, root) = (zookeeper.server.address(), fresh_root());
+        let address = zookeeper.server.address();
+        let root = fresh_root();
         let link = ZooKeeperProxy::start(address).await;
         let nobody = "127.0.0.1:9".parse().expect("an address");
         let policy = TestPolicy::new("jobs", address, &root, nobody);
         install(&policy).await;
-        let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
+        let session_timeout = Duration::from_secs(2);
+        let tick = Duration::from_millis(200);
         let direct = ConnectOptions {
             session_timeout,
             tick,
@@ -82,7 +84,8 @@ impl FaultFixture {
             charged.wait_record().await;
         }
         let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
-        let (happens, all) = (self.happens(mishap, &all), &all);
+        let happens = self.happens(mishap, &all);
+        let all = &all;
         let measured = async {
             let measured = all.iter().map(async |(charged, key)| {
                 let dead = CommandDeath::observe(charged, key, &next).await;

@@ -82,7 +82,7 @@ pub struct Frame {
 
 impl FrameClient {
     /// # Panics
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect(address: SocketAddr) -> Self {
         let mut bare = Self(TcpStream::connect(address).await.expect("listens"));
         bare.send(&[preface()]).await;
@@ -92,7 +92,7 @@ impl FrameClient {
     /// A connection from another address of this machine.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect_from(local: IpAddr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((local, 0).into()).expect("an address of loopback");

@@ -32,7 +32,7 @@ impl TestRequest {
 
 impl Http1Client {
     /// # Errors
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         Self::on_stream(connect(address).await?, address).await
     }
@@ -50,7 +50,7 @@ impl Http1Client {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| format!("handshake: {error}"))?;
-        // The error also reaches whoever waits for an answer.
+        // The error is also returned to the task that waits for an answer.
         let connection = tokio::spawn(async { drop(connection.await) });
         Ok(Self { requests, address, connection })
     }

@@ -22,7 +22,7 @@ pub struct Http2Client {
 
 impl Http2Client {
     /// # Errors
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
         Self::on_stream(connect(address).await?, address).await
     }
@@ -30,7 +30,7 @@ impl Http2Client {
     /// Over a stream that is there already.
     ///
     /// # Errors
-    /// When nobody speaks HTTP/2 there.
+    /// When the peer does not speak HTTP/2.
     pub async fn on_stream(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,

@@ -1,4 +1,4 @@
-//! A connection on which a test says exactly the bytes it wants.
+//! A connection on which a test sends exactly the bytes it wants.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -20,7 +20,7 @@ pub struct RawClient {
 
 impl RawClient {
     /// # Errors
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         Ok(Self::over(TcpStream::connect(address).await?))
     }
@@ -28,7 +28,7 @@ impl RawClient {
     /// Connects with the smallest receive buffer, so bytes that this client does not read stay with the sender.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When no process listens.
     pub async fn connect_narrow(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(4096)?;

@@ -1,4 +1,4 @@
-//! A request to be sent, as a client says it.
+//! A request to be sent, byte for byte.
 
 use bytes::Bytes;
 

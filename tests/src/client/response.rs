@@ -19,7 +19,7 @@ pub struct ClientResponse {
     pub completed: Instant,
 }
 
-/// What `Fencing-Outcome` says, without its parameters.
+/// The value of `Fencing-Outcome`, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FencingOutcome {
     Done,
@@ -52,10 +52,10 @@ impl ClientResponse {
         value
     }
 
-    /// None if the answer does not tell.
+    /// None if the answer has no outcome.
     ///
     /// # Panics
-    /// On a word that is no outcome.
+    /// On a value that is no outcome.
     pub fn outcome(&self) -> Option<FencingOutcome> {
         let word = self.field("fencing-outcome")?.split(';').next().unwrap_or_default().trim();
         Some(match word {
@@ -73,7 +73,7 @@ impl ClientResponse {
         Some(Token::parse(self.field("fencing-token")?).expect("a token as the gateway writes it"))
     }
 
-    /// The reason of a refusal, after checking that all its parts say the same.
+    /// The reason of a refusal, after checking that all its parts agree.
     ///
     /// # Panics
     /// If the answer is no well-formed refusal.

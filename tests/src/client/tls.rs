@@ -27,7 +27,7 @@ impl TlsClient {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }
     }
 
-    /// Shows a certificate when asked for one.
+    /// Presents a certificate on request.
     #[must_use]
     pub fn with_certificate(self, certificate: CertificateDer<'static>, key: PrivateKeyDer<'static>) -> Self {
         Self { shown: Some((certificate, Arc::new(key))), ..self }
@@ -62,11 +62,11 @@ impl TlsClient {
         Ok(config)
     }
 
-    /// Asks for `name` and checks that it is shown a certificate for it.
+    /// Demands `name` and checks that it gets a certificate for it.
     ///
     /// # Errors
-    /// When nobody listens, or one of the two does not accept the other. Of a client's certificate a client of TLS 1.3
-    /// only hears with the first answer.
+    /// When no process listens, or one of the two does not accept the other. With TLS 1.3 a client learns only with
+    /// the first answer that its certificate was refused.
     ///
     /// # Panics
     /// If `name` is no name.

@@ -26,7 +26,7 @@ pub struct TlsEnsemble {
     ports: Vec<u16>,
     /// The certificates of servers and clients.
     home: TempDir,
-    /// Several tests may ask for one name.
+    /// Several tests may request one name.
     known: Mutex<()>,
 }
 
@@ -65,8 +65,10 @@ pub fn is_enabled() -> bool {
 impl TlsEnsemble {
     /// One server, or three. Returns when all of them serve.
     pub async fn start(count: usize) -> Self {
-        let (authority, home) = (TestCa::new(), scratch::temp_dir());
-        let (store, trusted) = (home.path().join("server.pem"), home.path().join("authority.pem"));
+        let authority = TestCa::new();
+        let home = scratch::temp_dir();
+        let store = home.path().join("server.pem");
+        let trusted = home.path().join("authority.pem");
         authority.sign(&["localhost", "127.0.0.1"]).write_as_one(&store);
         authority.write(&trusted);
         let ports = free_ports(count);

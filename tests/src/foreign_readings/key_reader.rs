@@ -101,7 +101,7 @@ impl KeyReader {
         route.fence.as_ref().expect("a fence")
     }
 
-    /// Compares each row with what we read, and says what differs.
+    /// Compares each row with our own reading, and returns the differences.
     ///
     /// # Errors
     /// If a key would be made of another value than the one that a reader takes.
@@ -134,7 +134,8 @@ impl KeyReader {
 
 /// The value of which a key is made.
 fn unescape(key: &ResourceKey) -> Result<Vec<u8>, InvalidKeyError> {
-    let (mut bytes, mut rest) = (Vec::new(), key.as_str().as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = key.as_str().as_bytes();
     while let [first, after @ ..] = rest {
         rest = after;
         let mut byte = *first;

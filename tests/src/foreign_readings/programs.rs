@@ -81,7 +81,8 @@ fn asked(address: SocketAddr, kept: &mut Option<BufReader<TcpStream>>, path: &st
     });
     let request = format!("GET {path} HTTP/1.1\r\nHost: service\r\n\r\n");
     connection.get_mut().write_all(request.as_bytes()).expect("it reads");
-    let (mut status, mut length) = (String::new(), 0);
+    let mut status = String::new();
+    let mut length = 0;
     connection.read_line(&mut status).expect("it answers");
     loop {
         let mut line = String::new();

@@ -53,7 +53,7 @@ impl StampedRequest {
         self
     }
 
-    /// The operation keeps its name, and the fingerprint says that the request is another one.
+    /// The operation keeps its name, and the fingerprint shows that the request is another one.
     #[must_use]
     pub fn with_fingerprint(mut self, fingerprint: u64) -> Self {
         self.operation.as_mut().expect("an operation").1 = fingerprint;

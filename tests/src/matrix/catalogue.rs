@@ -15,16 +15,16 @@ use super::{
     workload::WorkloadKind,
 };
 
-/// Two gateways hand keys over to each other all the time, and at least one execution is under way at the accident.
+/// Two gateways hand keys over to each other all the time, and at least one execution is in flight at the accident.
 const LOAD: MinimumCoverage = MinimumCoverage { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
 
-/// Room for the session timeout, two ticks, and the delays of a busy machine.
+/// Time for the session timeout, two ticks, and the delays of a busy machine.
 const SESSION_IS_OVER: Duration = Duration::from_secs(7);
 
-/// Room also for the waits of a guard, of level `delay`, or of a retired key.
+/// Time also for the waits of a guard, of level `delay`, or of a retired key.
 const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
 
-/// Room also for ZooKeeper's servers, which have to find each other first.
+/// Time also for ZooKeeper's servers, which have to find each other first.
 const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
 
 const CUT_TO_ZOOKEEPER: CaseSetup = CaseSetup { ways: NetworkSetup::CutToZooKeeper, ..PLAIN };
@@ -44,8 +44,8 @@ const COMPARED: &[MatrixLevel] = &[Guard, Upstream];
 const GUARDED: &[MatrixLevel] = &[Guard];
 const NOWHERE: &[MatrixLevel] = &[];
 
-/// An accident to the plain installation. It breaks nothing where tokens are compared, and something where nobody
-/// compares them.
+/// An accident to the plain installation. It breaks nothing where tokens are compared, and something where they are
+/// not.
 const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> MatrixCase {
     MatrixCase {
         number,
@@ -83,8 +83,8 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER)
     },
-    // ZooKeeper still hears the gateway, so the session may live on. The result at level `none` is open, so there is no
-    // control.
+    // ZooKeeper still gets heartbeats from the gateway, so the session may live on. The result at level `none` is open,
+    // so there is no control.
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..held("5", "holder_hears_nothing", holders::deaf, EXECUTION_IS_OVER)
@@ -93,7 +93,7 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_is_not_heard", holders::mute, EXECUTION_IS_OVER)
     },
-    // The same without anybody in between: packets vanish.
+    // The same without a proxy in between: packets are dropped.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Guard, Upstream, Delay],
@@ -204,7 +204,7 @@ pub const CASES: &[MatrixCase] = &[
         holds_at: &[Guard, Upstream, Delay, None],
         ..held("34", "instances_stand_still_behind_a_filter", hops::instances_stand_still, EXECUTION_IS_OVER)
     },
-    // Gateways without a guard wait for longer than this here, so there is no control of theirs.
+    // Gateways without a guard wait for longer than this here, so they have no control.
     MatrixCase {
         apparatus: OBSERVED,
         holds_at: &[Upstream],

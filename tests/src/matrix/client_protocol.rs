@@ -21,7 +21,7 @@ pub enum ProtocolConnection {
 
 impl ProtocolConfig {
     /// # Errors
-    /// When nobody listens there, or does not speak so.
+    /// When no process listens there, or does not speak this protocol.
     pub async fn connect(&self, address: SocketAddr) -> Result<ProtocolConnection, String> {
         Ok(match self {
             Self::Http1 => ProtocolConnection::One(Http1Client::connect(address).await?),

@@ -46,7 +46,7 @@ struct PoolState {
 enum ClientBehavior {
     /// Waits, always for the same gateway.
     Patient,
-    /// Gives up, and asks the next gateway.
+    /// Gives up, and tries the next gateway.
     Hasty,
     /// Often hangs up in the middle.
     Fickle,
@@ -170,7 +170,7 @@ impl ClientPool {
 }
 
 impl PoolState {
-    /// The id names the gateway that was asked, because a record of an origin behind a guard does not.
+    /// The id names the gateway that got the request, because a record of an origin behind a guard does not.
     fn name(&self, what: &str, gateway: usize) -> String {
         format!("{what}@{}", self.gateways[gateway].0)
     }
@@ -219,7 +219,7 @@ struct ClientTask {
     shared: Arc<PoolState>,
     number: usize,
     manner: ClientBehavior,
-    /// The index of the gateway that the client asks.
+    /// The index of the gateway that gets the client's request.
     at: usize,
     dice: SeededRng,
 }

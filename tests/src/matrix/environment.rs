@@ -39,11 +39,11 @@ pub struct RunEnvironment {
     pub stations: Vec<GatewayNode>,
     /// At level `guard`.
     pub guards: Vec<Guard>,
-    /// The doors of the service that something stands before.
+    /// The listeners of the service that have a proxy in front of them.
     pub relayed: Vec<ServiceRelay>,
     pub clients: ClientPool,
     pub dice: SeededRng,
-    /// What an accident has met: executions under way, or what else it is about.
+    /// What an accident has met: executions in flight, or its own subject.
     pub hit: usize,
     /// Lives as long as the run.
     pub kept: RunResources,
@@ -69,14 +69,13 @@ impl RunEnvironment {
         seed: u64,
         (ensemble, namespaces): (Ensemble, Option<NetworkNamespaces>),
     ) -> Self {
-        let (dice, mut kept) = (SeededRng::new(seed), RunResources::new());
+        let dice = SeededRng::new(seed);
+        let mut kept = RunResources::new();
         let site = TestSite::at(ensemble.address(0)).await.with_accounts(level.rule());
         let guarded = GuardedSite::new(site).await;
         let tickets = topology::tickets(&apparatus, &mut kept).await;
-        let (what, place) = (
-            (&apparatus, level),
-            RunContext { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
-        );
+        let what = (&apparatus, level);
+        let place = RunContext { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() };
         let mut relayed = Vec::new();
         let guards = topology::guards(what, &place, tickets.as_ref(), (&mut relayed, &mut kept)).await;
         let mut stations = Vec::new();
@@ -127,7 +126,7 @@ impl RunEnvironment {
         origin.wait_for("all gateways to serve", served).await;
     }
 
-    /// One of the paths that clients ask for.
+    /// One of the paths that clients request.
     pub fn some_path(&self) -> String {
         self.dice.one_of(&self.apparatus.errand.paths()).clone()
     }
@@ -163,7 +162,7 @@ impl RunEnvironment {
         wait_until("a lease", asked, || self.stations[gateway].gateway().log()).await
     }
 
-    /// Counts what this gateway has under way at the service at this moment.
+    /// Counts the requests of this gateway that are in flight at the service at this moment.
     pub fn mark_accident(&mut self, gateway: usize) -> Instant {
         let name = self.stations[gateway].name.clone();
         self.counts(|record| is_through(record, &name))
@@ -205,13 +204,13 @@ impl RunEnvironment {
         self.guards.remove(number).launch().clone()
     }
 
-    /// In the place of one that has ended.
+    /// Replaces one that has ended.
     pub async fn start_guard(&mut self, number: usize, launch: &GuardLaunch) {
         let guard = launch.start().await;
         self.guards.insert(number, guard);
     }
 
-    /// Lets clients go on until each key was served to somebody who asked after this moment, or it has taken too long.
+    /// Lets clients go on until each key was served to a request sent after this moment, or it has taken too long.
     pub async fn wait_paths_served(&self, from: Instant, limit: Duration) {
         let paths = self.apparatus.errand.paths();
         let served = |asked: &[ClientAttempt]| {
@@ -251,7 +250,7 @@ impl RunEnvironment {
 
 /// What a guard has refused because of its token.
 async fn stale(guard: &Guard) -> usize {
-    // Counts are told as floating numbers, and are small.
+    // Counts are floating-point numbers, and are small.
     let count = guard.decision_count("stale").await;
     format!("{count:.0}").parse().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! One gateway of a run: what it is told, its ways to others, and its process while it runs.
+//! One gateway of a run: its configuration, its proxies to other processes, and its process while it runs.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ pub struct GatewayNode {
     pub running: Option<Gateway>,
 }
 
-/// What the admin listeners of gateways ask for that listen to more than loopback.
+/// The token that the admin listeners of gateways demand if they listen to more than loopback.
 pub(super) const ADMIN_TOKEN: &str = "a-token-of-operators-0123456789";
 
 impl GatewayNode {
@@ -60,7 +60,7 @@ impl GatewayNode {
         self.gateway().signal(signal);
     }
 
-    /// Ends it without a word to anybody.
+    /// Kills it.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.gateway().exit().await;
@@ -78,7 +78,7 @@ impl GatewayNode {
         self.running = None;
     }
 
-    /// Nothing passes between it and ZooKeeper, and nobody is told.
+    /// Nothing passes between it and ZooKeeper, and neither side is notified.
     pub fn cut(&self) {
         self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }

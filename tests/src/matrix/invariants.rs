@@ -25,7 +25,8 @@ pub enum Invariant {
     /// I2: a later execution has a token that is not newer. Or a request has such a token although it was sent after
     /// the answer to the other one.
     Order,
-    /// I3: an answer says that the request is done, without a complete execution, or with the body of another request.
+    /// I3: an answer reports that the request is done, without a complete execution, or with the body of another
+    /// request.
     Truth,
     /// I4: an attempt, or an operation, is executed more than once.
     Twice,
@@ -33,7 +34,7 @@ pub enum Invariant {
     Tenure,
     /// I6: a key is not served again in time.
     Recovery,
-    /// I7: a client was told `not-dispatched` and the request was executed, or an answer has no outcome.
+    /// I7: a client received `not-dispatched` and the request was executed, or an answer has no outcome.
     Outcome,
     /// I8: the guard or the comparing service does not remember the newest token that it has let in.
     Mark,
@@ -43,7 +44,7 @@ pub enum Invariant {
     Sum,
 }
 
-/// A law that was broken, and the evidence.
+/// An invariant that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvariantViolation {
     pub law: Invariant,
@@ -65,7 +66,7 @@ impl fmt::Display for InvariantViolation {
 
 /// Checks a run against all laws.
 pub fn breaches(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
-    // A comparing service keeps executions apart inside, so requests may overlap at its door.
+    // A comparing service keeps executions apart inside, so requests may overlap at its listener.
     let readings: &[ExecutionInterval] = match level {
         MatrixLevel::Upstream => &[ExecutionInterval::Effect],
         MatrixLevel::None | MatrixLevel::Delay | MatrixLevel::Guard => {
@@ -133,7 +134,7 @@ fn truth(run: &RunLog) -> Vec<InvariantViolation> {
     found
 }
 
-/// An operation is executed once at most. It is executed once at least if one of its attempts was told that it is done.
+/// An operation is executed once at most. It is executed once at least if one of its attempts was answered as done.
 fn operations(run: &RunLog) -> Vec<InvariantViolation> {
     let operation =
         |asked: &super::run_log::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));

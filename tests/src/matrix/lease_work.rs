@@ -1,4 +1,4 @@
-//! What a client does that holds leases: it asks for one, pays under it several times, gives it back, and asks again.
+//! The work of a client with leases: it acquires one, pays under it several times, releases it, and acquires again.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct LeaseWorkload {
     held: Option<HeldLease>,
-    /// The path of the account whose lease was asked for, while there is no answer.
+    /// The path of the account whose lease was requested, while there is no answer.
     asked: Option<String>,
 }
 
@@ -31,7 +31,7 @@ const TTL_MS: u64 = 1500;
 
 const WAIT_MS: u64 = 8000;
 
-/// Asks for the key of the account of this path.
+/// Requests a lease of the key of the account of this path.
 pub(super) fn lease_request(path: &str) -> TestRequest {
     acquire_request(&json!({"keys": [key(path)], "ttl_ms": TTL_MS, "wait_ms": WAIT_MS}))
 }
@@ -41,7 +41,7 @@ fn key(path: &str) -> String {
 }
 
 impl LeaseWorkload {
-    /// `path`: of the account that is next where a lease has to be asked for.
+    /// `path`: of the account that is next where a lease has to be requested.
     pub(super) fn next(&mut self, id: &str, path: String, dice: &SeededRng) -> PaymentRequest {
         let Some(held) = &mut self.held else {
             let ask = lease_request(&path);
@@ -49,7 +49,8 @@ impl LeaseWorkload {
             return about(ask, id, path);
         };
         if held.left == 0 {
-            let (lease, path) = (held.lease.clone(), held.path.clone());
+            let lease = held.lease.clone();
+            let path = held.path.clone();
             self.held = None;
             let given_back =
                 TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference));

@@ -1,4 +1,4 @@
-//! Who keeps late requests away in one run of a case, and which times all of them go by.
+//! How late requests are kept out in one run of a case, and the times that all processes are configured with.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use crate::origin::AccountRule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixLevel {
-    /// Nobody: as every lock without a fence.
+    /// By nothing: as with every lock without a fence.
     None,
-    /// Time: whoever follows a holder that left without a word waits until what that one sent is over.
+    /// By time: the next holder after one that left without a record waits until the requests of that one are over.
     Delay,
     /// The service, in the transaction of the effect.
     Upstream,
@@ -16,7 +16,8 @@ pub enum MatrixLevel {
     Guard,
 }
 
-/// Longer than a session of 2 s and two ticks: another gateway gets the key meanwhile. Shorter than anybody waits for the answer.
+/// Longer than a session of 2 s and two ticks: another gateway gets the key meanwhile. Shorter than any client waits for
+/// the answer.
 pub const LONG: Duration = Duration::from_millis(3600);
 
 /// So long a guard waits for the service.
@@ -43,7 +44,7 @@ impl MatrixLevel {
         }
     }
 
-    /// Somebody remembers tokens.
+    /// Tokens are compared at this level.
     pub const fn compares(self) -> bool {
         matches!(self, Self::Upstream | Self::Guard)
     }

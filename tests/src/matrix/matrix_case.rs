@@ -28,7 +28,7 @@ pub struct MatrixCase {
     pub recovers_within: Duration,
 }
 
-/// The least that a run must have met. A run that has met less proves nothing.
+/// The least that a run must have met. A run that has met less shows nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct MinimumCoverage {
     pub executions: usize,
@@ -36,7 +36,7 @@ pub struct MinimumCoverage {
     pub hand_overs: usize,
     /// Stale requests that were refused. This counts only at the levels at which tokens are compared.
     pub stale: usize,
-    /// Executions that were under way at the accident.
+    /// Executions that were in flight at the accident.
     pub hit: usize,
 }
 
@@ -70,7 +70,7 @@ impl CaseRun {
         }
         let namespaces = match NetworkNamespaces::new(gateways).await {
             Ok(namespaces) => namespaces,
-            Err(why) => return (self.empty_verdict(Verdict::Skipped, why), ensemble),
+            Err(reason) => return (self.empty_verdict(Verdict::Skipped, reason), ensemble),
         };
         // Servers on loopback cannot be reached from a namespace.
         let own = Ensemble::start_at(namespaces.machine()).await;
@@ -85,7 +85,7 @@ impl CaseRun {
                 let (shown, ensemble) = lab.finish(from, self.case.recovers_within).await;
                 (self.judges(&shown), ensemble)
             }
-            Err(why) => (self.empty_verdict(Verdict::Skipped, why), lab.ensemble),
+            Err(reason) => (self.empty_verdict(Verdict::Skipped, reason), lab.ensemble),
         }
     }
 
@@ -109,8 +109,8 @@ impl CaseRun {
     fn judges(self, shown: &RunResult) -> RunVerdict {
         let broken = breaches(&shown.chronicle, self.level);
         let history = shown.chronicle.history_by(super::run_log::ExecutionInterval::Effect);
-        // Where gateways forward requests, the gateway that was asked may be another one than the holder. The run then
-        // counts tenures.
+        // Where gateways forward requests, the gateway that got the request may be another one than the holder. The
+        // run then counts tenures.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
         let executions = history.executions.len();
         let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
@@ -148,7 +148,7 @@ impl CaseRun {
         if expected.is_empty() {
             return Some("a control that breaks nothing".to_owned());
         }
-        // A control makes no promise about recovery, because nobody compares tokens there.
+        // A control makes no promise about recovery, because no service compares tokens there.
         let other: Vec<&InvariantViolation> =
             other.into_iter().filter(|breach| breach.law != super::invariants::Invariant::Recovery).collect();
         (!other.is_empty()).then(|| describe(other.into_iter()))
@@ -201,7 +201,8 @@ mod tests {
 
     /// One execution whose addition is missing in the balance.
     fn loss() -> KeyExecution {
-        let (began, ended) = (Instant::now(), Some(Instant::now()));
+        let began = Instant::now();
+        let ended = Some(Instant::now());
         let door = Execution {
             key: "account/0".into(),
             access: AccessMode::Exclusive,
@@ -220,16 +221,18 @@ mod tests {
         (ruling.verdict, ruling.reason)
     }
 
+    /// A run with fewer stale refusals than its case demands fails, whatever else it has shown.
     #[test]
-    fn a_run_that_has_met_too_little_fails_whatever_it_has_shown() {
+    fn underexercised_run_fails() {
         let (verdict, why) = judge_run(MatrixLevel::Guard, 1, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
         assert_eq!(judge_run(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
     }
 
+    /// A run without fencing passes only if it breaks an invariant that needs a fence, and no other.
     #[test]
-    fn a_control_breaks_what_needs_a_fence_and_nothing_else() {
-        // Nobody compares tokens there, so nobody refuses one.
+    fn control_run_breaks_fenced_invariants_only() {
+        // No service compares tokens there, so none is refused.
         let (verdict, why) = judge_run(MatrixLevel::None, 0, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
         let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };

@@ -1,4 +1,4 @@
-//! The state after a run, when nobody asks any more: leftovers, and the marks of the guards.
+//! The state after a run, when no client sends requests any more: leftovers, and the watermarks of the guards.
 
 use std::{
     collections::BTreeMap,
@@ -33,8 +33,8 @@ pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) ->
     marks
 }
 
-/// The nodes and gauges that are not gone in time. `forever`: gateways keep their tenures where nobody else wants the
-/// keys, so lock nodes and held locks may stay.
+/// The nodes and gauges that are not gone in time. `forever`: gateways keep their tenures where no other request
+/// waits for the keys, so lock nodes and held locks may stay.
 pub(super) async fn leftovers(
     tree: &ZnodeTree,
     stations: &[GatewayNode],

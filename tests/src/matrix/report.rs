@@ -1,4 +1,4 @@
-//! The report of all runs: written after each, and read again by whoever goes on.
+//! The report of all runs: written after each, and read again by a resumed run.
 
 use std::{
     fs, io,
@@ -63,7 +63,7 @@ impl MatrixReport {
         self.replace(STATE, &self.state)
     }
 
-    /// At once: who stops us in between finds one of the two.
+    /// By rename: an interrupted run leaves the old file or the new one.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let next = self.folder.join(format!("{name}.next"));
         fs::write(&next, text)?;
@@ -83,11 +83,12 @@ pub fn state_of_sources(root: &Path) -> String {
         let output = Command::new("git").arg("-C").arg(root).args(arguments).output().expect("git is there");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
-    let (commit, changed) = (git(&["rev-parse", "HEAD"]), git(&["diff", "HEAD"]));
+    let commit = git(&["rev-parse", "HEAD"]);
+    let changed = git(&["diff", "HEAD"]);
     format!("{commit} {:016x}\n", changed.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
 }
 
-/// FNV-1a: a name for a text that nobody forges.
+/// FNV-1a: a name for a text that needs no protection against forgery.
 fn fnv(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
 }
@@ -113,14 +114,15 @@ mod tests {
         }
     }
 
+    /// A resumed report has the rulings on the same sources without the skipped runs, and none on other sources.
     #[test]
-    fn who_goes_on_has_what_was_played_of_the_same_sources_and_nothing_else() {
+    fn resume_keeps_rulings_of_same_sources() {
         let place = scratch::temp_dir();
         let folder = place.path().join("faults");
-        let mut tally = MatrixReport::resume(&folder, "one");
+        let mut report = MatrixReport::resume(&folder, "one");
         let rulings = [(1, Verdict::Pass), (2, Verdict::Fail), (3, Verdict::Skipped)];
         for (seed, verdict) in rulings {
-            tally.add(ruling(seed, verdict)).expect("written");
+            report.add(ruling(seed, verdict)).expect("written");
         }
         assert_eq!(
             MatrixReport::resume(&folder, "one").rulings,

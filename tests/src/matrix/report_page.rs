@@ -65,7 +65,8 @@ fn bars(times: &[f64], longest: f64) -> String {
     let counts: Vec<usize> = (0..COLUMNS).map(within).collect();
     let most = counts.iter().copied().max().unwrap_or(1).max(1);
     let column = |(n, count): (usize, &usize)| {
-        let (x, high) = (n * WIDTH, count * HEIGHT / most);
+        let x = n * WIDTH;
+        let high = count * HEIGHT / most;
         let label = if n % 4 == 0 {
             format!("<text x={x} y={}>{:.1}</text>", HEIGHT + 14, step * n as f64)
         } else {
@@ -106,8 +107,9 @@ mod tests {
         }
     }
 
+    /// Every recovery time is counted in one bar of the chart, and no text of a ruling becomes markup.
     #[test]
-    fn every_time_stands_in_one_column_and_no_word_is_markup() {
+    fn times_are_charted_and_text_escaped() {
         let page = page(&[ruling(0.1, "<script>"), ruling(0.2, ""), ruling(2.6, ""), ruling(5.0, "")]);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
         let bars = bars(&[0.1, 0.2, 2.6, 5.0], 5.0);

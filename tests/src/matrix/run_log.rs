@@ -33,7 +33,7 @@ pub struct RunLog {
 /// One execution of one key. A request for several keys counts as one execution of each.
 #[derive(Debug, Clone)]
 pub struct KeyExecution {
-    /// The execution as the door saw it, with the gateway that the client had asked.
+    /// The execution as seen at the listener, with the gateway that got the client's request.
     pub door: Execution,
     pub effect: AccountEffect,
 }
@@ -46,7 +46,7 @@ pub struct ClientAttempt {
     pub operation: Option<String>,
     pub path: String,
     pub writes: bool,
-    /// The index of the gateway that was asked.
+    /// The index of the gateway that got the request.
     pub gateway: usize,
     pub invoked: Instant,
     pub completed: Instant,
@@ -119,14 +119,14 @@ impl ClientAttempt {
             .is_some_and(|told| told.outcome == Some(FencingOutcome::Done) && told.status == 200)
     }
 
-    /// The outcome of this very attempt. A 412 says that the service did nothing, and a 409 may be about an earlier
+    /// The outcome of this very attempt. A 412 means that the service did nothing, and a 409 may be about an earlier
     /// attempt of the same operation, so both give `None`.
     fn own_outcome(&self) -> Option<FencingOutcome> {
         let told = self.told.as_ref()?;
         told.outcome.filter(|_| !matches!(told.status, 409 | 412))
     }
 
-    /// The client was told that its operation is done, by this attempt or by another one.
+    /// The client received the answer that its operation is done, by this attempt or by another one.
     pub fn is_settled(&self) -> bool {
         let told = self.told.as_ref().and_then(|told| told.outcome);
         matches!(told, Some(FencingOutcome::Done | FencingOutcome::Replayed))
@@ -158,8 +158,8 @@ impl RunLog {
         History { executions: executions.collect(), attempts: told.collect() }
     }
 
-    /// The time from the accident until each path was served to a client that asked afterwards. `None` if one path
-    /// never was.
+    /// The time from the accident until each path was served to a request that was sent afterwards. `None` if one
+    /// path never was.
     pub fn recovery(&self) -> Option<Duration> {
         let AccidentTime { from, paths, .. } = self.struck.as_ref()?;
         let first = |path: &String| {

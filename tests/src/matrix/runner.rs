@@ -1,4 +1,4 @@
-//! Plays runs beside each other, each for itself: one that panics or hangs costs nobody else anything.
+//! Plays runs beside each other, each for itself: one that panics or hangs affects no other.
 
 use std::{
     any::Any,
@@ -21,7 +21,7 @@ const HANGS: Duration = Duration::from_secs(180);
 /// What most runs take at most. None begins that would not end in time.
 const USUAL: Duration = Duration::from_secs(45);
 
-/// So many at a time, in order, and none that would end later. `tell` hears of each as soon as it is over.
+/// So many at a time, in order, and none that would end later. `tell` gets each ruling as soon as its run is over.
 pub async fn run_all(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell: impl FnMut(RunVerdict)) {
     let waiting = Arc::new(Mutex::new(VecDeque::from(runs)));
     let (told, mut rulings) = mpsc::unbounded_channel();

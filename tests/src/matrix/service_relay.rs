@@ -8,14 +8,14 @@ use crate::{
     guard::{Guard, GuardLaunch},
 };
 
-/// One door of the service, with what stands before it.
+/// One listener of the service, with the proxy in front of it.
 pub struct ServiceRelay {
     pub relay: DelayingRelay,
     pub filter: Option<Guard>,
 }
 
 impl ServiceRelay {
-    /// None: nothing stands before the door.
+    /// None: no proxy is in front of the listener.
     pub(super) async fn before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
         let filter = match hops {
             HopSetup::Nothing => return None,

@@ -15,7 +15,7 @@ pub struct CaseSetup {
     /// Whether the ways of the first gateway can be cut.
     pub ways: NetworkSetup,
     pub hops: HopSetup,
-    /// The clocks of the first gateway can be set, and the guard asks for tickets, because a ticket carries a time.
+    /// The clocks of the first gateway can be set, and the guard demands tickets, because a ticket carries a time.
     pub clocks: bool,
     pub requests: ForwardMode,
     /// The session timeout, T in the bounds of recovery.
@@ -45,19 +45,19 @@ pub enum OperationStore {
     InZooKeeper,
 }
 
-/// The ways from the first gateway to others.
+/// The proxies from the first gateway to other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkSetup {
     Direct,
-    /// The way to ZooKeeper can be cut.
+    /// The connection to ZooKeeper can be cut.
     CutToZooKeeper,
-    /// The way to the service, or to its guard, can be cut.
+    /// The connection to the service, or to its guard, can be cut.
     CutToService,
-    /// Each gateway has a network namespace of its own, and packets of the first one can vanish on any way.
+    /// Each gateway has a network namespace of its own, and packets of the first one can be dropped in any direction.
     Namespaces,
 }
 
-/// What stands between the service and whoever asks it, be that a guard or a gateway.
+/// The proxy between the service and its caller, a guard or a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HopSetup {
     Nothing,

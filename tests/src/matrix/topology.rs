@@ -1,4 +1,4 @@
-//! The guards, the gateways and the protocol of the clients, as a case and its level ask for them.
+//! The guards, the gateways and the protocol of the clients, as a case and its level demand them.
 
 use std::{
     any::Any,
@@ -47,7 +47,7 @@ pub(super) struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// The address of this machine at which gateways find others.
+    /// The address of this machine at which gateways reach each other.
     fn machine(&self) -> Ipv4Addr {
         self.namespaces.map_or(Ipv4Addr::LOCALHOST, NetworkNamespaces::machine)
     }
@@ -146,7 +146,7 @@ pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> O
     Some(json!({"secret_file": file}))
 }
 
-/// Whether whoever sends may count on a filter.
+/// Whether the sender may rely on a filter.
 fn expiry(hops: HopSetup) -> &'static str {
     match hops {
         HopSetup::Nothing | HopSetup::Relay => "ignored",
@@ -276,7 +276,8 @@ pub(super) fn client_protocol(
         ClientProtocol::Http1 => ProtocolConfig::Http1,
         ClientProtocol::Http2 => ProtocolConfig::Http2,
         ClientProtocol::Tls => {
-            let (authority, folder) = (TestCa::new(), scratch::temp_dir());
+            let authority = TestCa::new();
+            let folder = scratch::temp_dir();
             let (certificate, key) = authority.sign(&["localhost"]).write(folder.path(), "gateway");
             let shown = json!({"certificates": [{"certificate_file": certificate, "key_file": key}]});
             for station in stations {

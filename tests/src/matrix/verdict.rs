@@ -11,7 +11,7 @@ pub struct RunVerdict {
     pub executions: usize,
     pub hand_overs: usize,
     pub stale: usize,
-    /// Executions under way when it happened.
+    /// Executions in flight when it happened.
     pub hit: usize,
     pub violations: usize,
     /// In seconds.

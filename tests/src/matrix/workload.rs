@@ -19,7 +19,7 @@ use crate::{
 pub enum WorkloadKind {
     /// Each request pays to one account.
     Pay,
-    /// The same with an operation for each payment. The client repeats the operation until it knows the outcome.
+    /// The same with an operation for each payment. The client repeats the operation until it has the outcome.
     PayOnce,
     /// Half of the requests only read.
     ReadAndPay,
@@ -38,7 +38,7 @@ pub struct Workload {
     client: usize,
     /// How many operations or payments the client has begun.
     begun: usize,
-    /// The operation and the path that the client has to ask for again.
+    /// The operation and the path that the client has to repeat.
     open: Option<(String, String)>,
     /// Where the client holds leases.
     leases: Option<LeaseWorkload>,

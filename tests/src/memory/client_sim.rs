@@ -78,7 +78,7 @@ impl ClientSim {
         heard
     }
 
-    /// The owner has left: what was asked is sent, then the session is closed.
+    /// The owner is dropped: pending requests are sent, then the session is closed.
     pub(super) fn close(&self) {
         let talk = &mut *self.talk.borrow_mut();
         talk.parting = CloseState::Wanted;
@@ -113,7 +113,7 @@ impl ClientSim {
     async fn run(self: Rc<Self>) {
         loop {
             let now = Instant::now();
-            // One at a time: each may change what the others find.
+            // One at a time: each may change what the next ones find.
             while self.server_hears(now) || self.client_hears(now) || self.time_passes(now) {}
             let Some(next) = self.next(now) else { return };
             tokio::select! {
@@ -171,7 +171,7 @@ impl ClientSim {
                     let watch = watch.map(|(path, aspect)| talk.watchers.add(path, aspect));
                     (told, watch)
                 });
-                // Nobody may be waiting for it any more.
+                // The receiver may be dropped already.
                 answer.send(heard).ok();
             }
         }

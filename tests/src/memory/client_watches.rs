@@ -1,4 +1,4 @@
-//! The client's list of who waits for which event; unlike the server's it survives the loss of a connection.
+//! The client's list of watches; unlike the server's it survives the loss of a connection.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ impl Future for SimWatch {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // An error says that the session is gone, which is an event as well.
+        // An error means that the session is gone, which is an event as well.
         Pin::new(&mut self.0).poll(cx).map(drop)
     }
 }
@@ -68,7 +68,7 @@ impl ClientWatches {
 
 fn fire(waiting: Vec<oneshot::Sender<()>>) {
     for one in waiting {
-        // Whoever watched may have lost interest.
+        // The receiver of the watch may be dropped already.
         one.send(()).ok();
     }
 }

@@ -61,7 +61,7 @@ struct EnsembleState {
     began: Instant,
     service: Cell<ServiceState>,
     server: RefCell<SimServer>,
-    /// Who speaks for a session at the moment.
+    /// The connection of a session at the moment.
     attached: RefCell<BTreeMap<i64, Weak<dyn SessionHandle>>>,
     wires: RefCell<Vec<Weak<Wire>>>,
     dice: Rc<SeededRng>,
@@ -94,7 +94,8 @@ impl SimEnsemble {
             dice: Rc::new(SeededRng::new(settings.seed)),
             settings,
         });
-        let (tick, containers) = (inner.settings.tick, inner.settings.containers);
+        let tick = inner.settings.tick;
+        let containers = inner.settings.containers;
         spawn_local(every(tick, Rc::downgrade(&inner), Self::expire_due));
         spawn_local(every(containers, Rc::downgrade(&inner), Self::remove_empty_containers));
         Self(inner)
@@ -139,13 +140,13 @@ impl SimEnsemble {
         }
     }
 
-    /// A stranger deletes a node, if it is there and has no children.
+    /// Another client deletes a node, if it is there and has no children.
     pub fn steal(&self, path: &str) {
         self.server(|server, _| server.steal(path));
     }
 
-    /// From the next transaction on that makes a node below `path`, others come there and leave it in this rhythm: in the
-    /// first half of each period they have just gone, and taken it along.
+    /// From the next transaction on that makes a node below `path`, another client comes there and leaves in this rhythm:
+    /// in the first half of each period it has just gone, and has removed the parent.
     pub fn flap_parent(&self, path: &str, period: Duration) {
         self.server(|server, _| server.flap_parent(path, period));
     }
@@ -158,7 +159,7 @@ impl SimEnsemble {
         self.server(|server, _| server.tree_mut().set_child_count(path, births));
     }
 
-    /// Every path, sorted, as no client needs to ask.
+    /// Every path, sorted; no client request has this answer.
     pub fn paths(&self) -> Vec<String> {
         self.0.server.borrow().tree().paths().map(str::to_owned).collect()
     }
@@ -229,7 +230,7 @@ impl SimEnsemble {
         }
     }
 
-    /// Does something at the server, and tells whom it concerns before anybody hears of the answer.
+    /// Does something at the server, and fires the watches before any client gets the answer.
     fn server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
         let (result, told) = {
             let mut server = self.0.server.borrow_mut();

@@ -1,4 +1,4 @@
-//! What a client asks and what a server answers.
+//! The requests of a client and the answers of a server.
 
 use fencegate_lock::session::client::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
 

@@ -62,8 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_itself_and_stays_in_range() {
-        let (one, other) = (SeededRng::new(7), SeededRng::new(7));
+    fn seed_repeats_numbers_within_range() {
+        let one = SeededRng::new(7);
+        let other = SeededRng::new(7);
         let range = Duration::from_millis(2)..Duration::from_millis(5);
         for _ in 0..100 {
             let rolled = one.within(&range);

@@ -1,4 +1,4 @@
-//! A server without a clock of its own: it counts transactions, knows the sessions, and tells who watches.
+//! A server without a clock of its own: it counts transactions, keeps the sessions, and fires the watches.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +25,7 @@ pub(super) struct SimServer {
     rhythm: Option<NodeRhythm>,
 }
 
-/// Of others, who come to a parent and leave it.
+/// Of other clients, which come to a parent and leave it.
 #[derive(Debug)]
 struct NodeRhythm {
     parent: String,
@@ -33,7 +33,7 @@ struct NodeRhythm {
     began: Option<Duration>,
 }
 
-/// How long a session lives if nothing is heard of it.
+/// How long a session lives without a message from its client.
 #[derive(Debug)]
 struct SessionExpiry {
     timeout: Duration,
@@ -51,7 +51,7 @@ pub(super) struct ServerReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReconnectReply {
     Back,
-    /// The session is not known, or not any more.
+    /// The session does not exist, or not any more.
     Expired,
     /// The client has seen transactions that this server has not: it is sent away, as often as it comes.
     Ahead,
@@ -131,7 +131,7 @@ impl SimServer {
         None
     }
 
-    /// `None` for a session that is not known: its connection is closed without a word.
+    /// `None` for a session that does not exist: its connection is closed without an answer.
     pub(super) fn handle(
         &mut self,
         session: i64,
@@ -204,9 +204,9 @@ impl SimServer {
         }
     }
 
-    /// A stranger's doing: no session of ours asked for it.
+    /// A change by another client: no session of ours requested it.
     pub(super) fn steal(&mut self, path: &str) {
-        // Also when somebody was faster.
+        // Also when another client was faster.
         self.write(|tree, zxid| tree.delete(path, zxid)).ok();
     }
 
@@ -214,7 +214,7 @@ impl SimServer {
         self.rhythm = Some(NodeRhythm { parent: parent.to_owned(), period, began: None });
     }
 
-    /// Directly before these steps, where the rhythm of others has it so.
+    /// Directly before these steps, where the rhythm of the other client demands it.
     fn others_leave(&mut self, steps: &[OwnedStep], now: Duration) {
         let Some(rhythm) = &mut self.rhythm else { return };
         let below = |path: &str| path.strip_prefix(&rhythm.parent).is_some_and(|rest| rest.starts_with('/'));

@@ -1,4 +1,4 @@
-//! The server's list of who wants to be told what, once.
+//! The server's list of watches, each for one event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub(super) enum WatchKind {
     Children,
 }
 
-/// What a session is told.
+/// The event that a session gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WatchEvent {
     /// Fires the watches of that aspect.

@@ -23,7 +23,7 @@ pub struct SimClient {
     asked: Duration,
 }
 
-/// One session. Dropping it closes it, as soon as there is a connection to say so.
+/// One session. Dropping it closes it, as soon as there is a connection.
 #[derive(Debug)]
 pub struct SimSession {
     id: i64,
@@ -31,7 +31,7 @@ pub struct SimSession {
 }
 
 impl SimEnsemble {
-    /// A client that will ask for this session timeout.
+    /// A client that requests this session timeout.
     pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> SimClient {
         SimClient { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
     }
@@ -77,13 +77,13 @@ impl SimSession {
         let asked = self.conversation.call(request);
         async move {
             if refused {
-                // After the server's answer, which says so.
+                // After the server's answer, which confirms it.
                 drop(asked.await);
                 return Err(MultiError { step: None, fault: ZkError::Refused("throttled".into()) });
             }
             let heard = asked.await.unwrap_or(Err(MultiError { step: None, fault: ZkError::SessionEnded }));
             heard.map_err(|failed| match failed.fault {
-                // Whatever is not known of a session that has ended cannot become known any more.
+                // What is not known of a session that has ended cannot become known any more.
                 ZkError::Ambiguous(_) if self.state() == ConnectionState::Ended => {
                     MultiError { step: None, fault: ZkError::SessionEnded }
                 }
@@ -131,7 +131,7 @@ impl ZkClient for SimSession {
         self.conversation.wait_changed().await;
     }
 
-    // Each method below asks *before* it builds its future: that is when the request is sent.
+    // Each method below sends its request *before* it builds its future.
 
     fn create<'a>(
         &'a self,

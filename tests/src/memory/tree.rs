@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fencegate_lock::session::client::{CreatedNode, NodeKind, NodeStat, ZkError};
 
-/// All nodes, by path. A write is all or nothing; what it changed is told once, for the watches.
+/// All nodes, by path. A write is all or nothing; its changes are returned once, for the watches.
 #[derive(Debug)]
 pub(super) struct ZnodeTree {
     nodes: BTreeMap<String, Znode>,
-    /// What the transaction under way has overwritten, oldest first; `None` where nothing was.
+    /// What the transaction in progress has overwritten, oldest first; `None` where there was no node.
     overwritten: Vec<(String, Option<Znode>)>,
     changes: Vec<ZnodeChange>,
 }
@@ -78,7 +78,7 @@ impl ZnodeTree {
         std::mem::take(&mut self.changes)
     }
 
-    /// The path that was made, and what is known of it.
+    /// The path that was made, and its stat.
     pub(super) fn create(
         &mut self,
         path: &str,
@@ -144,7 +144,7 @@ impl ZnodeTree {
         Ok(())
     }
 
-    /// Any version is right where -1 is asked for.
+    /// Any version matches -1.
     pub(super) fn check(&self, path: &str, version: i32) -> Result<(), ZkError> {
         let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
         if version == -1 || version == node.version { Ok(()) } else { Err(ZkError::BadVersion) }
@@ -221,7 +221,8 @@ impl Znode {
         };
         let children = i32::try_from(self.children.len()).expect("few");
         // The clock of this ensemble goes on by one with every transaction.
-        let (created, modified) = (self.made.unsigned_abs(), self.written.unsigned_abs());
+        let created = self.made.unsigned_abs();
+        let modified = self.written.unsigned_abs();
         NodeStat { czxid: self.made, owner, version: self.version, created, modified, children }
     }
 }
@@ -241,8 +242,9 @@ fn last_segment(path: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// A transaction that fails at its last step changes no node and reports no change.
     #[test]
-    fn a_failed_write_leaves_no_trace() {
+    fn failed_transaction_leaves_no_trace() {
         let mut tree = ZnodeTree::default();
         tree.create("/a", b"old", NodeKind::Persistent, 1, 1).unwrap();
         tree.take_changes();
@@ -260,8 +262,9 @@ mod tests {
         assert_eq!(tree.take_changes(), []);
     }
 
+    /// At the largest sequence number every further node gets that number again.
     #[test]
-    fn sequence_numbers_stick_at_the_end() {
+    fn sequence_number_stays_at_maximum() {
         let mut tree = ZnodeTree::default();
         tree.create("/a", b"", NodeKind::Persistent, 1, 1).unwrap();
         tree.set_child_count("/a", i32::MAX - 1);

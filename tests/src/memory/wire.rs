@@ -55,7 +55,7 @@ pub enum Direction {
 /// What becomes of requests that were sent and have not arrived when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InFlightFate {
-    /// They take effect, unless the client is back before; nobody hears the answers.
+    /// They take effect, unless the client is back before; the answers are lost.
     Arrives,
     Lost,
 }
@@ -96,7 +96,7 @@ impl Wire {
         })
     }
 
-    /// Breaks the connection, and lets none come up until [`Wire::reconnect`]. The client knows at once.
+    /// Breaks the connection, and lets none come up until [`Wire::reconnect`]. The client notices at once.
     pub fn disconnect(&self, underway: InFlightFate) {
         self.plugged.set(false);
         self.break_off(underway);
@@ -131,27 +131,27 @@ impl Wire {
         self.next_request.set(MessageFate::Doomed);
     }
 
-    /// The next request takes effect, and the connection breaks before the client hears of it.
+    /// The next request takes effect, and the connection breaks before the client gets the answer.
     pub fn lose_next_reply(&self) {
         self.next_reply.set(MessageFate::Doomed);
     }
 
-    /// How long everything travels, each way; within the range by chance, never overtaking.
+    /// How long every message travels, each way; random within the range, and never overtaking.
     pub fn delay(&self, latency: Range<Duration>) {
         self.latency.replace(latency);
     }
 
-    /// The next reconnect gets a new session and is not told. The old one lives on at the server until its timeout.
+    /// The next reconnect gets a new session without a notice. The old one lives on at the server until its timeout.
     pub fn swap_on_reconnect(&self) {
         self.next_session.set(ReconnectMode::Swapped);
     }
 
-    /// The server says no to the next so many watches, as one does that is throttled.
+    /// The server refuses the next so many watches, as a throttled one does.
     pub fn refuse_watches(&self, watches: u32) {
         self.refused_watches.set(watches);
     }
 
-    /// The server ends the sessions now, whatever the client believes.
+    /// The server ends the sessions now, whatever the state of the client.
     pub fn expire(&self) {
         for one in self.carried() {
             one.expire();
@@ -206,7 +206,7 @@ impl Wire {
         self.mended.notified().await;
     }
 
-    /// Says that a connection may be possible again.
+    /// Signals that a connection may be possible again.
     pub(super) fn mend(&self) {
         self.mended.notify_waiters();
         for one in self.carried() {

@@ -30,12 +30,12 @@ impl NamespaceCleanup {
 impl Drop for NamespaceCleanup {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It fails only where somebody else has waited for it.
+        // It fails only where another caller has waited for it.
         drop(self.0.wait());
     }
 }
 
-/// Removes what others have left behind whose child was killed with them.
+/// Removes what killed tests have left behind.
 pub(super) fn sweep() {
     for place in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = place.file_name().to_string_lossy().into_owned();

@@ -10,7 +10,7 @@ use std::{
 
 use super::{NetworkNamespaces, named, removal, shell};
 
-/// Sends each line that it is told over one connection, and prints each line that comes.
+/// Sends each line of its input over one connection, and prints each line that arrives.
 const SPEAKS: &str = r#"exec 3<>"/dev/tcp/$0/$1"; cat <&3 & while read -r line; do echo "$line" >&3; done"#;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -59,15 +59,16 @@ impl Drop for NamespacePair {
 async fn one() -> Option<NetworkNamespaces> {
     match NetworkNamespaces::new(1).await {
         Ok(namespaces) => Some(namespaces),
-        Err(why) => {
-            println!("no network namespaces here: {why}");
+        Err(error) => {
+            println!("no network namespaces here: {error}");
             None
         }
     }
 }
 
+/// Data sent while packets are dropped arrives after the restore, over the same connection.
 #[tokio::test]
-async fn what_is_lost_comes_later_over_the_same_connection() {
+async fn dropped_packets_arrive_after_restore() {
     let Some(namespaces) = one().await else { return };
     let mut pair = NamespacePair::of(&namespaces);
     pair.says("one");
@@ -87,8 +88,9 @@ async fn what_is_lost_comes_later_over_the_same_connection() {
     assert_eq!(pair.hears(SOON).as_deref(), Some("three\n"), "another port");
 }
 
+/// Outgoing and incoming packets are dropped separately, and an unplugged interface stays so until it is plugged in.
 #[tokio::test]
-async fn each_direction_is_lost_by_itself() {
+async fn directions_are_dropped_separately() {
     let Some(namespaces) = one().await else { return };
     let mut pair = NamespacePair::of(&namespaces);
     let mut heard = BufReader::new(pair.member.stdout.take().expect("piped"));
@@ -110,11 +112,13 @@ async fn each_direction_is_lost_by_itself() {
     assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
 }
 
+/// Dropping removes all namespaces and interfaces. A sweep removes those of dead processes, and no others.
 #[tokio::test]
-async fn nothing_is_left_behind() {
+async fn namespaces_are_removed_on_drop() {
     let Some(namespaces) = one().await else { return };
     let file = |name: &str| Path::new("/run/netns").join(name);
-    let (prefix, net) = (namespaces.prefix.clone(), namespaces.machine().to_string());
+    let prefix = namespaces.prefix.clone();
+    let net = namespaces.machine().to_string();
     assert!(file(&named(&prefix, 0)).exists() && file(&super::hub(&prefix)).exists());
     drop(namespaces);
     assert!(!file(&named(&prefix, 0)).exists() && !file(&super::hub(&prefix)).exists());
@@ -128,7 +132,8 @@ async fn nothing_is_left_behind() {
         "{net} is still there"
     );
     // No process has this number: it is above the largest that the kernel gives.
-    let (left, ours) = (format!("{}4194305-0-hub", removal::OURS), format!("{prefix}-other"));
+    let left = format!("{}4194305-0-hub", removal::OURS);
+    let ours = format!("{prefix}-other");
     for name in [&left, &ours] {
         shell(r#"ip netns add "$1""#, &[name]).expect("root");
     }

@@ -14,10 +14,10 @@ use super::{AccessMode, RequestRecord};
 /// The request field that says for how many milliseconds its execution works.
 pub const WORK: &str = "x-work";
 
-/// Who sees to it that no two executions of an account meet.
+/// What keeps the executions of an account apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountRule {
-    /// Whoever sends the requests. The service reads, works, and writes what it had read and one more.
+    /// The senders of the requests. The service reads, works, and writes the read value plus one.
     Trusting,
     /// The service. It works with the row locked, and refuses a token that is not newer than those before.
     Comparing,
@@ -62,7 +62,7 @@ enum OpenRow {
     Locked(OwnedMutexGuard<AccountRow>),
 }
 
-/// What the row knows is newer.
+/// The row has a newer token.
 #[derive(Debug)]
 pub(super) struct StaleTokenError;
 
@@ -97,7 +97,7 @@ impl Accounts {
     pub(super) async fn begin(&self, record: &RequestRecord) -> Result<AccountExecution, StaleTokenError> {
         let writes = record.access() == AccessMode::Exclusive;
         let mut open = Vec::new();
-        // In the order of their names, in which gateways write them: nobody waits in a circle.
+        // In the order of their names, in which gateways write them: so no deadlock is possible.
         for key in record.key().unwrap_or_default().split(", ") {
             let row = Arc::clone(
                 self.rows.lock().expect("no thread panics here").entry(key.to_owned()).or_default(),
@@ -125,7 +125,7 @@ impl AccountRow {
 }
 
 impl AccountExecution {
-    /// Writes, says that it has, and only then lets the next one at the rows.
+    /// Writes, reports that, and only then lets the next request at the rows.
     pub(super) async fn end(self, note: impl FnOnce()) {
         let mut locked = Vec::new();
         for open in self.open {

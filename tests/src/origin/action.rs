@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub enum Act {
     /// Works that long, then answers.
     Answer(Duration, OriginReply),
-    /// Answers at once, then ends the connection without having said so.
+    /// Answers at once, then ends the connection without having announced it.
     AnswerAndClose(OriginReply),
     /// Works until let go, then answers.
     Hold(Latch, OriginReply),
@@ -21,10 +21,11 @@ pub enum Act {
     ReadSlowly(Duration),
     /// Answers behind the head, and reads the body when let go.
     AnswerUnread(Latch, OriginReply),
-    /// Says this behind the head and ends its side, while the body is still coming; reads nothing of that until the gateway has
-    /// ended the connection.
+    /// Sends this behind the head and ends its side, while the body is still coming; reads nothing of that until the
+    /// gateway has ended the connection.
     BreakUnread(&'static str),
-    /// Says this behind the head and nothing more, while the body is still coming; reads nothing of that until let go.
+    /// Sends this behind the head and nothing more, while the body is still coming; reads nothing of that until the
+    /// release.
     BeginUnread(&'static str, Latch),
     /// Reads the request, then resets the connection.
     Reset,
@@ -44,7 +45,7 @@ pub struct OriginReply {
     pub trailers: Vec<(String, String)>,
 }
 
-/// Keeps what waits for it until somebody lets go, once and for all.
+/// Holds its waiters until the release, once and for all.
 #[derive(Debug, Clone)]
 pub struct Latch(watch::Sender<bool>);
 

@@ -32,7 +32,8 @@ pub(super) async fn serve_connection(
     stream.set_nodelay(true)?;
     let (input, output) = stream.into_split();
     let tap = {
-        let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
+        let shared = Arc::clone(&shared);
+        let gateway = gateway.clone();
         move |bytes: &[u8]| {
             let piece = ReceivedBytes {
                 gateway: gateway.clone(),
@@ -152,7 +153,8 @@ impl OriginConnection {
 
     /// Adds one to the accounts that the request names; false if the connection is over.
     async fn book(&mut self, accounts: &Accounts) -> io::Result<bool> {
-        let (record, mishap) = (self.record(), accounts.next_fault());
+        let record = self.record();
+        let mishap = accounts.next_fault();
         if mishap == Some(AccountFault::ResetBefore) {
             return self.reset();
         }
@@ -169,7 +171,8 @@ impl OriginConnection {
         let asked = record.request.field(WORK).and_then(|text| text.parse().ok()).unwrap_or_default();
         let longer = if let Some(AccountFault::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
         self.work(sleep(Duration::from_millis(asked) + longer)).await;
-        let (shared, number) = (Arc::clone(&self.shared), self.number);
+        let shared = Arc::clone(&self.shared);
+        let number = self.number;
         let written = move || {
             let effect = AccountEffect { began, ended: Some(Instant::now()) };
             shared.log.send_modify(|log| log.records[number].effect = Some(effect));

@@ -22,7 +22,7 @@ pub struct OriginLog {
 /// One request, from its first byte to the end of its execution.
 #[derive(Debug, Clone)]
 pub struct RequestRecord {
-    /// The door it came through; a gateway has a door of its own.
+    /// The listener it came through; each gateway has a listener of its own.
     pub gateway: String,
     pub connection: usize,
     pub request: WireMessage,
@@ -30,13 +30,13 @@ pub struct RequestRecord {
     pub arrived: Instant,
     /// The last byte was there; None if the connection ended before.
     pub whole: Option<Instant>,
-    /// Taken just before the last byte of the answer was written, so nobody can know of the end earlier.
+    /// Taken just before the last byte of the answer was written, so no client can notice the end earlier.
     pub ended: Option<Instant>,
     /// The gateway closed the connection while the request was worked on.
     pub abandoned: Option<Instant>,
     /// Of a request that changes accounts: when its execution began there, and when it had written.
     pub effect: Option<AccountEffect>,
-    /// A comparing origin found the token not newer than the key's mark: nothing was executed.
+    /// A comparing origin found the token not newer than the key's watermark: nothing was executed.
     pub stale: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct AccountEffect {
     pub ended: Option<Instant>,
 }
 
-/// What a request asks to do with its key.
+/// What a request demands of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessMode {
     Exclusive,
@@ -74,7 +74,7 @@ impl OriginLog {
         self.records[self.records.len().saturating_sub(10)..].to_vec()
     }
 
-    /// What came through one door after a moment.
+    /// Requests that came through one listener after a moment.
     pub fn bytes_since(&self, gateway: &str, moment: Instant) -> Vec<u8> {
         let late = self.pieces.iter().filter(|piece| piece.gateway == gateway && piece.at > moment);
         late.flat_map(|piece| piece.bytes.iter().copied()).collect()

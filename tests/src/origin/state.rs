@@ -1,4 +1,4 @@
-//! What all connections of one recording upstream have in common: its log, its script, and the marks that it compares with.
+//! The state that all connections of one recording upstream share: its log, its script, and its watermarks.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,7 +13,7 @@ use super::{AccessMode, Act, OriginLog, OriginReply, RequestRecord, accounts::Ac
 pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
     script: Mutex<ActionScript>,
-    /// Some: a token that is not newer than its key's mark is refused.
+    /// Some: a token that is not newer than its key's watermark is refused.
     marks: Option<Mutex<HashMap<String, Watermarks>>>,
     /// Some: what fenced requests change.
     pub(super) accounts: Option<Accounts>,
@@ -41,7 +41,7 @@ impl OriginState {
         number
     }
 
-    /// Compares and raises the mark of the record's key, where this origin compares.
+    /// Compares and raises the watermark of the record's key, if this origin compares.
     pub(super) fn admit(&self, number: usize) -> bool {
         let Some(marks) = &self.marks else { return true };
         let (key, token, access) = {

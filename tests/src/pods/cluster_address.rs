@@ -11,7 +11,7 @@ impl FakeCluster {
     /// Where the port of a service leads, at the pod of this number.
     ///
     /// # Panics
-    /// If no pod that runs has the labels and the port that the service asks for.
+    /// If no running pod has the labels and the port of the service.
     pub fn service_address(&self, service: &str, port: u16, number: u8) -> SocketAddr {
         let spec = &self.resource("Service", service)["spec"];
         let ports = spec["ports"].as_array().expect("ports");
@@ -65,7 +65,7 @@ impl FakeCluster {
     }
 
     async fn lead(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
-        // Ports below are root's: tests ask the pods behind these.
+        // Ports below are root's: tests connect to the pods behind these.
         const FIRST_OF_ALL: u16 = 1024;
         if to.is_empty() {
             self.balancers.remove(service);

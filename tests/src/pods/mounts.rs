@@ -1,4 +1,4 @@
-//! The files that a container sees, as folders of a test: what names their paths is told the folders instead.
+//! The files that a container sees, as folders of a test: their paths are replaced by those of the folders.
 
 use std::{
     fs::{self, Permissions},

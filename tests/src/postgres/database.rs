@@ -18,7 +18,7 @@ pub struct TestDatabase {
     pub(super) folder: PathBuf,
 }
 
-/// Who owns everything.
+/// The owner of everything.
 pub const USER: &str = "service";
 
 impl TestDatabase {
@@ -57,7 +57,7 @@ impl TestDatabase {
         self.wait_blocked(1);
     }
 
-    /// Polls: the server tells whoever asks, there is no event.
+    /// Polls, because the server sends no event.
     ///
     /// # Panics
     /// If not so many sessions wait for another one.

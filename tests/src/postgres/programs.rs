@@ -79,7 +79,7 @@ pub fn unprivileged(folder: &Path) -> Vec<String> {
 /// Runs a program to its end.
 ///
 /// # Errors
-/// What it said, where it fails.
+/// The error output of the program, if it fails.
 pub(super) fn run(folder: &Path, name: &str, arguments: &[&str]) -> Result<(), String> {
     let front = unprivileged(folder);
     let (first, front) = front.split_first().expect("env");

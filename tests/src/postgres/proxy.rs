@@ -1,4 +1,4 @@
-//! A way to a server on which answers and questions are lost.
+//! A proxy to a server that loses requests and answers.
 
 use std::{
     net::SocketAddr,
@@ -12,19 +12,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Leads every connection to one server, and cuts the one on which something is said.
+/// Forwards every connection to one server, and cuts the one on which a given text is sent.
 pub struct PostgresProxy {
     pub address: SocketAddr,
     plan: Arc<CutPlan>,
     running: JoinHandle<()>,
 }
 
-/// What becomes of the connection on which the words are said.
+/// The fault of the connection on which the text is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostMessage {
-    /// The server never hears them.
+    /// The server never gets it.
     Question,
-    /// The server has done what they say, and nobody is told.
+    /// The server has executed it, and the answer is lost.
     Answer,
 }
 
@@ -32,7 +32,7 @@ pub enum LostMessage {
 struct CutPlan {
     next: Mutex<Option<(Vec<u8>, LostMessage)>>,
     done: Notify,
-    /// Nobody gets through.
+    /// No connection passes.
     closed: Mutex<bool>,
     close: Notify,
 }
@@ -64,7 +64,7 @@ impl PostgresProxy {
         Self { address, plan, running }
     }
 
-    /// The next connection on which a client says these words loses this, and is cut.
+    /// The next connection on which a client sends this text gets this fault, and is cut.
     pub fn cut_next(&self, words: &str, lost: LostMessage) {
         *self.plan.next.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((words.as_bytes().to_vec(), lost));
@@ -75,7 +75,7 @@ impl PostgresProxy {
         self.plan.done.notified().await;
     }
 
-    /// Nobody gets through from now on, and who is connected is hung up on.
+    /// From now on no connection passes, and open ones are closed.
     pub fn close(&self) {
         *self.plan.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.plan.close.notify_waiters();
@@ -101,7 +101,8 @@ impl CutPlan {
 
 /// Until either side ends, or what is planned has happened.
 async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &CutPlan) {
-    let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut asked = vec![0; 1 << 16];
+    let mut answered = vec![0; 1 << 16];
     loop {
         tokio::select! {
             read = client.read(&mut asked) => {

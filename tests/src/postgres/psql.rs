@@ -8,14 +8,14 @@ use std::{
 use super::TestDatabase;
 use crate::wait::PATIENCE;
 
-/// One `psql` that is told one statement after the other.
+/// One `psql` that gets one statement after the other.
 pub struct PsqlSession {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: process::Child,
 }
 
-/// A statement that somebody else keeps from ending.
+/// A statement that another session blocks.
 pub struct BlockedStatement(PsqlSession);
 
 /// psql's own variables: how many rows the last statement changed, and with what code it failed.
@@ -26,10 +26,10 @@ const PSQL: [&str; 6] = ["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql"];
 
 fn psql(database: &TestDatabase) -> Command {
     let mut command = Command::new("setpriv");
-    // Each line is told as soon as it is written.
+    // Each line is forwarded as soon as it is written.
     command.args(PSQL).args(["--no-psqlrc", "--quiet", "--tuples-only"]);
     command.args(database.arguments());
-    // Who waits in vain is told so, and the test with it.
+    // A wait that fails is reported to the test.
     command.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
     command
 }
@@ -52,7 +52,7 @@ impl TestDatabase {
     }
 
     /// # Errors
-    /// What psql says where one fails.
+    /// The error of psql for a statement that fails.
     pub fn try_run(&self, statements: &str) -> Result<String, String> {
         run(self, statements)
     }
@@ -67,7 +67,8 @@ impl PsqlSession {
             .stdout(Stdio::piped())
             .spawn()
             .expect("setpriv");
-        let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let input = child.stdin.take().expect("piped");
+        let output = child.stdout.take().expect("piped");
         Self { input, output: BufReader::new(output).lines(), child }
     }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::wait::PATIENCE;
 
-/// A server with a folder of its own; both go with it. It trusts whoever connects, as [`USER`].
+/// A server with a folder of its own; both are removed when it is dropped. It trusts every connection, as [`USER`].
 pub struct PostgresServer {
     state: PathBuf,
     pub(super) settings: Vec<String>,
@@ -56,7 +56,7 @@ impl PostgresServer {
             match process.wait_line(ready, PATIENCE) {
                 Ok(_) => return self.process = Some(process),
                 // Backends of a server that was killed notice it a moment later, and until then keep its memory.
-                Err(why) => assert!(Instant::now() < until, "PostgreSQL does not start: {why}"),
+                Err(error) => assert!(Instant::now() < until, "PostgreSQL does not start: {error}"),
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -113,7 +113,7 @@ impl PostgresServer {
         backends.into_iter().for_each(|pid| programs::signal(pid, Signal::KILL));
     }
 
-    /// An orderly stop that waits for nobody's session.
+    /// An orderly stop that does not wait for sessions.
     ///
     /// # Panics
     /// If it is stopped already, or goes on.
@@ -150,7 +150,7 @@ impl PostgresServer {
         found.collect()
     }
 
-    /// What it said.
+    /// Its log.
     pub fn log(&self) -> String {
         self.process.as_ref().map(ChildProcess::log).unwrap_or_default()
     }
@@ -190,7 +190,7 @@ pub(super) fn init_folder() -> PathBuf {
     state
 }
 
-/// Nobody else's at this moment.
+/// A port that is free at this moment.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()

@@ -68,7 +68,7 @@ impl PostgresServer {
         self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
     }
 
-    /// From now on a standby takes writes. What it was told by its primary is all that it has.
+    /// From now on a standby takes writes. It has exactly what it received from its primary.
     ///
     /// # Panics
     /// If it does not.
@@ -79,14 +79,14 @@ impl PostgresServer {
         self.database("postgres").run("SELECT pg_reload_conf()");
     }
 
-    /// A standby hears of nothing more until `PostgresServer` is asked; its primary goes on.
+    /// A standby receives nothing more until `PostgresServer` resumes it; its primary goes on.
     pub fn pause_receiving(&self) {
         self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
         self.database("postgres").run("SELECT pg_reload_conf()");
         self.shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");
     }
 
-    /// Polls: the server tells whoever asks, there is no event.
+    /// Polls, because the server sends no event.
     fn shows(&self, question: &str, wanted: &str) {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -8,15 +8,17 @@ const TABLE: &str = "CREATE TABLE t (n int); INSERT INTO t VALUES (1)";
 const ROWS: &str = "SELECT count(*) FROM t";
 
 #[test]
-fn each_test_has_a_database_of_its_own() {
-    let (one, other) = (fresh_database(), fresh_database());
+fn fresh_databases_are_separate() {
+    let one = fresh_database();
+    let other = fresh_database();
     one.run(TABLE);
     assert_eq!(one.run(ROWS), "1");
     assert!(other.try_run(ROWS).expect_err("another one").contains("does not exist"));
 }
 
+/// A killed server has all acknowledged rows after its restart. A frozen server answers once it is thawed.
 #[test]
-fn a_server_that_was_killed_has_what_it_acknowledged_and_a_frozen_one_goes_on() {
+fn killed_server_keeps_commits_frozen_resumes() {
     let mut server = PostgresServer::start(&[]);
     let database = server.fresh_database();
     database.run(TABLE);
@@ -32,8 +34,9 @@ fn a_server_that_was_killed_has_what_it_acknowledged_and_a_frozen_one_goes_on() 
     assert_eq!(asking.join().expect("no panic"), "1");
 }
 
+/// A promoted standby has all rows if it replicated synchronously, and only the received ones otherwise.
 #[test]
-fn a_promoted_standby_has_what_it_was_told() {
+fn promoted_standby_has_replicated_rows() {
     for (follows, expected) in [(StandbyMode::Synchronously, "2"), (StandbyMode::Later, "1")] {
         let mut primary = PostgresServer::start(&[]);
         let database = primary.fresh_database();

@@ -1,4 +1,4 @@
-//! A server that speaks TLS with whoever shows a certificate, and with nobody else.
+//! A server that speaks TLS with clients that present a certificate, and refuses all others.
 
 use std::fs;
 
@@ -14,7 +14,8 @@ impl PostgresServer {
     pub fn with_tls(authority: &TestCa, signed: &SignedCertificate) -> Self {
         const WHO: &str = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
         let state = init_folder();
-        let (ca, who) = (state.join("ca.pem"), state.join("hba.conf"));
+        let ca = state.join("ca.pem");
+        let who = state.join("hba.conf");
         authority.write(&ca);
         fs::write(&who, WHO).expect("our own folder");
         let (chain, key) = signed.write(&state, "server");

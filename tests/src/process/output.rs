@@ -1,4 +1,4 @@
-//! What a process says of itself: the lines of its log, and its metrics.
+//! The output of a process: the lines of its log, and its metrics.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_named_with_its_labels() {
+    fn sample_name_includes_labels() {
         let text = "# HELP a b\n# TYPE a counter\na{route=\"x y\",code=\"200\"} 3\nb 0.5\n";
         let expected = [("a{route=\"x y\",code=\"200\"}".to_owned(), 3.0), ("b".to_owned(), 0.5)];
         assert_eq!(MetricSamples::parse(text), MetricSamples(expected.into()));

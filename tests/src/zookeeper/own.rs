@@ -53,7 +53,7 @@ impl OwnZooKeeper {
         self.stopped(restore).await.0
     }
 
-    /// As if it had never served anybody.
+    /// As if it had never served a client.
     pub async fn wipe(self) -> Self {
         self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
     }
@@ -71,7 +71,7 @@ impl OwnZooKeeper {
         self.stopped(change).await.0
     }
 
-    /// Whoever is connected is hung up on, and nobody else is answered.
+    /// All connections are closed, and no client is answered.
     pub async fn stop(mut self) -> StoppedZooKeeper {
         let stopped = spawn_blocking(move || {
             self.server.stop();

@@ -1,4 +1,4 @@
-//! A look at the nodes of ZooKeeper that does not go through a gateway, and the hand of a stranger there.
+//! Reads and changes the nodes of ZooKeeper without a gateway, like another client.
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
@@ -35,8 +35,8 @@ impl ZnodeTree {
         Self::connect_to_any(&server.to_string(), root).await
     }
 
-    /// `servers`: of one ensemble, with commas between them. One that has lost sight of the others may look for them for a
-    /// minute, and serves nobody meanwhile.
+    /// `servers`: of one ensemble, with commas between them. One that has lost sight of the other servers may look for
+    /// them for a minute, and serves no client meanwhile.
     ///
     /// # Panics
     /// If none of them serves soon.
@@ -112,12 +112,12 @@ impl ZnodeTree {
         wait_until(what, become_so, || last.take()).await;
     }
 
-    /// Waits until nobody holds or waits for any key.
+    /// Waits until no key has a holder or a waiter.
     pub async fn assert_no_locks(&self) {
         self.wait_locks("none left", <[String]>::is_empty).await;
     }
 
-    /// Waits until so many stand in line behind a holder, and nobody else holds or waits for any key.
+    /// Waits until so many wait in the queue behind a holder, and no other key has a holder or a waiter.
     pub async fn wait_waiters(&self, waiters: usize) {
         let what = format!("a holder and {waiters} waiters");
         self.wait_locks(&what, |locks| locks.len() == 1 + waiters).await;
@@ -141,15 +141,15 @@ impl ZnodeTree {
         stat.expect("the node exists").version.try_into().expect("versions are positive")
     }
 
-    /// The registrations of the gateways' sessions, without the nodes that ask beside them whether a session is still
-    /// ours: those come and go.
+    /// The registrations of the gateways' sessions, without the probe nodes beside them, which are created and
+    /// removed all the time.
     pub async fn members(&self) -> Vec<String> {
         let mut paths = self.paths().await;
         paths.retain(|path| path.starts_with("/members/") && !path.ends_with("-probe"));
         paths
     }
 
-    /// The nodes that are there until somebody deletes them: of each its path, its data, and how often that was written.
+    /// The nodes that are there until they are deleted: of each its path, its data, and how often that was written.
     ///
     /// # Panics
     /// If a node goes meanwhile.
@@ -198,7 +198,7 @@ impl ZnodeTree {
         }
     }
 
-    /// Makes one node below the root that stays, as a stranger would.
+    /// Makes one persistent node below the root, as another client would.
     ///
     /// # Panics
     /// If it is there, or its parent is not.
@@ -208,7 +208,7 @@ impl ZnodeTree {
         made.unwrap_or_else(|error| panic!("create `{}{path}`: {error}", self.root));
     }
 
-    /// Writes the data of one node, as a stranger would.
+    /// Writes the data of one node, as another client would.
     ///
     /// # Panics
     /// If it is not there.
@@ -227,7 +227,7 @@ impl ZnodeTree {
         set.unwrap_or_else(|error| panic!("setAcl `{}{path}`: {error}", self.root));
     }
 
-    /// Who may do anything with one node: `ip:127.0.0.1`.
+    /// The ACL of one node: `ip:127.0.0.1` may do anything.
     ///
     /// # Panics
     /// If it is not there.
@@ -236,7 +236,7 @@ impl ZnodeTree {
         acls.iter().map(|acl| format!("{}:{}", acl.scheme(), acl.id())).collect()
     }
 
-    /// Removes one node below the root, as a stranger would.
+    /// Removes one node below the root, as another client would.
     pub async fn delete(&self, path: &str) -> Result<(), Error> {
         self.client.delete(&format!("{}{path}", self.root), None).await
     }
@@ -266,8 +266,9 @@ mod tests {
     use super::*;
     use crate::zookeeper::{fresh_root, shared};
 
+    /// The tree reports lock nodes when they are created and when they are deleted, apart from their parents.
     #[tokio::test]
-    async fn a_tree_sees_lock_nodes_come_and_go() {
+    async fn lock_nodes_appear_and_disappear() {
         let root = fresh_root();
         let tree = ZnodeTree::connect(shared(), &root).await;
         assert_eq!(tree.paths().await, [""; 0]);

@@ -71,7 +71,7 @@ pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
         ended = upward(&line, MessageReader::of(client_says), &mut to_server, &expected) => ended,
-        // What the server said last is passed on before the connection ends.
+        // The last bytes of the server are forwarded before the connection ends.
         ended = async {
             tokio::try_join!(
                 downward(&line, MessageReader::of(server_says), due, &expected),

@@ -14,7 +14,7 @@ pub(super) struct LinkState {
     pub(super) server: SocketAddr,
     pub(super) state: watch::Sender<LinkMode>,
     /// How many times connections were broken. This is a count of events, because the state may be whole again before
-    /// anybody looks.
+    /// it is read.
     pub(super) breaks: watch::Sender<u64>,
     pub(super) delay: watch::Sender<Duration>,
     /// Connections end with a reset.
@@ -27,9 +27,9 @@ pub(super) struct LinkState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkMode {
     Whole,
-    /// What the client says arrives; what the server answers does not.
+    /// The client's requests arrive; the server's answers do not.
     Deaf,
-    /// What the client says does not arrive.
+    /// The client's requests do not arrive.
     Mute,
     /// Connections stay open, and nothing passes.
     Silent,

@@ -1,4 +1,4 @@
-//! The link does to messages what it says, against a real ZooKeeper.
+//! The link applies its faults to messages, against a real ZooKeeper.
 
 use std::time::Instant;
 
@@ -28,7 +28,8 @@ impl TestConnection {
             let connector = Client::connector().with_session_timeout(Duration::from_secs(4));
             connector.connect(&address.to_string()).await.expect("ZooKeeper serves")
         };
-        let (client, witness) = (connect(link.address()).await, connect(zookeeper::shared()).await);
+        let client = connect(link.address()).await;
+        let witness = connect(zookeeper::shared()).await;
         let root = zookeeper::fresh_root();
         let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
         witness.mkdir(&root, &persistent).await.expect("made");
@@ -46,8 +47,9 @@ impl TestConnection {
     }
 }
 
+/// The operation whose answer is lost was done, and its connection ends.
 #[tokio::test]
-async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() {
+async fn lost_answer_keeps_effect_and_disconnects() {
     let all = TestConnection::new().await;
     let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
     all.client.list_children(&all.root).await.expect("another operation is let through");
@@ -59,7 +61,7 @@ async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() 
 }
 
 #[tokio::test]
-async fn what_vanishes_is_not_done() {
+async fn vanished_request_has_no_effect() {
     let all = TestConnection::new().await;
     let sprung = all.link.intercept(LockOperation::Create, OperationFault::Vanishes);
     let (created, ()) = tokio::join!(all.create(), async {
@@ -73,7 +75,7 @@ async fn what_vanishes_is_not_done() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_held_comes_when_let_go() {
+async fn held_answer_arrives_after_release() {
     let all = TestConnection::new().await;
     let latch = Latch::default();
     let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
@@ -93,7 +95,7 @@ async fn an_answer_that_is_held_comes_when_let_go() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_ended_takes_its_nodes_along() {
+async fn ended_session_loses_its_nodes() {
     let all = TestConnection::new().await;
     all.create().await.expect("made");
     all.link.end_sessions();
@@ -103,8 +105,9 @@ async fn a_session_that_is_ended_takes_its_nodes_along() {
     assert_eq!(all.nodes().await, 0);
 }
 
+/// A silent link passes no answer in either direction, and its reset is reported as an error to the client.
 #[tokio::test]
-async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
+async fn silent_link_blocks_until_reset() {
     let all = TestConnection::new().await;
     for lose in [ZooKeeperProxy::lose_replies, ZooKeeperProxy::lose_requests, ZooKeeperProxy::lose_all] {
         // A request that the client makes while it is disconnected is sent later, so it is not lost.
@@ -120,7 +123,7 @@ async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
 }
 
 #[tokio::test]
-async fn a_slow_link_delays_every_answer() {
+async fn slow_link_delays_every_answer() {
     const DELAY: Duration = Duration::from_millis(200);
     let all = TestConnection::new().await;
     all.link.delay(DELAY);

@@ -22,7 +22,7 @@ pub(super) struct FaultTrap {
     pub(super) sprung: oneshot::Sender<()>,
 }
 
-/// Tells when the operation has met its fate.
+/// Returns when the operation has got its fault.
 pub struct FaultTriggered {
     pub(super) what: String,
     pub(super) event: oneshot::Receiver<()>,

@@ -1,4 +1,4 @@
-//! Asks a gateway for a lease.
+//! Requests a lease from a gateway.
 
 use std::{
     future::{Future, IntoFuture},
@@ -37,7 +37,8 @@ pub struct Wanted {
 
 impl Client {
     /// `url`: `http://host:port` of a gateway. `token`: the content of the token file that the policy names for this
-    /// client. The token crosses the network in plain text, so use [`Client::over_tls`] where others could listen.
+    /// client. The token crosses the network in plain text, so use [`Client::over_tls`] on a network that is not
+    /// trusted.
     ///
     /// # Errors
     /// The URL does not have this form, or the token cannot be sent in a header field.
@@ -45,7 +46,7 @@ impl Client {
         Ok(Self::at(Gateway::at(url, Some(token), None)?))
     }
 
-    /// `url`: `https://host:port`. `tls`: the trusted authorities, and the client's certificate if the policy asks for
+    /// `url`: `https://host:port`. `tls`: the trusted authorities, and the client's certificate if the policy demands
     /// one.
     ///
     /// # Errors
@@ -63,7 +64,7 @@ impl Client {
         Self { clock, ..self }
     }
 
-    /// Asks for a lease of `key`. Default: exclusive, without a wait, and with the policy's default ttl.
+    /// Requests a lease of `key`. Default: exclusive, without a wait, and with the policy's default ttl.
     pub fn lease(&self, key: impl Into<String>) -> Wanted {
         let keys = vec![key.into()];
         let asked =
@@ -79,21 +80,21 @@ impl Wanted {
         self
     }
 
-    /// Asks for a shared lease, beside other readers.
+    /// Requests a shared lease, beside other readers.
     pub fn shared(mut self) -> Self {
         self.asked.mode = "shared";
         self
     }
 
-    /// Asks for one of `permits`, 2 to 1000: as many leases may hold the key at once. All requests for the key have to
+    /// Requests one of `permits`, 2 to 1000: as many leases may hold the key at once. All requests for the key have to
     /// name the same number. Only for a single key, and not together with [`shared`](Self::shared).
     pub fn permits(mut self, permits: u16) -> Self {
         self.asked.permits = Some(permits);
         self
     }
 
-    /// How long the lease lives without a renewal. If this process dies, others wait this long for the lock. The lease
-    /// is renewed far more often.
+    /// How long the lease lives without a renewal. If this process dies, other clients wait this long for the lock.
+    /// The lease is renewed far more often.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.asked.ttl_ms = Some(millis(ttl));
         self
@@ -105,21 +106,22 @@ impl Wanted {
         self
     }
 
-    /// A note for others who ask who holds the lease: an address, for instance.
+    /// A note that other clients see with the holder of the lease: an address, for instance.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.asked.note = Some(note.into());
         self
     }
 
     /// How long the work needs to stop. [`Lease::lost`] returns, and [`Lease::holds`] becomes false, this long before
-    /// anybody else can hold. Default: a tenth of the time that the gateway has promised; never more than half of it.
+    /// another client can hold. Default: a tenth of the time that the gateway has promised; never more than half of
+    /// it.
     pub fn notice(mut self, notice: Duration) -> Self {
         self.notice = Some(notice);
         self
     }
 }
 
-/// Dropping the future gives up the place in the line. A lease that is granted at that very moment ends after its ttl.
+/// Dropping the future leaves the queue. A lease that is granted at that very moment ends after its ttl.
 impl IntoFuture for Wanted {
     type Output = Result<Lease, NotLeased>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;

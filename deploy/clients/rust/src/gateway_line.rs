@@ -1,4 +1,4 @@
-//! One connection to a gateway: questions about leases, and their answers.
+//! One connection to a gateway: requests about leases, and their responses.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -61,8 +61,8 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// A connection for questions, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
-/// was asked for on it.
+/// A connection for requests, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
+/// was requested on it.
 pub(crate) struct Line {
     gateway: Arc<Gateway>,
     open: Option<Open>,
@@ -149,11 +149,11 @@ impl Line {
         Self { gateway, open: None }
     }
 
-    /// Asks a question. If the connection has ended meanwhile, the question is sent again on a new one. So it has to be
+    /// Sends a request. If the connection has ended meanwhile, the request is sent again on a new one. So it has to be
     /// one that may take effect twice, or the first one.
     ///
     /// # Cancellation
-    /// Dropping the future closes the connection; the next question makes a new one. The question may take effect all
+    /// Dropping the future closes the connection; the next request makes a new one. The request may take effect all
     /// the same.
     pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Answer, Unanswered> {
         if let Some(open) = self.open.take()
@@ -168,7 +168,8 @@ impl Line {
     async fn asked(&mut self, mut open: Open, question: &Question<'_>) -> Result<Answer, Unanswered> {
         open.questions.ready().await?;
         let answer = open.questions.send_request(self.gateway.request(question)?).await?;
-        let (status, retry_after) = (answer.status(), retry_after(&answer));
+        let status = answer.status();
+        let retry_after = retry_after(&answer);
         let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
         // The connection is kept only after a complete answer. Otherwise the rest would be taken for the next answer.
         self.open = Some(open);
@@ -197,8 +198,9 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// A gateway URL is `http`, a host and a port. Anything else is refused, as is a token with a line break.
     #[test]
-    fn a_url_is_a_scheme_a_host_and_a_port() {
+    fn url_is_scheme_host_and_port() {
         for good in ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080/"] {
             assert!(Gateway::at(good, Some("secret"), None).is_ok(), "{good}");
         }

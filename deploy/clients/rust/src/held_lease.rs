@@ -15,7 +15,7 @@ use crate::{
 pub struct Lease {
     pub(crate) word: Arc<StandingWord>,
     pub(crate) told: Told,
-    /// Tells the renewing task to give the lease back: with the wish for an answer, or by being dropped.
+    /// Has the renewing task release the lease: with a sender for the result, or by being dropped.
     pub(crate) back: Option<oneshot::Sender<Releasing>>,
 }
 
@@ -49,13 +49,14 @@ pub struct Token<'lease> {
 }
 
 impl Lease {
-    /// Whether nobody else can hold at this moment. A pause after the call makes the answer old. So show
+    /// Whether no other client can hold at this moment. A pause after the call makes the result old. So present
     /// [`Lease::token`] to a service that compares tokens, or stop within [`Lease::remaining`].
     pub fn holds(&self) -> bool {
         self.word.remaining().is_ok()
     }
 
-    /// How long from now nobody else can hold, by the present proof: a time limit for one piece of work.
+    /// How long from now no other client can hold, by the latest answer of the gateway: a time limit for one piece of
+    /// work.
     ///
     /// # Errors
     /// The lease is lost.
@@ -74,7 +75,7 @@ impl Lease {
         Ok(Token { token: token.clone(), number: *number, ticket, lease: PhantomData })
     }
 
-    /// Returns when the lease is lost. That is before anybody else can hold, by the length of the
+    /// Returns when the lease is lost. That is before another client can hold, by the length of the
     /// [notice](crate::Wanted::notice). A lost lease never holds again. The future may outlive the lease.
     ///
     /// # Cancellation
@@ -84,8 +85,8 @@ impl Lease {
         async move { word.lost().await }
     }
 
-    /// Returns the reason when somebody asks for the lease back; `None` if it is lost before. The lease is held until
-    /// it is given back. A revocation is seen at the next renewal, after a third of the proven time at most.
+    /// Returns the reason when an operator revokes the lease; `None` if it is lost before. The lease is held until it
+    /// is released. A revocation is seen at the next renewal, after a third of the promised time at most.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
@@ -110,8 +111,8 @@ impl Lease {
         }
     }
 
-    /// The permit that it has, counted from 0; `None` for a key with one holder at a time. Guards and services know the
-    /// key as `KEY#PERMIT`.
+    /// The permit of the lease, counted from 0; `None` for a key with one holder at a time. To guards and services the
+    /// key is `KEY#PERMIT`.
     pub fn permit(&self) -> Option<u16> {
         self.told.permit
     }
@@ -127,13 +128,13 @@ impl Lease {
         self.told.id.clone()
     }
 
-    /// Gives the lease back. It is not held any more from here on.
+    /// Releases the lease. It is not held any more from here on.
     ///
     /// # Errors
     /// The gateway did not confirm it. Then the lease ends by itself after its ttl.
     ///
     /// # Cancellation
-    /// If the future is dropped, the lease is given back all the same.
+    /// If the future is dropped, the lease is released all the same.
     pub async fn release(mut self) -> Result<(), NotReleased> {
         self.word.ends(Lost::Released);
         let (told, answered) = oneshot::channel();
@@ -145,7 +146,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Marked as ended first, so that tasks that wait for the loss hear of it before anybody else can hold.
+        // Marked as ended first, so that tasks that wait for the loss are woken before another client can hold.
         self.word.ends(Lost::Released);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_machine_reaches_a_moment_and_not_before() {
+    async fn boot_clock_waits_until_moment() {
         let clock = BootTime;
         let moment = clock.now().after(Duration::from_millis(20));
         clock.reaches(moment).await;

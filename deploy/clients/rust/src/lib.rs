@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Reading order: a [`Client`] asks for a [`Lease`]. `renewing` renews it in the background, `standing_word` knows how
-//! long it is proven, and `gateway_line` speaks to the gateway.
+//! Reading order: a [`Client`] requests a [`Lease`]. `renewing` renews it in the background, `standing_word` has its
+//! deadline, and `gateway_line` connects to the gateway.
 
 mod asking;
 mod gateway_line;

@@ -8,10 +8,10 @@ use crate::{gateway_line::Unanswered, standing_word::Lost};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLeased {
-    /// Another holder has a key. Ask again later, or with a longer wait.
+    /// Another holder has a key. Try again later, or with a longer wait.
     #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
-    /// The gateway has refused. `reason`: a word of its list; `detail`: a sentence for people.
+    /// The gateway has refused. `reason`: one of the reasons in its list; `detail`: a sentence for people.
     #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
     Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
     /// There was no answer, but the gateway may have granted a lease. Such a lease holds its keys until it ends after
@@ -20,12 +20,12 @@ pub enum NotLeased {
         "ask the gateway for a lease; nothing was dispatched, and what was granted unheard ends after its ttl"
     )]
     Unanswered(#[source] Unanswered),
-    /// The lease was granted, but its time ended before it was proven. It was given back.
+    /// The lease was granted, but its time ended before it could be renewed. It was released.
     #[error("the lease was over before it could be used; nothing was dispatched")]
     TooLate(#[source] Lost),
 }
 
-/// Why it is not known whether a lease was given back. It ends by itself after its ttl. Its holder has stopped already.
+/// Why it is not known whether a lease was released. It ends by itself after its ttl. Its holder has stopped already.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReleased {

@@ -1,4 +1,4 @@
-//! The background task of one lease: asks for it, renews it, and gives it back.
+//! The background task of one lease: requests it, renews it, and releases it.
 
 use std::{cmp, sync::Arc, time::Duration};
 
@@ -52,7 +52,7 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
         // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
         biased;
         granted = applied.granted(&mut line) => granted,
-        // The connection is closed here, and the gateway gives up the place in the line.
+        // The connection is closed here, and the gateway removes the request from the queue.
         () = told.closed() => return,
     };
     let begun = match granted {
@@ -61,11 +61,11 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
     };
     match begun {
         Ok((renewing, word)) => {
-            let (back, wish) = oneshot::channel();
+            let (back, release_request) = oneshot::channel();
             let lease = Lease { word: word.clone(), told: renewing.told.clone(), back: Some(back) };
             // If the caller has gone, the lease is dropped here, and the drop gives it back.
             drop(told.send(Ok(lease)));
-            renewing.until_the_end(&word, wish).await;
+            renewing.until_the_end(&word, release_request).await;
         }
         Err(not_leased) => drop(told.send(Err(not_leased))),
     }
@@ -87,7 +87,8 @@ impl Applied {
             StatusCode::LOCKED => Err(NotLeased::Locked { keys: self.asked.keys.clone() }),
             status => {
                 let problem = answer.problem();
-                let (status, reason) = (status.as_u16(), problem.reason);
+                let status = status.as_u16();
+                let reason = problem.reason;
                 let detail = problem.detail.unwrap_or(problem.title);
                 Err(NotLeased::Refused { status, reason, detail, retry_after: answer.retry_after })
             }
@@ -123,7 +124,7 @@ impl Applied {
     }
 }
 
-/// Why a renewal proves nothing.
+/// Why a renewal does not extend the deadline.
 enum Failed {
     /// The lease is over.
     Over,
@@ -132,21 +133,21 @@ enum Failed {
 }
 
 impl Renewing {
-    async fn until_the_end(mut self, word: &StandingWord, mut wish: oneshot::Receiver<Releasing>) {
-        let wish = tokio::select! {
+    async fn until_the_end(mut self, word: &StandingWord, mut release_request: oneshot::Receiver<Releasing>) {
+        let release_request = tokio::select! {
             biased;
-            wish = &mut wish => wish,
+            release_request = &mut release_request => release_request,
             lost = self.renews(word) => {
                 word.ends(lost);
-                // The holder may need the time of the notice to stop, and says when it is done. The lease is not
-                // renewed any more.
-                wish.await
+                // The holder may need the time of the notice to stop, and releases the lease when it is done. The
+                // lease is not renewed any more.
+                release_request.await
             }
         };
         word.ends(Lost::Released);
         let given_back = self.gives_back().await;
-        if let Ok(releasing) = wish {
-            // This fails if nobody waits for the result any more.
+        if let Ok(releasing) = release_request {
+            // This fails if the receiver of the result was dropped.
             releasing.send(given_back).ok();
         }
     }
@@ -197,7 +198,7 @@ impl Renewing {
                 }
             }
             StatusCode::PRECONDITION_FAILED => Err(Failed::Over),
-            // The answer may come from a starting gateway or a balancer; another gateway may know more.
+            // The answer may come from a starting gateway or a balancer; another gateway may have the lease.
             _ => Err(Failed::Untold),
         }
     }
@@ -226,13 +227,14 @@ impl Told {
     fn of(document: ToldLease) -> Option<Self> {
         let mut id = HeaderValue::from_str(&document.lease?).ok()?;
         id.set_sensitive(true);
-        let (reference, token) = (document.reference.into(), document.token?.into());
+        let reference = document.reference.into();
+        let token = document.token?.into();
         Some(Self { reference, id, token, number: document.number?, permit: document.permit })
     }
 }
 
 impl Promise {
-    /// `asked`: a moment before the question was sent.
+    /// `asked`: a moment before the request was sent.
     fn of(document: &ToldLease, asked: Moment, notice: Option<Duration>) -> Self {
         let held_for = Duration::from_millis(document.held_for_ms.unwrap_or_default());
         let notice = notice.unwrap_or(held_for / 10).min(held_for / 2);

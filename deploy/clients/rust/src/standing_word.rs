@@ -1,4 +1,4 @@
-//! Knows how long a lease is proven, by the answers of the gateway. A lease that is once lost stays lost.
+//! The deadline of a lease, by the answers of the gateway. A lease that is once lost stays lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,11 @@ pub enum Lost {
     /// Its holder has released or dropped it.
     #[error("the lease was given back by its holder")]
     Released,
-    /// The gateway says that it is over: it expired, an operator ended it, its session was lost, or the outcome of a
-    /// request under it is unknown.
+    /// The gateway reports that it is over: it expired, an operator ended it, its session was lost, or the outcome of
+    /// a request under it is unknown.
     #[error("the gateway has ended the lease")]
     Over,
-    /// No answer has proven in time that it goes on: the gateway does not answer, or gets no answer from its lock
-    /// service.
+    /// No answer has extended it in time: the gateway does not answer, or gets no answer from its lock service.
     #[error("nothing has proven in time that the lease goes on")]
     Unproven,
 }
@@ -30,7 +29,7 @@ pub(crate) struct StandingWord {
 }
 
 struct Word {
-    /// Nobody else can hold before this moment. It only moves forward.
+    /// No other client can hold before this moment. It only moves forward.
     until: Moment,
     lost: Option<Lost>,
     revocation: Option<Arc<str>>,
@@ -50,8 +49,8 @@ impl StandingWord {
         Self { clock, word: watch::Sender::new(Word { until, lost: None, revocation, ticket }) }
     }
 
-    /// Takes an answer. If it comes after the end of the proven time, it changes nothing, because the holder may have
-    /// heard already that the lease is lost.
+    /// Takes an answer. If it comes after the deadline, it changes nothing, because the loss of the lease may have
+    /// been reported to the holder already.
     pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), Lost> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
@@ -68,14 +67,14 @@ impl StandingWord {
     }
 
     /// Ends the lease. Only the first reason counts.
-    pub(crate) fn ends(&self, why: Lost) {
+    pub(crate) fn ends(&self, reason: Lost) {
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
-            word.lost.get_or_insert(why);
+            word.lost.get_or_insert(reason);
         });
     }
 
-    /// How long nobody else can hold, by the present proof; or why the lease is lost.
+    /// How long no other client can hold, by the latest answer; or why the lease is lost.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
         let word = self.word.borrow();
         if let Some(lost) = word.lost {
@@ -111,7 +110,7 @@ impl StandingWord {
         }
     }
 
-    /// Returns when somebody has asked for the lease back; `None` if it is lost before.
+    /// Returns when an operator has revoked the lease; `None` if it is lost before.
     pub(crate) async fn revoked(&self) -> Option<Arc<str>> {
         let mut word = self.word.subscribe();
         tokio::select! {
@@ -149,8 +148,9 @@ mod tests {
         (clock, Arc::new(word))
     }
 
+    /// A lease holds until its deadline, and its loss is reported at that moment.
     #[tokio::test]
-    async fn it_holds_until_its_time_is_over_and_is_told_so() {
+    async fn lease_is_lost_at_deadline() {
         let (clock, word) = held_for(SECOND);
         let told = tokio::spawn({
             let word = word.clone();
@@ -163,19 +163,21 @@ mod tests {
         assert_eq!(told.await.expect("no panic"), Lost::Unproven);
     }
 
+    /// A lease whose deadline has passed stays lost, also if a late answer states a later deadline.
     #[tokio::test]
-    async fn whoever_slept_past_its_time_is_never_told_again_that_it_holds() {
+    async fn late_renewal_revives_no_lease() {
         let (clock, word) = held_for(SECOND);
         clock.goes(60 * SECOND);
-        // This answer was on its way for a minute, and proves a time that has not ended.
+        // This answer was on its way for a minute, and states a deadline that has not passed.
         let late = word.is_proven(proven(clock.now().after(SECOND)));
         assert_eq!(late, Err(Lost::Unproven));
         assert_eq!(word.remaining(), Err(Lost::Unproven));
         assert_eq!(word.lost().await, Lost::Unproven);
     }
 
+    /// A renewal extends the deadline, and one with an earlier deadline changes nothing.
     #[tokio::test]
-    async fn a_renewal_moves_the_end_and_never_back() {
+    async fn renewal_never_shortens_deadline() {
         let (clock, word) = held_for(SECOND);
         assert_eq!(word.is_proven(proven(clock.now().after(3 * SECOND))), Ok(()));
         assert_eq!(word.is_proven(proven(clock.now().after(2 * SECOND))), Ok(()));
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_reason_stays() {
+    async fn first_loss_reason_is_kept() {
         let (clock, word) = held_for(SECOND);
         word.ends(Lost::Over);
         word.ends(Lost::Released);
@@ -194,11 +196,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revocation_is_heard_once_and_stays() {
+    async fn first_revocation_is_kept() {
         let (clock, word) = held_for(SECOND);
-        for why in ["the first", "the second"] {
+        for reason in ["the first", "the second"] {
             let until = clock.now().after(SECOND);
-            let told = Proven { until, revocation: Some(why.into()), ticket: None };
+            let told = Proven { until, revocation: Some(reason.into()), ticket: None };
             assert_eq!(word.is_proven(told), Ok(()));
         }
         assert_eq!(word.revoked().await.as_deref(), Some("the first"));

@@ -53,10 +53,12 @@ fn token(epoch: u64, dispatch: u32) -> String {
     format!("v1-{epoch:016x}-00000000-{dispatch:08x}")
 }
 
+/// A request with a stale token is refused, and leaves no trace but the record of its refusal.
 #[tokio::test]
-async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
+async fn stale_token_is_refused_without_trace() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
-    let (old, new) = (token(5, 1), token(6, 1));
+    let old = token(5, 1);
+    let new = token(6, 1);
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
 
     let body = json!({ "operation": "old", "amount": 1 });
@@ -76,8 +78,9 @@ async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
     );
 }
 
+/// A token is accepted once for each key, and every key has its own fence.
 #[tokio::test]
-async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
+async fn token_is_accepted_once_per_key() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let one = token(5, 1);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::OK);
@@ -90,7 +93,7 @@ async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
 }
 
 #[tokio::test]
-async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
+async fn equal_number_passes_smaller_is_refused() {
     let ledger = TestClient::new(Compare::Number, Duration::ZERO);
     for (number, expected) in [("9", 200), ("9", 200), ("10", 200), ("9", 412), ("10", 200)] {
         let status = ledger.debit(number, ("fencing-number", number), 1).await;
@@ -99,8 +102,9 @@ async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
     assert_eq!(ledger.get("/v1/refusals").await["stale"], 1);
 }
 
+/// Readers share a key in any order. A reader or writer older than the newest token of the other kind is refused.
 #[tokio::test]
-async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
+async fn readers_share_key_unless_late() {
     for (compare, field) in [(Compare::Token, "fencing-token"), (Compare::Number, "fencing-number")] {
         let ledger = TestClient::new(compare, Duration::ZERO);
         let said = |epoch: u64| match compare {
@@ -119,8 +123,9 @@ async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
     }
 }
 
+/// A request without a readable token of the compared kind is refused with 400, and not executed.
 #[tokio::test]
-async fn without_a_readable_token_nothing_is_executed() {
+async fn unreadable_token_executes_nothing() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {
         assert_eq!(ledger.debit("a", stamp, 1).await, StatusCode::BAD_REQUEST, "{stamp:?}");
@@ -128,8 +133,9 @@ async fn without_a_readable_token_nothing_is_executed() {
     assert!(ledger.executions().await.is_empty());
 }
 
+/// Fifty debits at once give the exact balance, and their executions do not overlap.
 #[tokio::test]
-async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
+async fn concurrent_debits_are_exact_without_overlap() {
     const CLIENTS: u32 = 50;
     let ledger = Arc::new(TestClient::new(Compare::Token, Duration::from_millis(1)));
     let mut clients = tokio::task::JoinSet::new();
@@ -159,10 +165,12 @@ async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
     }
 }
 
+/// Without comparison a stale request is executed, and one of two concurrent updates is lost.
 #[tokio::test]
-async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_once() {
+async fn naive_service_executes_stale_request() {
     let ledger = TestClient::new(Compare::Off, Duration::from_millis(100));
-    let (old, new) = (token(5, 1), token(6, 1));
+    let old = token(5, 1);
+    let new = token(6, 1);
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
     assert_eq!(ledger.debit("old", ("fencing-token", &old), 100).await, StatusCode::OK);
     assert_eq!(ledger.executions().await, ["new", "old"]);
@@ -173,8 +181,9 @@ async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_
     assert_eq!(ledger.get("/v1/accounts/alice").await["balance"], 999_700, "four debits of 100, one lost");
 }
 
+/// A refusal for lack of stock raises the watermark: an older request is stale afterwards.
 #[tokio::test]
-async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
+async fn insufficient_stock_raises_watermark() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let take = async |operation: &str, epoch, quantity| {
         let body = json!({ "operation": operation, "quantity": quantity });
@@ -196,8 +205,9 @@ async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
     assert_eq!(ledger.get("/v1/executions?after=1").await["executions"][0]["operation"], "newer");
 }
 
+/// A transfer is fenced by both accounts, and happens as a whole or not at all.
 #[tokio::test]
-async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
+async fn transfer_is_fenced_by_both_accounts() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let transfer = async |operation: &str, epoch, from: &str, to: &str, amount| {
         let body = json!({ "operation": operation, "from": from, "to": to, "amount": amount });
@@ -227,8 +237,9 @@ async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
     assert_eq!(transfer("older", 5, "bob", "carol", 1).await.0.status(), StatusCode::PRECONDITION_FAILED);
 }
 
+/// A malformed order gets 400, and an invalid one gets 422. Neither is executed.
 #[tokio::test]
-async fn malformed_orders_are_told_apart_from_refused_ones() {
+async fn malformed_and_invalid_orders_are_distinguished() {
     let ledger = TestClient::new(Compare::Token, Duration::ZERO);
     let long = "x".repeat(129);
     for (path, body, expected) in [

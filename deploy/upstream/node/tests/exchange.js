@@ -46,7 +46,7 @@ function assertAnswer(answer, reason, which) {
   assert.strictEqual(answer.fields.get("fencing-refusal"), refusal, which);
 }
 
-// Marks with the results that a vector gives.
+// Watermarks with the results that a vector gives.
 const scripted = (meets) => ({
   async raise() {
     const met = meets.shift();

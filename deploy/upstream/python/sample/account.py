@@ -112,7 +112,7 @@ class Handler(WSGIRequestHandler):
         return super().get_environ()
 
     def log_message(self, *_):
-        """Logs nothing, because nobody reads the log."""
+        """Logs nothing, because the log is not read."""
 
 
 def serve_wsgi():

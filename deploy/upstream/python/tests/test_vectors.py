@@ -23,7 +23,7 @@ GOOD = VECTORS["requests"][0]["fields"]
 
 
 class Scripted:
-    """Marks whose claims end as the vector says."""
+    """Watermarks whose claims end as the vector has it."""
 
     def raise_mark(self, tx, key, mode, mark):
         if tx == "error":
@@ -384,7 +384,7 @@ class InSqlite(unittest.TestCase):
             with self.assertRaises(upstream.NoTransaction):
                 upstream.sqlite().raise_mark(tx, "a", "exclusive", token)
         self.assertEqual(bank.execute("SELECT count(*) FROM fence").fetchone(), (0,))
-        # A default connection begins transactions by itself, and commits them only when told to.
+        # A default connection begins transactions by itself, and commits them only on demand.
         bank.isolation_level = ""
         self.assertTrue(upstream.sqlite().raise_mark(bank, "a", "exclusive", token))
         self.assertTrue(bank.in_transaction)

@@ -1,5 +1,5 @@
-//! A service that refuses what comes too late to be begun, and compares nothing: `deadline on|off FILE [PORT]`. Each execution
-//! is a line in the file; `off` leaves the layer out.
+//! A service that refuses requests that come too late, and compares nothing: `deadline on|off FILE [PORT]`. Each
+//! execution is a line in the file; `off` leaves the layer out.
 
 use std::{
     env,

@@ -97,14 +97,16 @@ impl Refusal {
 
 impl<B: From<String>> Answers<B> for Problems {
     fn answer(&self, refusal: Refusal) -> Response<B> {
-        let (status, reason, title) = (refusal.status(), refusal.reason(), refusal.title());
+        let status = refusal.status();
+        let reason = refusal.reason();
+        let title = refusal.title();
         // The texts are plain, so nothing has to be escaped.
         let body = format!(r#"{{"title":"{title}","status":{},"reason":"{reason}"}}"#, status.as_u16());
         let mut answer = Response::new(B::from(body));
         *answer.status_mut() = status;
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(refusal, Refusal::Stale | Refusal::Expired) {
-            // Tells the gateway that this 412 is about the fence and not about a client's `If-Match`.
+            // Shows the gateway that this 412 is about the fence and not about a client's `If-Match`.
             answer.headers_mut().insert("fencing-refusal", HeaderValue::from_static(reason));
         }
         answer

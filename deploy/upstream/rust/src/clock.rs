@@ -6,12 +6,12 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// One moment, as the clocks of one machine tell it.
+/// One moment, as the clocks of one machine show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moment {
     /// Milliseconds since 1970-01-01 UTC.
     pub wall_ms: u64,
-    /// `None` if nothing is known of the kernel's clock.
+    /// `None` if the kernel's clock cannot be used.
     pub boot: Option<BootTime>,
 }
 
@@ -26,8 +26,8 @@ pub struct BootTime {
 
 /// Reads the clocks of this machine.
 ///
-/// The kernel's clock is read from `/proc/uptime`. It is left out where that file may tell something else than the
-/// clock of the sender: in a time namespace with an offset, and where something is mounted over the file, as LXCFS does.
+/// The kernel's clock is read from `/proc/uptime`. It is left out where that file may show another clock than that of
+/// the sender: in a time namespace with an offset, and where something is mounted over the file, as LXCFS does.
 #[derive(Debug, Clone)]
 pub struct Clock {
     boot_id: Option<String>,
@@ -56,7 +56,7 @@ impl Clock {
     }
 }
 
-/// The boot id, if `uptime` beside it tells the clock of this boot without an offset. `proc`: where procfs is mounted.
+/// The boot id, if `uptime` beside it shows the clock of this boot without an offset. `proc`: where procfs is mounted.
 fn boot_id(proc: &Path) -> Option<String> {
     let id = fs::read_to_string(proc.join("sys/kernel/random/boot_id")).ok()?.trim().to_owned();
     let has_offset = match fs::read_to_string(proc.join("self/timens_offsets")) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_uptime_is_rounded_up() {
+    fn uptime_is_rounded_up() {
         assert_eq!(parse_uptime("651.13 294.76\n"), Some(651_140));
         assert_eq!(parse_uptime("0.00 0.00\n"), Some(10));
         for text in ["", "651", "651.1 2", "651.130 2", "-1.00 2", "x.00 2"] {
@@ -98,17 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_clock_of_this_machine_goes_on() {
+    fn boot_clock_advances() {
         let clock = Clock::default();
-        let (first, second) = (clock.now(), clock.now());
+        let first = clock.now();
+        let second = clock.now();
         assert!(first.wall_ms > 1_700_000_000_000 && second.wall_ms >= first.wall_ms);
-        let (first, second) = (first.boot.expect("procfs"), second.boot.expect("procfs"));
+        let first = first.boot.expect("procfs");
+        let second = second.boot.expect("procfs");
         assert!(first.id == second.id && second.uptime_ms >= first.uptime_ms);
     }
 
-    /// What is in procfs, and whether its uptime is believed.
+    /// The uptime is ignored if procfs may show that of another clock. The cases: the files of procfs, and whether
+    /// the uptime is used.
     #[test]
-    fn an_uptime_that_may_be_of_another_clock_is_not_believed() {
+    fn uptime_of_other_clock_is_rejected() {
         let home = std::env::temp_dir().join(format!("fencegate-clock-{}", std::process::id()));
         let plain = "22 1 0:20 / /proc rw - proc proc rw\n";
         let lxcfs = "22 1 0:20 / /proc rw - proc proc rw\n99 22 0:50 /proc/uptime /proc/uptime rw - fuse.lxcfs lxcfs rw\n";

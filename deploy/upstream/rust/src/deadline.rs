@@ -19,10 +19,10 @@ use crate::{
     stamp::{KEY, are_alike},
 };
 
-/// The clock of whoever refuses, on its answers: the sender measures by it how far the two clocks differ.
+/// The clock of the refusing service, on its answers: the sender measures by it how far the two clocks differ.
 const CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
 
-/// How far the wall clocks of sender and service may differ, where nothing else is said.
+/// How far the wall clocks of sender and service may differ, unless set otherwise.
 pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
 /// Makes [`DeadlineService`]s.
@@ -55,8 +55,8 @@ pub(crate) struct Timing {
 }
 
 impl Deadline {
-    /// Whether the work must not be begun any more. Ask it again behind a wait of your own, such as for a thread or for
-    /// a connection to the database.
+    /// Whether the work must not be begun any more. Check it again after a wait of your own, such as for a thread or
+    /// for a connection to the database.
     pub fn is_over(&self) -> bool {
         !self.not_after.is_in_time(&self.timing.clock.now(), self.timing.clock_error)
     }
@@ -89,9 +89,10 @@ impl Timing {
         answer
     }
 
-    /// Tells the clock on an answer.
+    /// Writes the clock on an answer.
     pub(crate) fn stamp<B>(&self, answer: &mut Response<B>) {
-        let (wall, error) = (self.clock.now().wall_ms, self.clock_error.as_millis());
+        let wall = self.clock.now().wall_ms;
+        let error = self.clock_error.as_millis();
         let value: Result<HeaderValue, InvalidHeaderValue> = format!("{wall};error={error}").try_into();
         answer.headers_mut().insert(CLOCK, value.expect("digits and letters"));
     }
@@ -104,8 +105,8 @@ impl Default for DeadlineLayer {
 }
 
 impl<A> DeadlineLayer<A> {
-    /// The most by which the wall clocks of sender and service differ; 500 ms if it is not said. It is subtracted from
-    /// the deadline, except on the machine of the sender.
+    /// The most by which the wall clocks of sender and service differ; 500 ms by default. It is subtracted from the
+    /// deadline, except on the machine of the sender.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { timing: Timing { clock_error, ..self.timing }, ..self }

@@ -25,7 +25,7 @@ struct Seen {
     stale: bool,
 }
 
-/// A token or number to compare with the mark of a key. If it is not stale, it becomes the new mark.
+/// A token or number to compare with the watermark of a key. If it is not stale, it becomes the new watermark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raise<'a> {
     pub key: &'a str,
@@ -35,9 +35,9 @@ pub struct Raise<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark<'a> {
-    /// It has to be greater than the marks, by bytes.
+    /// It has to be greater than the watermarks, by bytes.
     Token(&'a str),
-    /// It must not be smaller than the marks.
+    /// It must not be smaller than the watermarks.
     Number(i64),
 }
 
@@ -47,14 +47,14 @@ pub enum Raised {
     Stale,
 }
 
-/// A database transaction in which marks are compared and raised.
+/// A database transaction in which watermarks are compared and raised.
 pub trait Transaction {
     type Error;
 
-    /// Compares and raises the mark of one key, by one statement of a recipe.
+    /// Compares and raises the watermark of one key, by one statement of a recipe.
     ///
     /// # Errors
-    /// The database has failed. Nothing will be committed, so a raised mark does not matter.
+    /// The database has failed. Nothing will be committed, so a raised watermark does not matter.
     fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, Self::Error>;
 }
 
@@ -90,7 +90,7 @@ impl Fence {
         &self.0.stamp
     }
 
-    /// Compares and raises the marks of all keys of the request. Call it first in the transaction of the effect.
+    /// Compares and raises the watermarks of all keys of the request. Call it first in the transaction of the effect.
     ///
     /// # Errors
     /// [`NotClaimed`]: roll back.

@@ -79,7 +79,8 @@ where
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let answers = self.layer.answers.clone();
-        // Where it is asked for, a request that came too late is refused before its token is read. The field may be missing.
+        // With a clock error set, a request that came too late is refused before its token is read. The field may be
+        // missing.
         if let Some(timing) = &self.layer.timing
             && let Err(refusal) = timing.read(request.headers())
         {
@@ -92,7 +93,8 @@ where
         };
         let fence = Fence::new(stamp, self.layer.compare);
         request.extensions_mut().insert(fence.clone());
-        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let method = request.method().clone();
+        let uri = request.uri().clone();
         let handled = self.inner.call(request);
         Box::pin(async move { judged(&fence, handled.await, &answers, (&method, &uri)) })
     }
@@ -121,7 +123,7 @@ fn judged<B, E>(
     Ok(answers.answer(refusal))
 }
 
-/// Whether the handler's own answer already says that the request is stale.
+/// Whether the handler's own answer already reports that the request is stale.
 fn is_stale<B>(answer: &Response<B>) -> bool {
     let word = answer.headers().get("fencing-refusal");
     answer.status() == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "stale")

@@ -18,7 +18,7 @@ pub(crate) const NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-af
 /// The longest value of the field, in bytes.
 const LONGEST: usize = 128;
 
-/// The moment after which a request must not be begun, as the clocks of its sender will tell it.
+/// The moment after which a request must not be begun, on the clocks of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAfter(Moment);
 
@@ -69,7 +69,8 @@ pub(crate) fn read(headers: &HeaderMap) -> Result<Option<NotAfter>, Refusal> {
 
 fn parsed(value: &[u8]) -> Option<Moment> {
     let (wall_ms, mut rest) = digits(value)?;
-    let (mut id, mut uptime_ms) = (None, None);
+    let mut id = None;
+    let mut uptime_ms = None;
     while let Some(after) = rest.strip_prefix(b";") {
         let blanks = after.iter().take_while(|byte| **byte == b' ').count();
         let (name, after) = key(&after[blanks..])?;

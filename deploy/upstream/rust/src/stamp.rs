@@ -102,9 +102,9 @@ impl Settings {
         Self { keys: KeysFrom::Service, ..self }
     }
 
-    /// Has the fence refuse what comes after `Fencing-Not-After` as well, before the token is compared: a late request is then
-    /// told `expired`, also if its token is stale. The most by which the wall clocks of sender and service differ. Without it
-    /// the token alone decides.
+    /// Has the fence refuse requests that come after `Fencing-Not-After` as well, before the token is compared: a late
+    /// request is then refused as `expired`, also if its token is stale. The most by which the wall clocks of sender and
+    /// service differ. Without it the token alone decides.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
         Self { clock_error: Some(clock_error), ..self }

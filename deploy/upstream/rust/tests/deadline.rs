@@ -39,7 +39,7 @@ fn request(method: Method, fields: &Value) -> Request<Body> {
     request
 }
 
-/// The answer to a request with these fields, of a service that says 200.
+/// The answer to a request with these fields, of a service that returns 200.
 async fn answered(layer: &DeadlineLayer, method: Method, fields: &Value) -> Response<Body> {
     let done = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("done"))));
     layer.layer(done).oneshot(request(method, fields)).await.expect("answered")
@@ -72,10 +72,11 @@ fn wall_ms() -> u64 {
 }
 
 #[tokio::test]
-async fn fields_are_read_and_refused_as_written() {
+async fn fields_are_parsed_as_in_vectors() {
     let layer = DeadlineLayer::default();
     for vector in vectors("not_after") {
-        let (name, fields) = (vector["name"].as_str().expect("text"), headers(&vector["fields"]));
+        let name = vector["name"].as_str().expect("text");
+        let fields = headers(&vector["fields"]);
         if let Some(refused) = vector["refused"].as_str() {
             assert_answers(answered(&layer, Method::POST, &vector["fields"]).await, refused, name).await;
             continue;
@@ -89,7 +90,7 @@ async fn fields_are_read_and_refused_as_written() {
 }
 
 #[test]
-fn what_is_in_time_is_decided_as_written() {
+fn timeliness_is_decided_as_in_vectors() {
     for vector in vectors("in_time") {
         let not_after = NotAfter::parse(vector["value"].as_str().expect("text").as_bytes()).expect("good");
         let now = moment(&vector["now"]["wall"], &vector["now"]["boot"], &vector["now"]["uptime"]);
@@ -98,9 +99,11 @@ fn what_is_in_time_is_decided_as_written() {
     }
 }
 
+/// A late request is refused, and one in time is executed with the clock of the service in its answer.
 #[tokio::test]
-async fn what_is_late_is_refused_and_what_is_in_time_is_executed() {
-    let (layer, boot) = (DeadlineLayer::default(), Clock::default().now().boot.expect("procfs"));
+async fn only_timely_request_is_executed() {
+    let layer = DeadlineLayer::default();
+    let boot = Clock::default().now().boot.expect("procfs");
     let here = |wall: u64, uptime: u64| format!("{wall};boot=\"{}\";uptime={uptime}", boot.id);
     for (value, in_time) in [
         ((wall_ms() + 5000).to_string(), true),
@@ -124,8 +127,9 @@ async fn what_is_late_is_refused_and_what_is_in_time_is_executed() {
     assert_eq!(answered(&exact, Method::POST, &near).await.status(), 200);
 }
 
+/// A method that is not fenced passes only if the request has none of the fields.
 #[tokio::test]
-async fn methods_that_are_not_fenced_pass_without_any_of_the_fields_only() {
+async fn unfenced_method_passes_only_without_fields() {
     let layer = DeadlineLayer::default().unfenced([Method::GET]);
     assert_eq!(answered(&layer, Method::GET, &json!([["Accept", "text/plain"]])).await.status(), 200);
     for (method, fields, reason) in [
@@ -138,8 +142,9 @@ async fn methods_that_are_not_fenced_pass_without_any_of_the_fields_only() {
     }
 }
 
+/// A handler that waits can check the deadline again.
 #[tokio::test]
-async fn a_handler_that_waits_may_ask_again() {
+async fn handler_can_recheck_deadline() {
     let waiting = service_fn(async |request: Request<Body>| {
         let deadline = request.extensions().get::<Deadline>().expect("each has one").clone();
         assert!(!deadline.is_over());
@@ -155,7 +160,7 @@ async fn a_handler_that_waits_may_ask_again() {
 
 /// Where tokens are compared the field need not be there. If it is there, it is looked at first.
 #[tokio::test]
-async fn a_fence_looks_at_the_field_first() {
+async fn fence_checks_deadline_before_token() {
     let good = vectors("requests")[0]["fields"].clone();
     for (value, reason) in [("5", "expired"), ("never", "not-after-malformed")] {
         for mut fields in [good.clone(), json!([])] {

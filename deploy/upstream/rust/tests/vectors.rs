@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 type Body = Full<bytes::Bytes>;
 
-/// A transaction whose claims end as the vector says.
+/// A transaction whose claims end as the vector has it.
 struct Scripted(&'static str);
 
 impl Transaction for Scripted {
@@ -79,7 +79,7 @@ fn assert_says(stamp: &Stamp, accepted: &Value, name: &str) {
 }
 
 #[test]
-fn requests_are_read_and_refused_as_written() {
+fn requests_are_parsed_as_in_vectors() {
     for vector in vectors("requests") {
         let name = text(&vector["name"]);
         let settings = Settings::default().comparing(compare(&vector));
@@ -91,8 +91,9 @@ fn requests_are_read_and_refused_as_written() {
     }
 }
 
+/// With other field names in the settings, requests are read by these and the default names mean nothing.
 #[test]
-fn fields_have_other_names_where_the_policy_says_so() {
+fn fields_can_be_renamed() {
     let settings = Settings::default().fields("x-fence".parse().unwrap(), "x-number".parse().unwrap());
     for vector in vectors("requests") {
         let renamed = vector["fields"].to_string();
@@ -113,8 +114,9 @@ fn fields_have_other_names_where_the_policy_says_so() {
     }
 }
 
+/// A method that is not fenced passes only if the request has none of the fields.
 #[test]
-fn methods_that_are_not_fenced_pass_without_any_of_the_fields_only() {
+fn unfenced_method_passes_only_without_fields() {
     let settings = Settings::default().unfenced([Method::GET]);
     let read = |method: Method, fields: &[(&str, &str)]| {
         let fields: Vec<Value> =
@@ -131,8 +133,9 @@ fn methods_that_are_not_fenced_pass_without_any_of_the_fields_only() {
     assert!(read(Method::GET, &[("fencing.token", "1")]).is_err());
 }
 
+/// A service that names its keys needs neither key nor mode. If the fields are there, they have to be well formed.
 #[test]
-fn a_service_that_names_its_keys_needs_neither_key_nor_mode() {
+fn service_named_keys_need_no_fields() {
     let settings = Settings::default().keys_named_by_the_service();
     let token = ("Fencing-Token", "v1-00000000000000ab-00000007-00000001");
     let read = |more: &[(&str, &str)]| {
@@ -150,12 +153,14 @@ async fn handled(
     vector: &Value,
     waiting: bool,
 ) -> (Response<Body>, Vec<Result<(), NotClaimed<&'static str>>>) {
-    let (claims, status) = (list(&vector["claims"]), vector["status"].as_u64().expect("a status"));
+    let claims = list(&vector["claims"]);
+    let status = vector["status"].as_u64().expect("a status");
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = told.clone();
     let handler = service_fn(move |request: Request<Body>| {
         let fence = request.extensions().get::<Fence>().expect("each has one").clone();
-        let (claims, tell) = (claims.clone(), tell.clone());
+        let claims = claims.clone();
+        let tell = tell.clone();
         async move {
             for claim in claims {
                 let mut scripted = Scripted(match text(&claim) {
@@ -185,7 +190,7 @@ async fn handled(
 }
 
 #[tokio::test]
-async fn handlers_are_overruled_as_written() {
+async fn handlers_are_overruled_as_in_vectors() {
     for (vector, waiting) in vectors("handlers").iter().flat_map(|vector| [(vector, false), (vector, true)]) {
         let (answer, told) = handled(vector, waiting).await;
         let claims = list(&vector["claims"]);
@@ -209,8 +214,9 @@ async fn handlers_are_overruled_as_written() {
     }
 }
 
+/// A refused request gets a problem document, and its handler does not run.
 #[tokio::test]
-async fn refusals_are_problems_and_the_handler_does_not_run() {
+async fn refused_request_skips_handler() {
     for vector in vectors("requests").iter().filter(|vector| vector["refused"].is_string()) {
         let handler = service_fn(async |_: Request<Body>| -> Result<Response<Body>, Infallible> {
             panic!("it was refused")
@@ -239,7 +245,7 @@ async fn assert_answers(answer: Response<Body>, reason: &str) {
 
 /// The gateway only reads the field of a 412, so the service may choose the body.
 #[tokio::test]
-async fn a_handler_may_tell_that_it_is_stale_in_its_own_words() {
+async fn handler_may_choose_stale_body() {
     let handler = service_fn(async |request: Request<Body>| {
         let fence = request.extensions().get::<Fence>().expect("each has one");
         let _stale = fence.claim(&mut Scripted("stale"));
@@ -256,8 +262,9 @@ async fn a_handler_may_tell_that_it_is_stale_in_its_own_words() {
     assert_eq!(body, "somebody was here before");
 }
 
+/// Several keys are raised in order until one is stale, and a handler that goes on after that gets a 500.
 #[test]
-fn several_keys_are_raised_in_order_until_one_is_stale() {
+fn keys_are_raised_until_stale() {
     struct Keys(Vec<String>);
     impl Transaction for Keys {
         type Error = Infallible;

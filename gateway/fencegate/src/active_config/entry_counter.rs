@@ -4,7 +4,7 @@ use std::{cell::Cell, rc::Rc};
 
 use tokio::sync::Notify;
 
-/// Requests of one desk that have looked up the desk and are not counted elsewhere yet. In HTTP/2 other tasks run in
+/// Requests of one pipeline that have looked it up and are not counted elsewhere yet. In HTTP/2 other tasks run in
 /// between, and a reload at that moment must still wait for these requests.
 #[derive(Default)]
 pub struct EntryCounter {
@@ -13,7 +13,7 @@ pub struct EntryCounter {
     none: Notify,
 }
 
-/// A request that has looked its desk up. Dropped when it is counted under the plan of that desk, or ends.
+/// A request that has looked up its pipeline. Dropped when it is counted under the plan of that pipeline, or ends.
 pub struct CountedEntry(Rc<EntryCounter>);
 
 impl EntryCounter {

@@ -1,21 +1,22 @@
-//! A term: the time in which the resources of one service keep their keys. It counts the service's fenced requests.
+//! A key generation: the time in which the resources of one service keep their keys. It counts the service's fenced
+//! requests.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
-/// A term. Plans that leave the keys unchanged share it.
+/// A key generation. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
 pub struct KeyGeneration {
     running: TaskTracker,
     open: watch::Sender<bool>,
 }
 
-/// A fenced request from the moment at which its plan is known until nothing of it runs any more.
+/// A fenced request, from the moment at which its plan is known until no part of it runs any more.
 pub type RequestToken = TaskTrackerToken;
 
-/// Opens a term once the terms before it are over.
+/// Opens a key generation once the generations before it have ended.
 #[derive(Debug)]
 pub struct GenerationSwitch {
     generation: Arc<KeyGeneration>,
@@ -23,12 +24,12 @@ pub struct GenerationSwitch {
 }
 
 impl KeyGeneration {
-    /// A term without a predecessor, open at once.
+    /// A generation without a predecessor, open at once.
     pub fn new_open() -> Arc<Self> {
         Self::new(true)
     }
 
-    /// A term whose requests wait until the requests of the former terms are over.
+    /// A generation whose requests wait until the requests of the former generations have ended.
     pub fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, GenerationSwitch) {
         let term = Self::new(false);
         let opening = GenerationSwitch { generation: term.clone(), predecessors: before };
@@ -47,18 +48,18 @@ impl KeyGeneration {
         *self.open.borrow()
     }
 
-    /// Returns when all requests are over that began under other keys.
+    /// Returns when all requests that began under other keys have ended.
     pub async fn wait_open(&self) {
-        // The sender belongs to this term, so it is still there.
+        // The sender belongs to this generation, so it still exists.
         self.open.subscribe().wait_for(|open| *open).await.ok();
     }
 
-    /// True if nothing runs in this term, nor in the terms before it.
+    /// True if nothing runs in this generation, nor in the generations before it.
     pub fn is_over(&self) -> bool {
         self.is_open() && self.running.is_empty()
     }
 
-    /// Returns when nothing runs in this term any more, nor in the terms before it.
+    /// Returns when nothing runs in this generation any more, nor in the generations before it.
     pub async fn wait_finished(&self) {
         self.wait_open().await;
         self.running.close();
@@ -66,7 +67,7 @@ impl KeyGeneration {
     }
 }
 
-/// Each term once.
+/// Each generation once.
 pub(super) fn dedup_generations(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<Arc<KeyGeneration>> {
     let mut terms: Vec<Arc<KeyGeneration>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
@@ -75,7 +76,8 @@ pub(super) fn dedup_generations(terms: impl Iterator<Item = Arc<KeyGeneration>>)
 }
 
 impl GenerationSwitch {
-    /// Call this when no worker takes requests in the former terms any more. Returns when all former terms are over.
+    /// Call this when no worker accepts requests in the former generations any more. Returns when all former
+    /// generations have ended.
     pub async fn wait_predecessors(&self) {
         for before in &self.predecessors {
             before.wait_finished().await;

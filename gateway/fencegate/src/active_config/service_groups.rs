@@ -1,4 +1,4 @@
-//! Finds the upstreams of two plans that may lead to one service. Two upstreams count as one unless they are known to
+//! Finds the upstreams of two plans that may be one service. Two upstreams count as one unless they are known to
 //! differ.
 
 use std::{
@@ -10,14 +10,14 @@ use fencegate_policies::plan::{AddressId, Plan, Route, RouteId, Upstream};
 
 use super::key_generation::{KeyGeneration, dedup_generations};
 
-/// Where an upstream leads, by its name and its endpoints.
+/// The service of an upstream, as its name and endpoints identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UpstreamLocation {
     name: Arc<str>,
     endpoints: Vec<AddressId>,
 }
 
-/// An upstream, and the present term of its service.
+/// An upstream, and the present key generation of its service.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedUpstream {
     location: UpstreamLocation,
@@ -53,7 +53,8 @@ impl UpstreamLocation {
 impl ServiceGroup<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
     pub(super) fn removed_upstreams(&self) -> Vec<UpstreamLocation> {
-        let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
+        let mut names = HashSet::new();
+        let mut endpoints = HashSet::new();
         let mut adds = |place: &UpstreamLocation| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
@@ -64,7 +65,7 @@ impl ServiceGroup<'_> {
         self.before.iter().map(|known| &known.location).filter(|place| adds(place)).cloned().collect()
     }
 
-    /// The terms of the group, each once.
+    /// The key generations of the group, each once.
     pub(super) fn generations(&self) -> Vec<Arc<KeyGeneration>> {
         dedup_generations(self.before.iter().map(|known| known.generation.clone()))
     }
@@ -72,13 +73,13 @@ impl ServiceGroup<'_> {
 
 /// The upstreams of a plan, in the order of their numbers.
 pub(super) fn upstream_locations(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
-    // Spots compare addresses in any spelling: `localhost:80` and `127.0.0.1:80` lead to one service.
+    // An `AddressId` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
     let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
     plan.upstreams.iter().map(move |of| UpstreamLocation { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
-/// endpoint or a term, or may have taken requests from each other.
+/// endpoint or a key generation, or may have taken requests from each other.
 pub(super) fn group_services<'e>(
     (old, before): (&Plan, Vec<&'e TrackedUpstream>),
     plan: &Plan,
@@ -87,7 +88,8 @@ pub(super) fn group_services<'e>(
     let after: Vec<UpstreamLocation> = upstream_locations(plan).collect();
     let begin = before.len();
     let mut kin = DisjointSet::new(begin + after.len());
-    let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
+    let mut names = HashMap::new();
+    let mut endpoints = HashMap::new();
     for (at, place) in before.iter().map(|known| &known.location).chain(&after).enumerate() {
         kin.merge(at, *names.entry(&place.name).or_insert(at));
         for endpoint in &place.endpoints {
@@ -98,8 +100,8 @@ pub(super) fn group_services<'e>(
     for (at, known) in before.iter().enumerate() {
         kin.merge(at, *terms.entry(Arc::as_ptr(&known.generation)).or_insert(at));
     }
-    // A request of one of these routes may now belong to another, under another name. Only the request itself could
-    // tell.
+    // A request of one of these routes may now belong to another route, with another key. Only the request itself
+    // shows to which one.
     let touched: Vec<usize> = affected_upstreams(old, rekeyed)
         .chain(affected_upstreams(plan, rekeyed).map(|at| begin + at))
         .collect();
@@ -122,7 +124,7 @@ pub(super) fn group_services<'e>(
 fn key_change(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
-        // Unfenced routes have no terms, so their gains and losses of requests would show nowhere else.
+        // Unfenced routes have no key generation, so requests that they gain or lose would show nowhere else.
         let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
         let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
         let takes = |route: &Route| (route.methods.clone(), route.path.clone(), route.conditions.clone());
@@ -141,7 +143,7 @@ fn affected_upstreams(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = u
     led.collect::<HashSet<usize>>().into_iter()
 }
 
-/// Disjoint sets that grow together (union-find); one member stands for each set.
+/// Disjoint sets that are merged (union-find); one member represents each set.
 struct DisjointSet(Vec<usize>);
 
 impl DisjointSet {
@@ -158,7 +160,8 @@ impl DisjointSet {
     }
 
     fn merge(&mut self, one: usize, other: usize) {
-        let (one, other) = (self.find_root(one), self.find_root(other));
+        let one = self.find_root(one);
+        let other = self.find_root(other);
         self.0[one.max(other)] = one.min(other);
     }
 }

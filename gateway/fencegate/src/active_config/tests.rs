@@ -1,4 +1,4 @@
-//! Which requests wait for which others when keys are renamed.
+//! Tests which requests wait for which other requests when keys are renamed.
 
 mod services;
 
@@ -44,7 +44,7 @@ fn after(
     ActiveConfig::successor(old, plan, fleets, &rekeyed)
 }
 
-/// Opens the terms that are due, as the process does, and counts them.
+/// Opens the key generations that are due, as the process does, and counts them.
 fn open(openings: &mut Vec<GenerationSwitch>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
         openings.drain(..).partition(|opening| opening.wait_predecessors().now_or_never().is_some());
@@ -56,11 +56,14 @@ fn open(openings: &mut Vec<GenerationSwitch>) -> usize {
 
 const KEY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 
+/// A service whose keys change opens when its requests under the old keys have ended; requests of other services do
+/// not count.
 #[test]
-fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
+fn rekeyed_service_waits_for_old_requests() {
     let first = first();
     assert!(first.is_open(A));
-    let (pay, book) = (first.track_request(A), first.track_request(B));
+    let pay = first.track_request(A);
+    let book = first.track_request(B);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
     assert_eq!((second.is_open(A), second.is_open(B)), (false, true));
     assert_eq!(open(&mut openings), 0, "an old request still runs");
@@ -71,8 +74,9 @@ fn who_would_take_another_lock_waits_for_who_runs_under_the_old_one() {
     assert!(second.is_open(A));
 }
 
+/// After a second key change a service opens only when the requests of both earlier generations have ended.
 #[test]
-fn who_comes_after_a_second_change_waits_for_both() {
+fn second_key_change_waits_for_both() {
     let first = first();
     let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
@@ -86,8 +90,9 @@ fn who_comes_after_a_second_change_waits_for_both() {
     assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
 }
 
+/// A change that moves no key of a service keeps it closed while an earlier key change still waits.
 #[test]
-fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
+fn unrelated_change_inherits_pending_wait() {
     let first = first();
     let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
@@ -96,15 +101,16 @@ fn a_change_that_moves_no_key_inherits_what_the_one_before_waits_for() {
     let (fourth, also) = after(&third, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more.into_iter().chain(also));
     assert_eq!(open(&mut openings), 1, "that of the other service");
-    assert_eq!([&second, &third, &fourth].map(|edition| edition.is_open(A)), [false; 3]);
+    assert_eq!([&second, &third, &fourth].map(|config| config.is_open(A)), [false; 3]);
     assert!(fourth.is_open(B));
     drop(oldest);
     assert_eq!(open(&mut openings), 1);
-    assert_eq!([&second, &third, &fourth].map(|edition| edition.is_open(A)), [true; 3]);
+    assert_eq!([&second, &third, &fourth].map(|config| config.is_open(A)), [true; 3]);
 }
 
+/// A key change also waits for requests that began before an earlier change that moved no key.
 #[test]
-fn who_began_before_a_change_that_moves_no_key_is_waited_for_after_it() {
+fn unrelated_change_keeps_tracking_old_requests() {
     let first = first();
     let oldest = first.track_request(A);
     let (second, none) = after(&first, &[("http://b:80", "http://c:80")], &[]);
@@ -115,8 +121,10 @@ fn who_began_before_a_change_that_moves_no_key_is_waited_for_after_it() {
     assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
 }
 
+/// The route of a renamed upstream, even with another endpoint, waits for requests that began under the old upstream
+/// name.
 #[test]
-fn an_upstream_with_another_name_leads_to_the_same_service() {
+fn renamed_upstream_waits_for_old_requests() {
     let renamed = [("upstream: a", "upstream: ledger"), ("  a:", "  ledger:")];
     let moved = [("upstream: a", "upstream: ledger"), ("  a:", "  ledger:"), ("http://a:80", "http://z:80")];
     for changes in [&renamed[..], &moved] {
@@ -129,8 +137,10 @@ fn an_upstream_with_another_name_leads_to_the_same_service() {
     }
 }
 
+/// A key change of one upstream also waits for the requests of an upstream that shares a host with it, and closes
+/// both.
 #[test]
-fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
+fn upstreams_sharing_host_wait_together() {
     // Two spellings of one host: both ports belong to one service.
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
@@ -145,12 +155,13 @@ fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
     }
 }
 
+/// A service that is removed and added again opens when the requests from before its removal have ended.
 #[test]
-fn a_service_that_goes_and_comes_back_is_waited_for() {
+fn returning_service_waits_for_old_requests() {
     let first = first();
     let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
-    // No request waits to be let in.
+    // No request waits to be admitted.
     assert_eq!(open(&mut openings), 0);
     let (third, more) = after(&second, &[KEY], &["pay"]);
     openings.extend(more);
@@ -159,8 +170,9 @@ fn a_service_that_goes_and_comes_back_is_waited_for() {
     assert_eq!((open(&mut openings), third.is_open(A)), (1, true));
 }
 
+/// A service whose endpoints change while its keys stay remains open, in the same key generation.
 #[test]
-fn an_endpoint_more_or_less_moves_nothing() {
+fn endpoint_change_keeps_generation() {
     let first = first();
     let _oldest = first.track_request(A);
     let (second, openings) = after(&first, &[("http://a:80", "http://a:81")], &[]);
@@ -183,8 +195,9 @@ const CHARGE: [(&str, &str); 3] = [
     ("/pay/{id}\"}, fence: {key: \"order/{path.id}\"", "/charge/{id}\"}, fence: {key: \"pay/{path.id}\""),
 ];
 
+/// Requests of a removed route that return at another service wait for the requests from before the removal.
 #[test]
-fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_before() {
+fn route_returning_at_other_service_waits() {
     let first = first();
     let oldest = first.track_request(A);
     let (second, mut openings) = after(&first, &WITHOUT_PAY, &["pay"]);
@@ -200,14 +213,16 @@ fn a_route_that_goes_and_comes_back_at_another_service_waits_for_who_began_befor
     assert!(fifth.is_open(A) && fifth.moved_generations.is_empty(), "what is over is forgotten");
 }
 
-/// If both changes came in one reload, the request would wait. It must wait if they come one after another, too.
+/// A route that takes over requests that another route gave up some reloads earlier waits for the requests from
+/// before that. If both changes came in one reload, the requests would wait. They must also wait if the changes come
+/// one after another.
 #[test]
-fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_that() {
+fn later_takeover_waits_for_former_route() {
     let first = first();
     let oldest = first.track_request(A);
     let narrowed = ("path: \"/pay/{id}\"", "path: \"/pay/eu/{id}\"");
     let (second, mut openings) = after(&first, &[narrowed], &["pay"]);
-    // Waits for the oldest request, and concerns requests that the route still takes.
+    // This request waits for the oldest one, and concerns requests that the route still matches.
     let newer = second.track_request(A);
     let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (third, more) = after(&second, &[narrowed, widened], &["book"]);
@@ -218,10 +233,10 @@ fn who_takes_over_later_what_another_route_gave_up_waits_for_who_began_before_th
     drop(newer);
 }
 
-/// An unfenced route holds no key for its requests. When it begins to fence, the requests that it took over count as
-/// well.
+/// A route that begins to fence requests that another route gave up waits for the requests from before that. While it
+/// was unfenced it held no key for them, so the requests that it took over earlier count as well.
 #[test]
-fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_before_that() {
+fn newly_fenced_route_waits_for_predecessor() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
     let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (plan, fleets) = build_plan(&[unfenced, rest]);
@@ -236,8 +251,9 @@ fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_bef
     assert_eq!((open(&mut openings), third.is_open(A), third.is_open(B)), (2, true, true));
 }
 
+/// A route that takes over requests waits for a former route that stopped to fence them before it was removed.
 #[test]
-fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its_requests() {
+fn unfenced_then_removed_route_delays_successor() {
     let first = first();
     let oldest = first.track_request(A);
     let unfenced = ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none");
@@ -249,8 +265,9 @@ fn a_route_that_fenced_no_more_before_it_went_is_waited_for_by_who_comes_for_its
     assert_eq!((open(&mut openings), third.is_open(A)), (2, true));
 }
 
+/// A route that keeps its own requests under a new key does not wait for the requests of a removed route.
 #[test]
-fn a_route_that_keeps_its_requests_does_not_wait_for_those_of_one_that_has_gone() {
+fn rekeyed_route_ignores_removed_route() {
     let first = first();
     let _oldest = first.track_request(A);
     let (second, _) = after(&first, &WITHOUT_PAY, &["pay"]);
@@ -267,23 +284,25 @@ const WITHOUT_BOOK: [(&str, &str); 2] = [
     ),
 ];
 
+/// A service that goes in the reload that rekeys another one waits for its old requests when it returns.
 #[test]
-fn a_service_that_goes_in_company_and_comes_back_is_waited_for() {
+fn service_removed_alongside_rekey_is_tracked() {
     let first = first();
     let oldest = first.track_request(B);
-    // One change moves the keys of the route that stays, and removes the other route.
+    // One reload changes the keys of the route that stays, and removes the other route.
     let (second, mut openings) = after(&first, &[KEY, WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &["pay", "book"]);
     assert_eq!((open(&mut openings), second.is_open(A)), (0, false));
     let (third, more) = after(&second, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
     assert_eq!((open(&mut openings), third.is_open(B)), (0, false), "one still runs under the key before");
     drop(oldest);
-    // The end of the first term lets the second one open.
+    // The end of the first key generation lets the second one open.
     assert_eq!((open(&mut openings), open(&mut openings), third.is_open(B)), (1, 1, true));
 }
 
+/// An upstream that takes over an endpoint waits for the requests of the upstream that had the endpoint before.
 #[test]
-fn an_endpoint_that_another_upstream_takes_over_is_waited_for() {
+fn endpoint_takeover_waits_for_former_upstream() {
     let first = first();
     let oldest = first.track_request(A);
     let moved = ("http://a:80", "http://a:81");
@@ -296,12 +315,13 @@ fn an_endpoint_that_another_upstream_takes_over_is_waited_for() {
     assert_eq!((open(&mut openings), third.is_open(B)), (1, true));
 }
 
+/// A request that a worker begins by the old plan, after a reload has removed its service, delays a later key change.
 #[test]
-fn who_begins_while_the_workers_turn_is_waited_for() {
+fn request_on_lagging_worker_is_tracked() {
     let first = first();
     let (second, mut openings) = after(&first, &WITHOUT_BOOK, &["book"]);
     assert!(openings.is_empty());
-    // One worker has not taken over the second plan yet.
+    // One worker has not switched to the second plan yet.
     let late = first.track_request(B);
     let (third, more) = after(&second, &[("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
@@ -310,8 +330,9 @@ fn who_begins_while_the_workers_turn_is_waited_for() {
     assert_eq!((open(&mut openings), third.is_open(B)), (1, true));
 }
 
+/// A removed service is kept once, however often plans alternate, and is forgotten when its requests have ended.
 #[test]
-fn what_has_gone_is_forgotten_when_its_requests_are_over() {
+fn removed_services_are_forgotten_when_idle() {
     let first = first();
     let running = (first.track_request(A), first.track_request(B));
     // Two plans alternate. A service that a plan leaves out is kept only once.

@@ -1,5 +1,5 @@
-//! The admin API of a gateway. Every answer is made on the admin listener's own thread, from memory or from ZooKeeper;
-//! no worker is asked.
+//! The admin API of a gateway. Every response is produced on the admin listener's own thread, from memory or from
+//! ZooKeeper; no worker is queried.
 
 use axum::{
     Extension, Json, Router,
@@ -100,8 +100,8 @@ impl GatewayState {
         let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
         let here = self.keeper.lock_info(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
-            let said = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
-            return Err(ApiError::new(ApiErrorCode::NotFound, said));
+            let message = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
+            return Err(ApiError::new(ApiErrorCode::NotFound, message));
         }
         let (line, line_error) = match line {
             Ok(line) => (Some(line), None),
@@ -114,7 +114,7 @@ impl GatewayState {
             here: here.map(|here| models::lock(&here, names)),
             line,
             line_error,
-            // If ZooKeeper cannot be asked, the line is unknown as well, and says so.
+            // If ZooKeeper cannot be queried, the queue is unknown as well, and is reported so.
             record: self.keeper.grant_record(&key).await.ok().flatten(),
         })
     }
@@ -134,9 +134,9 @@ async fn contention(
     Json(seen.contention(top.map_or(20, clamp_limit)))
 }
 
-/// The permitted part of the number that was asked for.
-fn clamp_limit(asked: u32) -> usize {
-    usize::try_from(asked).unwrap_or(MOST).min(MOST)
+/// The permitted part of the requested number.
+fn clamp_limit(requested: u32) -> usize {
+    usize::try_from(requested).unwrap_or(MOST).min(MOST)
 }
 
 impl GatewayState {
@@ -250,7 +250,9 @@ async fn reload(
     if fleet && report.result != Reloaded::Refused {
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
-            Err(why) => return Err(ApiError::new(ApiErrorCode::Away, format!("the other gateways: {why}"))),
+            Err(error) => {
+                return Err(ApiError::new(ApiErrorCode::Away, format!("the other gateways: {error}")));
+            }
         }
     }
     let status = match report.result {

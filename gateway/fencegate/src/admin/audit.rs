@@ -1,5 +1,5 @@
-//! What an operator has done, for the audit line in the log.
+//! The action of an operator, for the audit line in the log.
 
-/// What an operator had done, in the words of the log.
+/// The action of an operator, as the log shows it.
 #[derive(Debug, Clone)]
 pub struct AuditAction(pub String);

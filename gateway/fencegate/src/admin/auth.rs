@@ -1,9 +1,9 @@
-//! Decides who may use the admin listener: a caller must name it by its own name, show the required credentials, and
-//! not change anything from a page of another site.
+//! Decides who may use the admin listener: a request must address it by its own host name, present the required
+//! credentials, and not change anything from a page of another site.
 //!
-//! A browser on an operator's machine reaches loopback addresses too, whatever page it shows. So a host name that
-//! somebody else's name server could point here is refused (DNS rebinding), pages of other origins get no permission
-//! (no CORS), and a request that changes something must come from our own page or from no page.
+//! A browser on an operator's machine reaches loopback addresses too, whatever page it shows. So a host name that a
+//! foreign name server could point here is rejected (DNS rebinding), pages of other origins get no permission (no
+//! CORS), and a request that changes something must come from a page of this listener or from no page.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -62,10 +62,10 @@ impl Principal {
     }
 }
 
-/// The longest time for a request and its answer. When it is over, nothing that was begun is undone.
+/// The longest time for a request and its response. When it is over, nothing that was begun is undone.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Open to probes and guards, which have no credentials. These paths tell nothing that is secret.
+/// Open to probes and guards, which have no credentials. These paths contain no secrets.
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -74,13 +74,13 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Lets a request in, or refuses it. A request that changes something leaves one line in the log, whatever its
-/// result.
-pub async fn authenticate(State(door): State<AdminAuth>, mut request: Request, next: Next) -> Response {
+/// Admits a request or refuses it. A request that changes something leaves one line in the log, whatever its result.
+pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<AdminConnection>().cloned().expect("set with the connection");
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
     let changes = !matches!(method, Method::GET | Method::HEAD);
-    let admitted = door.authorize(&request, &caller, changes);
+    let admitted = admin_auth.authorize(&request, &caller, changes);
     let principal = admitted.as_ref().map_or_else(|_| NOBODY.into(), |principal| principal.0.clone());
     let run = async move {
         match admitted {
@@ -94,7 +94,7 @@ pub async fn authenticate(State(door): State<AdminAuth>, mut request: Request, n
     if !changes {
         return add_security_headers(run.await);
     }
-    // Runs as a task of its own, so that a caller who hangs up, or a panic, cannot keep the line out of the log.
+    // Runs as a task of its own, so that neither a caller that hangs up nor a panic can keep the line out of the log.
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
         let answer = done.await.unwrap_or_else(|_| failure_response());
@@ -115,8 +115,9 @@ fn timeout_response() -> Response {
 
 fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str, answer: &Response) {
     let did = answer.extensions().get::<AuditAction>().map(|did| did.0.as_str());
-    let (status, peer) = (answer.status().as_u16(), caller.address);
-    // A path can contain a key. The handler's own description names the key only as the policy allows.
+    let status = answer.status().as_u16();
+    let peer = caller.address;
+    // A path can contain a key. The handler's own description contains the key only as the policy allows.
     let asked = did.map_or_else(|| action_name(path), str::to_owned);
     if answer.status().is_success() || answer.status().is_redirection() {
         info!(principal, %peer, %method, asked, status, "audit");
@@ -125,7 +126,7 @@ fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str,
     }
 }
 
-/// A path without its subject: a key can stand in any part that no handler has, so only our own words in their own
+/// A path without its subject: a key can be in any part that no handler matches, so only known words in their own
 /// places are logged.
 fn action_name(path: &str) -> String {
     let below = path.strip_prefix("/api/v1").filter(|below| below.starts_with('/')).unwrap_or(path);
@@ -144,7 +145,7 @@ fn action_name(path: &str) -> String {
     parts.join(".")
 }
 
-/// The first words of paths.
+/// The known first words of paths.
 const THINGS: [&str; 17] = [
     "backup",
     "config",
@@ -164,9 +165,9 @@ const THINGS: [&str; 17] = [
     "refusals",
     "reload",
 ];
-/// The last words of paths, after the subject.
+/// The known last words of paths, after the subject.
 const VERBS: [&str; 4] = ["break", "forget", "resolve", "revoke"];
-/// No path of ours has more parts.
+/// No admin path has more parts.
 const MOST_PARTS: usize = 8;
 
 impl AdminAuth {
@@ -186,11 +187,11 @@ impl AdminAuth {
         let host = request_host(request)
             .ok_or_else(|| ApiError::new(ApiErrorCode::Host, "one Host field, and only one"))?;
         if !self.accepts_host(host) {
-            let said = format!(
+            let message = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
-            return Err(ApiError::new(ApiErrorCode::Host, said));
+            return Err(ApiError::new(ApiErrorCode::Host, message));
         }
         let principal = self.identify_principal(request, caller)?;
         if changes && !is_same_origin(request.headers(), host, caller.secured) {
@@ -226,19 +227,20 @@ impl AdminAuth {
     }
 }
 
-/// The one host that a request names.
+/// The only host that a request names.
 fn request_host(request: &Request) -> Option<&str> {
     let mut fields = request.headers().get_all(HOST).iter();
-    let (field, more) = (fields.next(), fields.next());
+    let field = fields.next();
+    let more = fields.next();
     match (request.uri().authority(), field, more) {
         (None, Some(field), None) => field.to_str().ok(),
-        // In HTTP/2 the authority stands in the place of the field.
+        // In HTTP/2 the authority replaces the `Host` field.
         (Some(authority), None, None) if request.version() == Version::HTTP_2 => Some(authority.as_str()),
         _ => None,
     }
 }
 
-/// The token of the request. It may also be the password of a browser's own dialogue, with any user name.
+/// The token of the request. It may also be the password of a browser's own login dialogue, with any user name.
 fn presented_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
@@ -252,7 +254,7 @@ fn presented_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(decoded[colon + 1..].to_vec())
 }
 
-/// True if the request comes from our own page, or from a program, which sends neither field.
+/// True if the request comes from a page of this listener, or from a program, which sends neither field.
 fn is_same_origin(headers: &HeaderMap, host: &str, secured: bool) -> bool {
     let site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let scheme = if secured { "https" } else { "http" };
@@ -269,7 +271,7 @@ fn add_security_headers(mut answer: Response) -> Response {
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: forms of our own page would then come from the origin `null`.
+        // Not `no-referrer`: forms of the admin pages would then come from the origin `null`.
         (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),

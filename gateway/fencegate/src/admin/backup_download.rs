@@ -1,8 +1,8 @@
 //! Sends a backup of a running guard's store to an authenticated caller.
 //!
-//! A backup has kept answers and all keys in plain text, so it tells more than any other question. A thread of its
-//! own reads the store as of one moment. Until the reading ends, later changes take extra room in the store's file;
-//! so a receiver that does not read is disconnected.
+//! A backup contains kept responses and all keys in plain text, so it reveals more than any other endpoint. A thread
+//! of its own reads the store as of one moment. Until the read ends, later changes take extra space in the store's
+//! file; so a receiver that does not read is disconnected.
 
 use std::{
     io::{self, Write},
@@ -45,7 +45,7 @@ const STALLED: Duration = Duration::from_secs(10);
 /// The longest time from the moment of the backup to its end.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// How many parts wait for the receiver.
+/// How many parts are queued for the receiver.
 const AHEAD: usize = 2;
 
 async fn backup(
@@ -53,20 +53,21 @@ async fn backup(
     Extension(principal): Extension<Principal>,
 ) -> Result<Response, ApiError> {
     if !principal.is_known() {
-        let said = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
+        let message = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
                     `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
                     guard that is stopped";
-        return Err(ApiError::new(ApiErrorCode::Open, said));
+        return Err(ApiError::new(ApiErrorCode::Open, message));
     }
     let busy =
         || ApiError::new(ApiErrorCode::Away, "another backup is being made; try again when it has ended");
     let only = seen.backups.clone().try_acquire_owned().map_err(|_| busy())?;
     let (to, mut parts) = mpsc::channel(AHEAD);
-    let (guard, runtime) = (seen.guard.clone(), Handle::current());
+    let guard = seen.guard.clone();
+    let runtime = Handle::current();
     spawn_blocking(move || {
         let receiver =
             BackupReceiver { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
-        // If a part is missing, nothing follows: the answer is cut off, and its receiver sees that.
+        // If a part is missing, nothing follows: the response is cut off, and its receiver detects that.
         if let Err(fault) = write_backup(&guard, receiver) {
             runtime.block_on(async { timeout(STALLED, to.send(Err(fault))).await }).ok();
         }

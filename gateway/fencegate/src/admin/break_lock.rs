@@ -65,8 +65,8 @@ impl GatewayState {
         let meant: Vec<LineEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
         if meant.is_empty() {
-            let said = "nobody holds it, or not the one that was meant any more; look again";
-            return Err(ApiError::new(ApiErrorCode::Changed, said));
+            let message = "nobody holds it, or not the one that was meant any more; look again";
+            return Err(ApiError::new(ApiErrorCode::Changed, message));
         }
         let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
@@ -100,14 +100,15 @@ fn node_names(nodes: &[LineEntry]) -> String {
     nodes.collect::<Vec<_>>().join(", ")
 }
 
-/// Some nodes were removed, the fate of one is unknown, and the others were not tried.
+/// Some nodes were removed, the fate of one is unknown, and the remaining ones were not tried.
 fn partial_break_error(
     one: &LineEntry,
     untold: AdminQueryError,
     broken: &[LineEntry],
     key: &str,
 ) -> ApiError {
-    let (last, fault) = (node_names(std::slice::from_ref(one)), ApiError::from(untold));
+    let last = node_names(std::slice::from_ref(one));
+    let fault = ApiError::from(untold);
     let nothing = fault.code == ApiErrorCode::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
@@ -129,8 +130,9 @@ mod tests {
 
     use super::*;
 
+    /// A break that fails midway reports the nodes that were broken, and whether the failed one may have been.
     #[test]
-    fn what_was_broken_is_told_also_where_the_rest_is_not_known() {
+    fn partial_break_lists_broken_nodes() {
         let node = |name: &str| LineEntry {
             node: name.into(),
             mode: Mode::Shared,
@@ -143,7 +145,8 @@ mod tests {
             behind: None,
             made_ms: None,
         };
-        let (one, other) = ([node("one")], node("other"));
+        let one = [node("one")];
+        let other = node("other");
         let did = |untold, broken: &[LineEntry]| {
             let fault = partial_break_error(&other, untold, broken, "k");
             (fault.code, fault.action.map(|did| did.0).unwrap_or_default())

@@ -35,7 +35,7 @@ pub enum AdminCommand {
     Drain,
 }
 
-/// Takes commands to the process, from any thread.
+/// Sends commands to the process, from any thread.
 #[derive(Debug, Clone)]
 pub struct CommandSender(mpsc::UnboundedSender<AdminCommand>);
 
@@ -61,7 +61,7 @@ impl CommandSender {
 
     /// Ends the process as SIGTERM does.
     pub fn drain(&self) {
-        // Fails when nobody takes commands any more: then the process is draining already.
+        // Fails when no receiver is left: then the process is draining already.
         self.0.send(AdminCommand::Drain).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! The plan in force for operators, with every value that counts, also the defaults. A plan has only the places of
+//! The plan in force for operators, with every effective value, including defaults. A plan has only the paths of
 //! secrets, and not even these are shown.
 
 use std::time::Duration;

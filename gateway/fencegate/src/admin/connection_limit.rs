@@ -1,5 +1,5 @@
-//! Limits the connections to the admin listener. Each new connection gets a place, and an idle one is closed to make
-//! room.
+//! Limits the connections to the admin listener. Each new connection gets a slot, and an idle connection is closed to
+//! free one.
 
 use std::{
     collections::BTreeMap,
@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The most connections: operators, probes, a few scrapers.
 const ALL: usize = 64;
-/// The most connections of one address. Probes may come from the address of other programs on this machine. So no new
-/// connection is refused; the address loses the connection that has been idle for longest.
+/// The most connections of one address. Probes may come from the same address as other programs on this machine. So
+/// no new connection is refused; the address loses the connection that has been idle for longest.
 const OF_ONE: usize = 16;
 /// The longest time from the connection to the head of its first request. Only later requests may take longer.
 const FIRST_HEAD: Duration = Duration::from_secs(5);
@@ -39,15 +39,15 @@ struct ConnectionEntry {
     evicted: CancellationToken,
 }
 
-/// What a connection is doing. The smaller, the less it is worth keeping.
+/// The activity of a connection. A smaller value is closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Activity {
-    /// Idle: it has sent no request, or is reading its answer.
+    /// Idle: it has sent no request, or is reading its response.
     Idle,
     Asking,
 }
 
-/// The place of one connection. Dropping it makes the place free.
+/// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct LimitedConnection {
     limiter: ConnectionLimiter,
@@ -56,7 +56,7 @@ pub(super) struct LimitedConnection {
 }
 
 impl ConnectionLimiter {
-    /// Does not wait: if all places are taken, another connection is closed.
+    /// Does not wait: if all slots are taken, another connection is closed.
     pub(super) fn acquire(&self, address: IpAddr) -> LimitedConnection {
         let mut taken = self.table();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
@@ -65,7 +65,8 @@ impl ConnectionLimiter {
         } else if taken.all.len() >= ALL {
             taken.evict_one(None);
         }
-        let (number, leave) = (taken.next, CancellationToken::new());
+        let number = taken.next;
+        let leave = CancellationToken::new();
         taken.next += 1;
         let holder = ConnectionEntry {
             address,
@@ -84,8 +85,8 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionTable {
-    /// A connection with a request in progress is closed last: otherwise its request would be carried out, and nobody
-    /// told.
+    /// A connection with a request in progress is closed last: otherwise its request would be executed without a
+    /// response.
     fn evict_one(&mut self, address: Option<IpAddr>) {
         let may_go = self.all.iter().filter(|(_, holder)| address.is_none_or(|one| one == holder.address));
         let least =
@@ -111,7 +112,7 @@ impl LimitedConnection {
         }
     }
 
-    /// Returns when this connection must end to make room for another.
+    /// Returns when this connection must end to free its slot.
     pub(super) async fn wait_evicted(&self) {
         let silent = async {
             sleep(FIRST_HEAD).await;
@@ -140,8 +141,10 @@ mod tests {
         [10, 0, 0, last].into()
     }
 
+    /// At the limit of one address a new connection closes the longest idle one; connections with a request stay
+    /// open.
     #[test]
-    fn who_lies_idle_makes_room_for_whoever_comes() {
+    fn idle_connections_close_for_new_ones() {
         let places = ConnectionLimiter::default();
         let first = places.acquire(peer(1));
         let busy = places.acquire(peer(1));
@@ -158,8 +161,10 @@ mod tests {
         assert_eq!(places.table().all.len(), 2);
     }
 
+    /// All addresses together have at most `ALL` connections: the next one closes the connection that is idle for
+    /// longest.
     #[test]
-    fn many_addresses_together_have_no_more_than_all_places() {
+    fn total_limit_spans_addresses() {
         let places = ConnectionLimiter::default();
         let all: Vec<_> = (0..=ALL).map(|n| places.acquire(peer(u8::try_from(n).expect("few")))).collect();
         assert_eq!(places.table().all.len(), ALL);

@@ -1,4 +1,4 @@
-//! The token of our own forms, which no other site can read.
+//! The CSRF token of the admin forms, which no other site can read.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 
 use super::error::{ApiError, ApiErrorCode};
 
-/// A random text that stands in every form of this process, and nowhere else.
+/// A random text that is part of every form of this process, and of nothing else.
 #[derive(Clone)]
 pub struct CsrfToken(Arc<str>);
 

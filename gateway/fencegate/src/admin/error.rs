@@ -1,4 +1,4 @@
-//! Why the admin listener refuses a request: a word for programs and a sentence for people.
+//! The reason for which the admin listener refuses a request: a word for programs and a sentence for people.
 
 use axum::{
     Extension, Json,
@@ -15,7 +15,7 @@ use crate::admin::audit::AuditAction;
 pub struct ApiError {
     pub code: ApiErrorCode,
     pub message: String,
-    /// What was done, or may have been done, in spite of the refusal.
+    /// The action that was done, or may have been done, in spite of the refusal.
     pub action: Option<AuditAction>,
 }
 
@@ -76,11 +76,11 @@ impl ApiErrorCode {
 }
 
 impl ApiError {
-    pub fn new(word: ApiErrorCode, said: impl Into<String>) -> Self {
-        Self { code: word, message: said.into(), action: None }
+    pub fn new(code: ApiErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), action: None }
     }
 
-    /// Adds what was done, for the line in the log.
+    /// Adds the action, for the line in the log.
     pub fn with_action(mut self, did: AuditAction) -> Self {
         self.action = Some(did);
         self
@@ -88,21 +88,21 @@ impl ApiError {
 }
 
 impl From<AdminQueryError> for ApiError {
-    fn from(untold: AdminQueryError) -> Self {
-        let word = match untold {
+    fn from(error: AdminQueryError) -> Self {
+        let code = match error {
             AdminQueryError::NoSession | AdminQueryError::ShuttingDown | AdminQueryError::Fault(_) => {
                 ApiErrorCode::Away
             }
             AdminQueryError::Timeout(_) => ApiErrorCode::Late,
             AdminQueryError::Unknown => ApiErrorCode::Unknown,
         };
-        Self::new(word, untold.to_string())
+        Self::new(code, error.to_string())
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let told = Json(ApiErrorBody { error: self.message, reason: self.code });
-        (self.code.status(), self.action.map(Extension), told).into_response()
+        let body = Json(ApiErrorBody { error: self.message, reason: self.code });
+        (self.code.status(), self.action.map(Extension), body).into_response()
     }
 }

@@ -1,5 +1,5 @@
-//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes a fault like any
-//! other, because the refusals of the web library are plain texts that no program reads.
+//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes an [`ApiError`] like
+//! any other, because the refusals of the web library are plain texts that no program parses.
 
 use axum::{
     body::Bytes,

@@ -1,5 +1,5 @@
-//! How long requests waited and held locks over the last minutes, for the plots of the page. Where there is a
-//! Prometheus, it knows more.
+//! Wait and hold times of requests over the last minutes, for the plots of the page. A Prometheus server has more, if
+//! there is one.
 
 use std::{
     collections::VecDeque,
@@ -44,7 +44,7 @@ pub struct Percentiles {
 }
 
 impl MetricHistory {
-    /// Takes a sample of the counters at each interval, for ever.
+    /// Samples the counters at each interval, for ever.
     pub async fn sample_forever(self, metrics: Arc<Metrics>) {
         loop {
             self.push(Sample { wait: metrics.wait_distribution(), hold: metrics.hold_distribution() });
@@ -74,7 +74,8 @@ impl MetricHistory {
 }
 
 fn percentiles(spread: &HistogramSummary) -> Option<Percentiles> {
-    let (half, most) = (spread.quantile(0.5)?, spread.quantile(0.99)?);
+    let half = spread.quantile(0.5)?;
+    let most = spread.quantile(0.99)?;
     Some(Percentiles { half, most, count: spread.count() })
 }
 
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_what_came_between_two_samples() {
+    fn point_is_difference_of_samples() {
         let trends = MetricHistory::default();
         for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
             trends.push(sample(&counts));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn old_samples_go() {
+    fn oldest_samples_are_dropped() {
         let trends = MetricHistory::default();
         for _ in 0..3 * MOST {
             trends.push(sample(&[0, 0, 0]));

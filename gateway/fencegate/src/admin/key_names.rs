@@ -1,4 +1,4 @@
-//! Which key an operator means, who sees keys as the policy lets its log call them.
+//! Resolves the key that an operator means. Operators see keys in the form in which the policy logs them.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::{
 };
 
 impl GatewayState {
-    /// The key that an operator means: by its own name, which whoever knows it may say, or by its number. That is also found where
-    /// nobody locks the key now, for as long as a request or a lease of it is told of.
+    /// The key that an operator means: by its own name, which any caller that has it may use, or by its hash. A hash
+    /// also resolves to a key that nobody locks now, as long as a request or a lease of the key is remembered.
     ///
     /// # Errors
-    /// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
-    /// it finds two with one number.
+    /// `changed` for a hash that no key here has, or that two keys have: clients choose the names of keys, and a
+    /// client that searches for a collision finds one.
     pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, ApiError> {
         if self.names().0 != KeyVisibility::Hash || !is_key_hash(text) {
             return ResourceKey::parse_user_input(text).or_else(|bad| {
-                // Other programs may hold what no request asks for.
+                // Other programs may hold a key that no request wants.
                 let known = self.known_keys(|key| key.as_str() == text).pop_first();
                 known.ok_or_else(|| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
             });
@@ -29,7 +29,7 @@ impl GatewayState {
         require_unique(self.known_keys(|key| hash_key(key) == text))
     }
 
-    /// The key behind which a list goes on. What no request asks for has a place in it as well.
+    /// The key after which a list continues. A key that no request wants has a position in it as well.
     ///
     /// # Errors
     /// As [`Self::resolve_key`].
@@ -49,7 +49,7 @@ impl GatewayState {
     }
 }
 
-/// Of the keys that have one number.
+/// Requires that exactly one key has the hash.
 fn require_unique(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, ApiError> {
     let changed = |said| ApiError::new(ApiErrorCode::Changed, said);
     let mut keys = keys.into_iter();
@@ -64,8 +64,9 @@ fn require_unique(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, ApiError> 
 mod tests {
     use super::*;
 
+    /// A key hash resolves to the only key that has it; with none or several keys the result is `Changed`.
     #[test]
-    fn a_number_means_one_key_or_none() {
+    fn hash_resolves_to_unique_key() {
         let key = |text| ResourceKey::parse(text).expect("a key");
         let number = hash_key(&key("a"));
         assert!(

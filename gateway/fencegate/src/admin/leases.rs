@@ -177,8 +177,8 @@ async fn break_lease(
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
-    let told = LeaseTold { at_work, ..seen.lease_view(&lease) };
-    Ok((Extension(seen.audit_action("broke", &lease, &why)), Json(told)))
+    let view = LeaseTold { at_work, ..seen.lease_view(&lease) };
+    Ok((Extension(seen.audit_action("broke", &lease, &why)), Json(view)))
 }
 
 fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
@@ -189,10 +189,11 @@ fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
 }
 
 impl GatewayState {
-    /// Those that are not over, the oldest first. `key`: only of that one; `after`: only those behind that one.
+    /// The leases that are not over, the oldest first. `key`: only leases of this key; `after`: only leases after
+    /// this one.
     ///
     /// # Errors
-    /// Nobody knows the lease any more that they are to be behind.
+    /// The lease of `after` is not remembered any more.
     fn list_leases(
         &self,
         key: Option<&ResourceKey>,
@@ -236,7 +237,8 @@ impl GatewayState {
     }
 
     fn audit_action(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
-        let (reference, keys) = (lease.id.reference(), self.names().display_list(&lease.keys));
+        let reference = lease.id.reference();
+        let keys = self.names().display_list(&lease.keys);
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
@@ -252,14 +254,15 @@ impl GatewayState {
         }
     }
 
-    /// The error for an unknown lease. It names the other gateways, because each lists only its own leases.
+    /// The error for an unknown lease. It lists the other gateways, because each lists only its own leases.
     async fn unknown_lease_error(&self) -> ApiError {
-        let said = format!("{} knows no lease of that reference", self.name);
+        let message = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {
             Ok(members) => members,
-            Err(untold) => {
-                let said = format!("{said}; which other gateways could, ZooKeeper does not tell: {untold}");
-                return ApiError::new(ApiErrorCode::NotFound, said);
+            Err(error) => {
+                let message =
+                    format!("{message}; which other gateways could, ZooKeeper does not tell: {error}");
+                return ApiError::new(ApiErrorCode::NotFound, message);
             }
         };
         let others = others.into_iter().filter(|other| *other.gateway != *self.name);
@@ -274,8 +277,8 @@ impl GatewayState {
         ApiError::new(
             ApiErrorCode::NotFound,
             match others.as_slice() {
-                [] => format!("{said}, and no other gateway is registered"),
-                others => format!("{said}; ask the admin listeners of the others: {}", others.join(", ")),
+                [] => format!("{message}, and no other gateway is registered"),
+                others => format!("{message}; ask the admin listeners of the others: {}", others.join(", ")),
             },
         )
     }

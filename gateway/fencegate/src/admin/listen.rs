@@ -1,4 +1,4 @@
-//! Accepts connections to the admin listener, and limits how much each may use.
+//! Accepts connections to the admin listener, and limits the resources of each.
 
 use std::{
     convert::Infallible,
@@ -34,26 +34,26 @@ use crate::bearer::BearerToken;
 
 /// The longest life of a connection. Afterwards a client connects again.
 const LONGEST: Duration = Duration::from_secs(600);
-/// The longest time for the head of a request, and from an answer to the next head.
+/// The longest time for the head of a request, and from a response to the next head.
 const HEAD: Duration = Duration::from_secs(30);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 16 * 1024;
 const HEAD_FIELDS: usize = 64;
 const BODY_BYTES: usize = 16 * 1024;
 
-/// Serves on a thread of its own as long as the process lives, so it answers also during the drain and while the
+/// Serves on a thread of its own as long as the process lives, so it responds also during the drain and while the
 /// workers are busy. `meanwhile` runs on the same thread.
 pub fn start(
     listener: TcpListener,
     routes: Router,
-    (door, certificates): (AdminAuth, Option<Arc<Certificates>>),
+    (admin_auth, certificates): (AdminAuth, Option<Arc<Certificates>>),
     meanwhile: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let bearer = door.bearer.clone();
+    let bearer = admin_auth.bearer.clone();
     let routes = routes
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(door, auth::authenticate));
+        .layer(middleware::from_fn_with_state(admin_auth, auth::authenticate));
     thread::Builder::new().name("admin".into()).spawn(move || {
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));
@@ -78,7 +78,8 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let (certificates, routes) = (certificates.clone(), routes.clone());
+                let certificates = certificates.clone();
+                let routes = routes.clone();
                 let address = peer.ip().to_canonical();
                 let place = Arc::new(places.acquire(address));
                 drop(tokio::spawn(async move {
@@ -153,6 +154,6 @@ async fn serve(
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    // However it ended, nobody is left to be told.
+    // However it ended, there is no receiver for the result.
     drop(timeout(LONGEST, connection).await);
 }

@@ -1,10 +1,11 @@
-//! The admin listener of a gateway or guard. It tells whether the process lives and can grant locks, shows metrics
-//! and locks, and obeys operators. It has a thread of its own, so it answers while the workers are busy, and no
-//! worker waits for it.
+//! The admin listener of a gateway or guard. It reports whether the process lives and can grant locks, shows metrics
+//! and locks, and executes commands of operators. It has a thread of its own, so it responds while the workers are
+//! busy, and no worker waits for it.
 //!
-//! [`auth`] is who gets in, [`listen`] bounds what each may ask, [`api`] what programs are told and [`page`] what
-//! people see. [`leases`] is about the leases of clients. [`models`] are its JSON, described in `gateway/API.md`; [`outcomes`] is what a guard's operators
-//! decide, `backup_download` what they take away. The listeners of both roles are put together here.
+//! [`auth`] admits callers, [`listen`] limits their connections, [`api`] is the interface for programs and [`page`]
+//! the pages for people. [`leases`] concerns the leases of clients. [`models`] is the JSON of the interface,
+//! described in `gateway/API.md`; [`outcomes`] lets operators of a guard resolve requests in doubt, and
+//! `backup_download` sends backups. The listeners of both roles are assembled here.
 
 pub mod api;
 mod audit;
@@ -41,7 +42,8 @@ use crate::{liveness::ThreadMonitor, metrics::Metrics};
 
 /// The routes of a gateway's admin listener.
 pub fn gateway_routes(seen: GatewayState) -> Router {
-    let (metrics, threads) = (seen.metrics.clone(), seen.threads.clone());
+    let metrics = seen.metrics.clone();
+    let threads = seen.threads.clone();
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
@@ -56,7 +58,9 @@ pub fn gateway_routes(seen: GatewayState) -> Router {
 
 /// The routes of a guard's admin listener.
 pub fn guard_routes(seen: GuardState) -> Router {
-    let (metrics, threads, counted) = (seen.metrics.clone(), seen.threads.clone(), seen.guard.clone());
+    let metrics = seen.metrics.clone();
+    let threads = seen.threads.clone();
+    let counted = seen.guard.clone();
     Router::new()
         .merge(outcomes::routes())
         .merge(backup_download::routes())
@@ -68,7 +72,8 @@ pub fn guard_routes(seen: GuardState) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// The routes of a filter's admin listener. A filter has nothing that could be away, so it is ready as long as its threads turn.
+/// The routes of a filter's admin listener. A filter depends on no other process, so it is ready as long as its
+/// threads are responsive.
 pub fn filter_routes(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
     let ready = async move || probe_response(asked.not_ready(), "ready");

@@ -217,7 +217,7 @@ fn waiting_reason(why: WaitReason) -> &'static str {
     }
 }
 
-/// Why requests wait for a key, as far as ZooKeeper and this gateway can tell.
+/// The reason for which requests wait for a key, as far as ZooKeeper and this gateway show it.
 pub fn describe_waiting(
     gateway: &str,
     here: Option<&listing::ListedLock>,
@@ -244,7 +244,7 @@ pub fn describe_waiting(
     }
     match line {
         Some([]) | None if waiting > 0 => "ZooKeeper has not answered the request for it yet.".into(),
-        // An exclusive node was removed, and a new one is about to be made.
+        // An exclusive node was removed, and a new one is about to be created.
         Some(line @ [first, ..]) if line.iter().all(|one| !one.holds) => {
             format!("Nobody holds it at this moment; {} is next.", first.owner_name())
         }
@@ -273,7 +273,7 @@ pub fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// The key as a segment of a path, for a link: its name, or its number where the log shows numbers.
+/// The key as a segment of a path, for a link: its name, or its hash where the log shows hashes.
 pub fn key_segment(key: &ResourceKey, names: KeyRedaction) -> String {
     encode(&names.display(key))
 }

@@ -80,7 +80,7 @@ pub(crate) struct StaleRefusal {
     newest: Token,
 }
 
-/// A guard that cannot renew its place in a shared store sends nothing.
+/// A guard that cannot renew its membership in a shared store sends nothing.
 pub(super) const AWAY: &str = "the database that the guards share cannot be asked";
 
 pub(super) fn routes() -> Router<GuardState> {
@@ -99,7 +99,7 @@ async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
-    // Before the guard is asked: a thread that hangs may have the lock of what it decides by.
+    // Before the guard is queried: a thread that hangs may hold a lock that the guard needs to answer.
     if let Some(hung) = seen.threads.not_ready() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
     }
@@ -118,7 +118,7 @@ async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
     }
 }
 
-/// Ends the process as SIGTERM does, when everything that runs has ended.
+/// Ends the process as SIGTERM does, when all running work has ended.
 async fn drain(State(seen): State<GuardState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.end.cancel();
     drain_started()
@@ -139,7 +139,7 @@ async fn resolve(
     Ok(operation_resolved(did, reference))
 }
 
-/// Forgets a finished operation and its kept answer at once.
+/// Forgets a finished operation and its kept response at once.
 async fn forget(State(seen): State<GuardState>, PathParam(reference): PathParam) -> ActionResult<Forgotten> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {

@@ -1,5 +1,5 @@
-//! The pages for people. Each is made here as a whole, so that it works without scripts. One small script replaces
-//! parts by newer ones.
+//! The pages for people. The server renders each page as a whole, so that it works without scripts. One small script
+//! replaces parts by newer ones.
 //!
 //! All text is escaped by the templates. Nothing is inline, so the content security policy needs no exception.
 
@@ -51,7 +51,7 @@ pub(super) fn guard_routes() -> Router<GuardState> {
 
 async fn overview(State(seen): State<GatewayState>, Query(after): Query<FlashMessage>) -> Response {
     let page = OverviewPage::load(&seen, after.note()).await;
-    // With thousands of routes it is long, and probes are answered on this thread.
+    // With thousands of routes rendering takes long, and probes are answered on this thread.
     match spawn_blocking(|| Page(page).into_response()).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

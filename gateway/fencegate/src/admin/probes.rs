@@ -18,8 +18,9 @@ pub(super) fn metrics_routes(
     count: impl Fn() + Clone + Send + Sync + 'static,
 ) -> Router {
     let rendered = async move || {
-        let (count, metrics) = (count.clone(), metrics.clone());
-        // With thousands of routes it takes a while, and probes are answered on this thread.
+        let count = count.clone();
+        let metrics = metrics.clone();
+        // With thousands of routes rendering takes a while, and probes are answered on this thread.
         let rendered = spawn_blocking(move || {
             count();
             metrics.render()
@@ -30,13 +31,13 @@ pub(super) fn metrics_routes(
     Router::new().route("/metrics", get(rendered))
 }
 
-/// 200 while all threads on which requests and locks depend turn.
+/// 200 while all threads on which requests and locks depend are responsive.
 pub(super) fn live_routes(threads: ThreadMonitor) -> Router {
     let lives = async move || probe_response(threads.hung(), "live");
     Router::new().route("/live", get(lives))
 }
 
-/// 503 and why not, where there is a reason.
+/// 503 with the reason, if there is one.
 pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, String) {
     match not {
         None => (StatusCode::OK, healthy_body(word)),
@@ -44,8 +45,8 @@ pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, St
     }
 }
 
-/// Lines of the log that were lost are told beside the good word: nothing waits for who reads it, so that a restart would mend
-/// nothing.
+/// Reports lost log lines beside the word for success: nothing waits for the reader of the log, so a restart would
+/// not help.
 pub(super) fn healthy_body(word: &str) -> String {
     match dropped_lines() {
         0 => format!("{word}\n"),

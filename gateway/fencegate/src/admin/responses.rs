@@ -1,14 +1,14 @@
-//! Answers to operators that gateway and guard share.
+//! Responses to operators that gateway and guard share.
 
 use axum::{Extension, Json, http::StatusCode};
 use serde::Serialize;
 
 use super::{audit::AuditAction, error::ApiError};
 
-/// The answer to a question.
+/// The response to a query.
 pub(super) type QueryResult<T> = Result<Json<T>, ApiError>;
 
-/// The answer to an action, with a description of it for the log.
+/// The response to an action, with a description of it for the log.
 pub(super) type ActionResult<T> = Result<(Extension<AuditAction>, Json<T>), ApiError>;
 
 /// The process ends when everything that runs has ended.

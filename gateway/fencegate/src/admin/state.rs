@@ -38,7 +38,7 @@ pub struct GatewayState {
 }
 
 impl GatewayState {
-    /// Why no lock can be granted now; `None` if one can.
+    /// The reason for which no lock can be granted now; `None` if one can.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         if self.drain.is_cancelled() {
             return Some("draining".into());

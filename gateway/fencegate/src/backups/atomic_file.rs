@@ -17,7 +17,7 @@ pub enum OverwritePolicy {
     Replace,
 }
 
-/// A backup that is being written, under a temporary name. If it is dropped before its end, nothing is left of it.
+/// A backup that is being written under a temporary name. If it is dropped before its end, the file is removed.
 pub struct AtomicFile {
     file: NamedTempFile,
     path: PathBuf,
@@ -42,12 +42,12 @@ const LEFT_FREE: u64 = 16 << 20;
 
 impl AtomicFile {
     /// # Errors
-    /// There is one already, or its folder cannot be written.
+    /// The file exists already, or its folder cannot be written.
     pub fn begin(path: &Path, existing: OverwritePolicy) -> Result<Self, WriteBackupError> {
         if existing == OverwritePolicy::Keep && path.symlink_metadata().is_ok() {
             return Err(WriteBackupError::Exists { path: path.display().to_string() });
         }
-        // Only its owner may read the file: it contains answers to clients.
+        // Only its owner may read the file: it contains responses to clients.
         let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(parent_folder(path));
         let file = made.map_err(|source| WriteBackupError::io(path, source))?;
         Ok(Self { file, path: path.to_owned(), existing })
@@ -78,10 +78,11 @@ impl AtomicFile {
     fn check_space(&self, bytes: usize) -> io::Result<()> {
         let disk = fstatvfs(self.file.as_file())?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        // Some file systems count nothing and report no free space.
+        // Some file systems do not count and report no free space.
         if disk.f_blocks > 0 && free < LEFT_FREE.saturating_add(bytes as u64) {
-            let said = format!("the disk is full but for {free} bytes, and {LEFT_FREE} are left to others");
-            return Err(io::Error::new(io::ErrorKind::StorageFull, said));
+            let message =
+                format!("the disk is full but for {free} bytes, and {LEFT_FREE} are left to others");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ pub(super) fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes sure that the names in the folder of this file are on the disk.
+/// Ensures that the names in the folder of this file are on the disk.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(parent_folder(path))?.sync_all()
 }

@@ -1,5 +1,5 @@
-//! Where a store is made from a backup. Nothing may use the place meanwhile. An old store is moved aside, and never
-//! removed.
+//! The path at which a store is created from a backup. No process may use the path meanwhile. An old store is moved
+//! aside, and never removed.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -18,22 +18,22 @@ use tempfile::TempPath;
 
 use super::atomic_file::{OverwritePolicy, parent_folder, sync_folder};
 
-/// The place of a store. As long as this exists, no guard starts on the store in it.
+/// The path of a store. As long as this exists, no guard starts on the store in it.
 pub struct RestoreTarget {
     path: PathBuf,
     /// The old store, locked as a guard locks it.
     existing: Option<File>,
-    /// How far the old store had come.
+    /// The progress of the old store.
     known: Option<ExistingStore>,
 }
 
-/// How far a store has come, where it can still be read.
+/// The progress of a store, if it can still be read.
 struct ExistingStore {
     path: PathBuf,
     header: BackupHeader,
 }
 
-/// No store was made, and the old store is still in its place.
+/// No store was created, and the old store is still in its place.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error(
@@ -63,7 +63,7 @@ pub enum RestoreError {
 
 impl RestoreTarget {
     /// # Errors
-    /// An old store is in the place and must stay, or somebody uses it.
+    /// An old store is at the path and must stay, or a process uses it.
     pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
         if path.symlink_metadata().is_ok() {
             if existing == OverwritePolicy::Keep {
@@ -72,7 +72,7 @@ impl RestoreTarget {
             let (old, known) = lock_existing(path)?;
             return Ok(Self { path: path.to_owned(), existing: Some(old), known });
         }
-        // A command that was killed amid its last steps has left nothing here, and the store under its other name.
+        // A command that was killed during its last steps has left nothing here, and the store under its other name.
         let newest = newest_replaced_number(path).map_err(|source| RestoreError::io(path, source))?;
         let known = match newest {
             Some(number) => lock_existing(&replaced_path(path, number))?.1,
@@ -81,7 +81,7 @@ impl RestoreTarget {
         Ok(Self { path: path.to_owned(), existing: None, known })
     }
 
-    /// Makes the store. When this returns, the store is in its place.
+    /// Creates the store. When this returns, the store is at its path.
     ///
     /// # Errors
     /// The backup is not complete, or the floor is below the newest token of the old store.
@@ -109,11 +109,12 @@ impl RestoreTarget {
         Ok(RestoredStore { header, aside, closed_for })
     }
 
-    /// Raises the settings of the new store by what the old store knows. The new store lets in nothing that the old
-    /// one has let in, and stays closed at least as long as a guard that starts on the old one.
+    /// Raises the settings of the new store to those of the old store. The new store admits nothing that the old one
+    /// has admitted, and stays closed at least as long as a guard that starts on the old one.
     fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
         let Some(ExistingStore { path, header }) = &self.known else { return Ok(restored.clone()) };
-        let (floor, highest) = (restored.floor, header.highest);
+        let floor = restored.floor;
+        let highest = header.highest;
         if floor < highest {
             return Err(RestoreError::Floor { floor, highest, path: path.display().to_string() });
         }
@@ -136,7 +137,8 @@ impl RestoreTarget {
         TempPath::try_from_path(&path).map_err(failed)
     }
 
-    /// Gives the store to the owner of the folder, who runs the guard. The user of this command may be root.
+    /// Gives the store to the owner of the folder, which is the user of the guard. The user of this command may be
+    /// root.
     fn copy_owner(&self, new: &Path) -> io::Result<()> {
         let of = match &self.existing {
             Some(old) => old.metadata()?,
@@ -169,7 +171,7 @@ impl RestoreError {
     }
 }
 
-/// A store that was made of a backup.
+/// A store that was created from a backup.
 #[derive(Debug)]
 pub struct RestoredStore {
     /// The description of the backup.
@@ -180,7 +182,7 @@ pub struct RestoredStore {
     pub closed_for: Duration,
 }
 
-/// Locks a store that nobody uses, and reads how far it has come. Nobody can open it until the file is released.
+/// Locks a store that no process uses, and reads its progress. No process can open it until the file is released.
 fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| RestoreError::io(path, source))?;
@@ -198,14 +200,14 @@ fn read_existing(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
         Err(StoreError::Missing { path }) => return Err(RestoreError::Changed { path }),
         Err(moved @ StoreError::Moved { .. }) => return Err(RestoreError::Moved(moved)),
         Err(newer @ StoreError::Newer { .. }) => return Err(RestoreError::Newer(newer)),
-        // Somebody has put a backup in the place of a store.
+        // A backup file was put at the path of a store.
         Err(StoreError::Backup { .. }) => verify(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
     Ok(header.map(|header| ExistingStore { path: path.to_owned(), header }))
 }
 
-/// Locks the file of a store that nobody uses. Until the lock is released nobody can open the store.
+/// Locks the file of a store that no process uses. Until the lock is released no process can open the store.
 fn lock_file(file: &File, path: &Path) -> Result<(), RestoreError> {
     file.try_lock().map_err(|error| {
         let path = path.display().to_string();
@@ -216,17 +218,18 @@ fn lock_file(file: &File, path: &Path) -> Result<(), RestoreError> {
     })
 }
 
-/// A lock on a file does not keep others from its name, so the name may lead to another file by now.
+/// A lock on a file does not protect its name, so the name may belong to another file by now.
 fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreError> {
     let failed = |source| RestoreError::io(path, source);
-    let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
+    let held = file.metadata().map_err(failed)?;
+    let named = path.metadata().map_err(failed)?;
     match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
         true => Ok(()),
         false => Err(RestoreError::Changed { path: path.display().to_string() }),
     }
 }
 
-/// Moves the old store back, but not over a file that has come to its place meanwhile.
+/// Moves the old store back, but not over a file that was created at its path meanwhile.
 fn move_back(aside: &Path, path: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, aside, CWD, path, RenameFlags::NOREPLACE)?)
 }

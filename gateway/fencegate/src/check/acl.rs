@@ -1,4 +1,4 @@
-//! Checks who may write the nodes of the installation, and whether the file says so.
+//! Checks who may write the nodes of the installation, and whether the file matches that.
 
 use fencegate_lock::session::{
     acl_audit::audit_acls,
@@ -27,7 +27,7 @@ pub(super) async fn check(
     }
 }
 
-/// Looks at every node: one node that a stranger may write is enough.
+/// Checks every node: one node that anybody may write is enough.
 async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &Paths) {
     let root = paths.root();
     let meant = match link.intended_writers().await {
@@ -61,7 +61,7 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &Pat
                 format!("{} nodes{bound} may be written by {meant_told}, and by nobody else", found.looked);
             findings.record("root", says);
         }
-        // A missing or closed node is reported by whoever reads it.
+        // A missing or closed node is reported by the check that reads it.
         Err(ZkError::NoNode | ZkError::Denied(_)) => {
             findings.record("root", format!("what will be made may be written by {meant_told}"))
         }
@@ -93,7 +93,7 @@ async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession,
     }
 }
 
-/// Whether everybody may write the node.
+/// Reports whether anybody may write the node.
 fn report_writers(findings: &FindingCollector, node: &str, writers: &[AclWriter]) -> bool {
     let named = writers.iter().map(|AclWriter { who, may }| format!("{who} ({may})"));
     let named = named.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,5 @@
-//! Looks whether the endpoints of an upstream can be reached as a request would reach them, and whether a guard is a guard.
+//! Checks whether the endpoints of an upstream can be reached as a request would reach them, and whether each guard
+//! announces itself as one.
 
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
@@ -46,9 +47,9 @@ pub(super) struct ProbedGuard {
 enum ExpectedService {
     /// It has to announce itself.
     Guard,
-    /// The service, with nothing before it that repeats requests or answers for it.
+    /// The service, with no intermediary before it that repeats requests or answers for it.
     Service,
-    /// A service that compares tokens. It does not matter what stands before it.
+    /// A service that compares tokens. Intermediaries before it do not matter.
     ComparingService,
 }
 
@@ -87,7 +88,9 @@ async fn check_upstream(
         let secured = secured.as_ref();
         async move { (number, endpoint, probe_endpoint((upstream, expected), endpoint, secured).await) }
     });
-    let (mut met, mut missed, mut reached) = (Vec::new(), Vec::new(), false);
+    let mut met = Vec::new();
+    let mut missed = Vec::new();
+    let mut reached = false;
     for (number, endpoint, visited) in join_all(visits).await {
         let item = number.to_string();
         let way = [way, &[list, &item]].concat();
@@ -132,11 +135,11 @@ struct ProbedAddress {
     met: ProbeResult,
 }
 
-/// What answered at an address.
+/// The process that answered at an address.
 #[derive(Default)]
 struct ProbeResult {
     announcement: Option<Announcement>,
-    /// What shows that something stands before the service.
+    /// Evidence of an intermediary before the service.
     hop: Option<String>,
 }
 
@@ -219,7 +222,7 @@ fn tls_diagnostic(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Dia
     Diagnostic::new(Code::EndpointTls, message).with_remedy(remedy)
 }
 
-/// Asks whoever answers what it is.
+/// Requests the identity of the process at the address.
 async fn identify<S>(
     (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &str,
@@ -235,18 +238,18 @@ where
         ExpectedService::ComparingService => return Ok(ProbeResult::default()),
         ExpectedService::Service => {
             let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
-            let asked = send_request((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
-            // A service need not answer this, and what it answers does not matter.
-            let answer = timeout(LONGEST, asked).await.ok().and_then(Result::ok);
+            let probe = send_request((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
+            // A service need not answer this, and the content of its response does not matter.
+            let answer = timeout(LONGEST, probe).await.ok().and_then(Result::ok);
             let hop = answer.and_then(|answer| intermediary::detect(answer.headers()));
             return Ok(ProbeResult { announcement: None, hop });
         }
     }
-    let asked = timeout(LONGEST, fetch_announcement(endpoint, stream, http2, upstream.scheme())).await;
-    match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
+    let fetched = timeout(LONGEST, fetch_announcement(endpoint, stream, http2, upstream.scheme())).await;
+    match fetched.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(announcement) => Ok(ProbeResult { announcement: Some(announcement), hop: None }),
-        Err(why) => {
-            let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
+        Err(error) => {
+            let message = format!("what answers for `{}` at {address} is no guard: {error}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
             Err(Diagnostic::new(Code::NoGuard, message).with_remedy(remedy))
         }
@@ -271,7 +274,7 @@ where
     serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
 }
 
-/// One question without a body.
+/// One request without a body.
 async fn send_request<S>(
     (method, path): (Method, &str),
     endpoint: &str,
@@ -282,20 +285,20 @@ async fn send_request<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let said = |error: hyper::Error| error_chain(&error);
+    let describe = |error: hyper::Error| error_chain(&error);
     let host = host_of(endpoint);
     let uri = if http2 { format!("{scheme}://{host}{path}") } else { path.to_owned() };
     let question = Request::builder().method(method).uri(uri).header(header::HOST, host);
     let question = question.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
     if http2 {
         let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(said)?;
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(describe)?;
         tokio::spawn(connection);
-        sender.send_request(question).await.map_err(said)
+        sender.send_request(question).await.map_err(describe)
     } else {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(describe)?;
         tokio::spawn(connection);
-        sender.send_request(question).await.map_err(said)
+        sender.send_request(question).await.map_err(describe)
     }
 }
 
@@ -346,7 +349,7 @@ pub(super) fn check_guards(
     check_guard_stores(findings, upstream, met);
 }
 
-/// Checks whether each guard knows what the others let in.
+/// Checks whether each guard has the admissions of the others.
 fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
     let different = |differ: fn(&Announcement, &Announcement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))

@@ -1,4 +1,4 @@
-//! Looks at ZooKeeper as a gateway would find it: through a session of its own, which is closed again.
+//! Checks ZooKeeper as a gateway would find it: through a session of its own, which is closed again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use super::{acl, files, findings::FindingCollector, fleet};
 
-/// The time limit for a session, and again for all questions.
+/// The time limit for a session, and again for all queries.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The installation in ZooKeeper.
@@ -74,9 +74,9 @@ pub(super) async fn check(
     };
     check_session(findings, zookeeper, &servers, link.timeout());
     check_each_server(findings, &ensemble, zookeeper).await;
-    let asked = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
+    let installation = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
     link.close().await;
-    asked.unwrap_or_else(|_| {
+    installation.unwrap_or_else(|_| {
         let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
         findings.report_problem(
             &["zookeeper", "servers"],
@@ -94,24 +94,24 @@ fn check_session(
     servers: &str,
     granted: Duration,
 ) {
-    let asked = zookeeper.session_timeout;
+    let requested = zookeeper.session_timeout;
     let margin = zookeeper.margin(granted);
     findings.record(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
             HumanDuration(granted),
-            HumanDuration(asked),
+            HumanDuration(requested),
             HumanDuration(margin)
         ),
     );
-    if granted == asked {
+    if granted == requested {
         return;
     }
     let message = format!(
         "ZooKeeper grants a session of {}, not the {} asked for",
         HumanDuration(granted),
-        HumanDuration(asked)
+        HumanDuration(requested)
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
@@ -154,10 +154,10 @@ async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, e
 
 /// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
 async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
-    let told =
+    let replies =
         join_all(zookeeper.servers.iter().map(|server| ensemble.four_letter_word(server, "srvr"))).await;
-    for (number, (server, said)) in zookeeper.servers.iter().zip(told).enumerate() {
-        if said.is_some_and(|said| said.starts_with("ClickHouse Keeper")) {
+    for (number, (server, reply)) in zookeeper.servers.iter().zip(replies).enumerate() {
+        if reply.is_some_and(|reply| reply.starts_with("ClickHouse Keeper")) {
             let message = format!(
                 "{server} is ClickHouse Keeper, which does not give a session back after a broken connection"
             );
@@ -177,22 +177,23 @@ async fn check_each_server(findings: &FindingCollector, ensemble: &Servers, zook
     if zookeeper.servers.len() < 2 {
         return;
     }
-    let asked = zookeeper.servers.iter().map(async |server| {
+    let attempts = zookeeper.servers.iter().map(async |server| {
         let connected = timeout(EACH, ensemble.clone().with_server(server).connect()).await;
         let link = connected.ok()?.ok()?;
         let granted = link.timeout();
         link.close().await;
         Some((server, granted))
     });
-    let granted: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
-    let told = granted.iter().map(|(server, granted)| format!("{server} {granted:?}"));
-    let told = told.collect::<Vec<_>>().join(", ");
-    let (count, all) = (granted.len(), zookeeper.servers.len());
-    findings.record("zookeeper", format!("{count} of {all} servers give a session: {told}"));
+    let granted: Vec<_> = join_all(attempts).await.into_iter().flatten().collect();
+    let listed = granted.iter().map(|(server, granted)| format!("{server} {granted:?}"));
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    let count = granted.len();
+    let all = zookeeper.servers.len();
+    findings.record("zookeeper", format!("{count} of {all} servers give a session: {listed}"));
     let mut times = granted.iter().map(|(_, granted)| granted);
     let first = times.next();
     if times.any(|other| Some(other) != first) {
-        let message = format!("the servers keep a session for unlike times: {told}");
+        let message = format!("the servers keep a session for unlike times: {listed}");
         let remedy = "give all servers one tickTime, minSessionTimeout and maxSessionTimeout, and restart them one by one";
         findings.report_problem(&["zookeeper", "servers"], Code::UnlikeServers, message, remedy);
     }

@@ -25,10 +25,10 @@ use rustix::fs::{Access, access};
 use super::findings::FindingCollector;
 use crate::{bearer::BearerToken, key_secret};
 
-/// The time before its end at which a certificate is reported, so that somebody can renew it.
+/// The time before its end at which a certificate is reported, so that it can be renewed.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// The certificates that a listener shows.
+/// The certificates that a listener presents.
 pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
     let Some(tls) = tls else { return };
     match examine(tls) {
@@ -46,11 +46,11 @@ pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Opt
     }
 }
 
-/// How much memory bodies may take on this machine or in this container. `way` is the way to the limits.
+/// How much memory bodies may take on this machine or in this container. `way` is the path of the limits in the file.
 pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
-        // Too small a value is reported without a look at the machine.
+        // Too small a value is reported without a check of the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
             let MemoryAllowance { bytes, source: of } = memory_allowance();
@@ -142,19 +142,20 @@ pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<Ins
             }
             return records;
         }
-        Err(why) => {
+        Err(error) => {
             let remedy =
                 "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
-            findings.report_problem(&["state_dir"], Code::StateUnusable, error_chain(&why), remedy);
+            findings.report_problem(&["state_dir"], Code::StateUnusable, error_chain(&error), remedy);
         }
     }
     Vec::new()
 }
 
-/// The place of the public listener's unix socket. `way` is the way to its address.
+/// The place of the public listener's unix socket. `way` is the path of its address in the file.
 pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
     let BindAddress::Unix(file) = bind else { return };
-    let (path, folder) = (file.path.display(), file.path.parent().unwrap_or(Path::new("/")));
+    let path = file.path.display();
+    let folder = file.path.parent().unwrap_or(Path::new("/"));
     let stands = fs::symlink_metadata(&file.path);
     if let Err(error) = access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         let message =
@@ -171,14 +172,14 @@ pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &Bin
     }
 }
 
-/// Asks the system, and writes nothing.
+/// Queries the system, and writes nothing.
 pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) if folder.is_dir() => {
             findings.record("folders", format!("{} can be written", folder.display()))
         }
-        told => {
-            let why = told.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
+        other => {
+            let why = other.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
             let message = format!("nothing can be written to {}: {why}", folder.display());
             let remedy = "make the folder, and give it to the user that the process runs as";
             findings.report_problem(way, Code::FolderUnusable, message, remedy);

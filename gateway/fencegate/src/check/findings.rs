@@ -1,4 +1,4 @@
-//! Collects findings about a file that do not stand in the file itself.
+//! Collects findings about a file that are not in the file itself.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-/// Something that was seen, good or bad.
+/// An observation, good or bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The subject, such as `zookeeper` or `upstream payments`.
@@ -32,7 +32,7 @@ impl FindingCollector {
         self.facts.borrow_mut().push(Finding { about: about.into(), says: says.into() });
     }
 
-    /// `way` is the way to the field that is concerned.
+    /// `way` is the path of the field in the file.
     pub(super) fn report(&self, way: &[&str], diagnostic: Diagnostic) {
         let diagnostic = match self.places.find(way) {
             Some(place) => diagnostic.at(place),
@@ -48,7 +48,8 @@ impl FindingCollector {
 
     /// Diagnostics by place, and facts by subject. The order of the answers does not count.
     pub(super) fn into_sorted(self) -> (Vec<Finding>, Vec<Diagnostic>) {
-        let (mut facts, mut diagnostics) = (self.facts.into_inner(), self.diagnostics.into_inner());
+        let mut facts = self.facts.into_inner();
+        let mut diagnostics = self.diagnostics.into_inner();
         facts.sort_by(|one, other| (&one.about, &one.says).cmp(&(&other.about, &other.says)));
         diagnostics.sort_by(|one, other| (one.place, &one.message).cmp(&(other.place, &other.message)));
         (facts, diagnostics)

@@ -1,4 +1,4 @@
-//! Finds registered gateways that lock the resources of the file in another way.
+//! Finds registered gateways whose locks for the resources of the file are incompatible with it.
 
 use fencegate_lock::session::{
     client::ZkError, paths::Paths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
@@ -9,7 +9,7 @@ use super::findings::FindingCollector;
 use crate::plan_compat::compare;
 
 /// # Errors
-/// ZooKeeper cannot be asked.
+/// ZooKeeper cannot be queried.
 pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,

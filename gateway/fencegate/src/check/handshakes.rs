@@ -1,5 +1,5 @@
-//! Checks whether other gateways could reach this one, and whether this machine reaches them. If they cannot,
-//! requests are not forwarded, and only their waiting times would show that.
+//! Checks whether peers could reach this gateway, and whether this machine reaches them. If they cannot, requests are
+//! not forwarded, and only their waiting times would show that.
 
 use std::{
     collections::BTreeMap,
@@ -42,10 +42,10 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// one more round trip.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 
-/// The most gateways that are tried. More would tell nothing new.
+/// The most gateways that are tried. More would show nothing new.
 const MOST: usize = 64;
 
-/// Checks the file's own part: the certificate, and the address for other gateways.
+/// Checks the local part: the certificate, and the address for peers.
 pub(super) async fn check_own(findings: &FindingCollector, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         check_files(findings, peer, tls);
@@ -93,7 +93,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) 
     }
 }
 
-/// Verifies our certificate as another gateway with the same `ca_file` would, as a client and as a server.
+/// Verifies our certificate as a peer with the same `ca_file` would, as a client and as a server.
 fn verify_own_certificate(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
     let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| error_chain(&bad))?;
     let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| error_chain(&bad))?);
@@ -120,7 +120,7 @@ fn verify_own_certificate(peer: &PeerListener, tls: &PeerTls) -> Result<(), Stri
     }
 }
 
-/// Connects to every other gateway that advertises an address. `members`: by the name of the gateway.
+/// Connects to every peer that advertises an address. `members`: by the name of the gateway.
 pub(super) async fn check_others(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
@@ -150,8 +150,8 @@ pub(super) async fn check_others(
         }
         match visited {
             Ok(at) => findings.record("peers", format!("{name} answers at {address} ({at})")),
-            Err(why) => {
-                let message = format!("the gateway `{name}` cannot be reached at `{address}`: {why}");
+            Err(error) => {
+                let message = format!("the gateway `{name}` cannot be reached at `{address}`: {error}");
                 let remedy = "see its `peer.advertise`, whether a firewall lets the port through, and that all gateways have `tls` with one `ca_file`, or none";
                 findings.report(&["peer"], Diagnostic::new(Code::PeerSilent, message).with_remedy(remedy));
             }
@@ -159,7 +159,7 @@ pub(super) async fn check_others(
     }
 }
 
-/// Other gateways ask for the same certificates that we ask for.
+/// Peers require the same certificates that this gateway requires.
 fn client_tls_of_peer(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls {
         ca_file: Some(tls.ca_file.clone()),

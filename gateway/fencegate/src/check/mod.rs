@@ -1,4 +1,4 @@
-//! `fencegate check`: all mistakes in a file, and with `--online` also in what the file names.
+//! `fencegate check`: all mistakes in a file, and with `--online` also in the files and services that it names.
 //!
 //! A check changes nothing: it opens and closes a session and connections, and reads files.
 
@@ -26,7 +26,7 @@ pub use self::{
 };
 use crate::policy_file::PolicyFile;
 
-/// How far to look.
+/// The depth of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// The file alone.
@@ -35,7 +35,7 @@ pub enum Depth {
     Online,
 }
 
-/// Reads the file. If its plan is sound, checks what the file names.
+/// Reads the file. If its plan is sound, checks the files and services that it names.
 ///
 /// # Errors
 /// The machine has no resources for a runtime.

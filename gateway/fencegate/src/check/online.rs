@@ -91,14 +91,14 @@ pub(super) fn guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineResult> {
     run(async {
         let upstreams =
             serving.upstreams.iter().map(|upstream| endpoints::check_guard_upstream(&findings, upstream));
-        let (tickets, store) =
-            (check_ticket_keys(&findings, guard.tickets.as_ref()), store::check(&findings, &guard.store));
+        let tickets = check_ticket_keys(&findings, guard.tickets.as_ref());
+        let store = store::check(&findings, &guard.store);
         join3(join_all(upstreams), tickets, store).await;
     })?;
     Ok(collect(findings))
 }
 
-/// Said of a guard that does not ask.
+/// The finding for a guard that does not check the health of its service.
 const NO_HEALTH: &str =
     "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
@@ -134,7 +134,7 @@ async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVeri
 fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, look);
-    // A lookup that gets no answer from its name server is not waited for any longer.
+    // A lookup without a response from its name server is not waited for any longer.
     runtime.shutdown_background();
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Everything that was found about a file, and about the services that it names.
+//! All findings about a file, and about the services that it names.
 
 use fencegate_policies::{diagnostics::Diagnostic, file::FileKind};
 
 use super::findings::Finding;
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug)]
 pub struct CheckOutcome {
     pub kind: FileKind,
-    /// By place. Findings outside of the file come last.
+    /// By place in the file. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,
-    /// The facts that were seen; `None` without an online check.
+    /// The observed facts; `None` without an online check.
     pub online: Option<Vec<Finding>>,
 }

@@ -57,14 +57,15 @@ impl<'c> CheckReport<'c> {
             FileKind::Gateway => "gateway",
             FileKind::Guard => "guard",
         };
-        let said = Self::for_unreadable(file, kind, &checked.diagnostics);
-        Self { online: checked.online.as_deref(), ..said }
+        let report = Self::for_unreadable(file, kind, &checked.diagnostics);
+        Self { online: checked.online.as_deref(), ..report }
     }
 
     /// The report about a file that could not be checked.
     pub fn for_unreadable(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
         let count = |severity| diagnostics.iter().filter(|one| one.severity == severity).count();
-        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let errors = count(Severity::Error);
+        let warnings = count(Severity::Warning);
         let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
         Self { file, kind, good: errors == 0, errors, warnings, diagnostics, online: None }
     }

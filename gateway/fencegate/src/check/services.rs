@@ -1,5 +1,5 @@
-//! Checks whether two upstreams that look like two services in the file lead to one. Then a route through one
-//! upstream goes round the fences of the other.
+//! Checks whether two upstreams that are two services by the file lead to one service. Then a route through one
+//! upstream bypasses the fences of the other.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Checks whether a guard would find its store, and who uses it.
+//! Checks whether a guard would find its store, and which process uses it.
 
 use std::{path::Path, time::Duration};
 

@@ -29,7 +29,7 @@ pub(super) enum AclCommand {
     },
 }
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AclError {
     #[error(transparent)]

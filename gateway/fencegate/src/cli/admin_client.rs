@@ -1,4 +1,4 @@
-//! Asks the admin listener of a running gateway or guard, for the verbs that do.
+//! Queries the admin listener of a running gateway or guard, for the verbs that need it.
 
 use std::{
     ffi::OsString,
@@ -52,7 +52,7 @@ pub(super) struct AdminTargetArgs {
     key_file: Option<PathBuf>,
 }
 
-/// The address to ask, and the credentials.
+/// The address to query, and the credentials.
 #[derive(Debug, Clone)]
 pub(super) struct AdminTarget {
     /// Host and port.
@@ -63,7 +63,7 @@ pub(super) struct AdminTarget {
     tls: Option<plan::ClientTls>,
 }
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminClientError {
     #[error("start a runtime")]
@@ -133,7 +133,7 @@ impl AdminTargetArgs {
 }
 
 impl AdminTarget {
-    /// For questions that everybody may ask: the token file need not be readable.
+    /// For queries that need no credentials: the token file need not be readable.
     pub(super) fn without_token(self) -> Self {
         Self { token: None, ..self }
     }
@@ -210,7 +210,7 @@ impl AdminClient {
         self.success_body(answer)
     }
 
-    /// The answer with its status, where several statuses are good. Gives up after `patience`.
+    /// The response with its status, where several statuses are good. Gives up after `patience`.
     pub(super) async fn get_response(
         &mut self,
         path: &str,
@@ -224,7 +224,7 @@ impl AdminClient {
         self.success_body(answer)
     }
 
-    /// The answer with its status, where several statuses are good.
+    /// The response with its status, where several statuses are good.
     pub(super) async fn post_response(
         &mut self,
         path: &str,
@@ -240,7 +240,7 @@ impl AdminClient {
         }
     }
 
-    /// An answer that is read in pieces.
+    /// A response that is read in parts.
     pub(super) async fn post_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
         let begun = self.client.post_stream(path, PATIENCE).await;
         let begun = begun.map_err(|source| self.no_answer_error(source))?;
@@ -273,17 +273,17 @@ impl AdminClient {
         }
     }
 
-    /// The process that answers is of another kind.
+    /// The process that responds is of another kind.
     pub(super) fn wrong_process_error(&self) -> AdminClientError {
         AdminClientError::WrongProcess { admin: self.admin.clone(), what: self.what }
     }
 
-    pub(super) fn parse<T: DeserializeOwned>(&self, told: Value) -> Result<T, AdminClientError> {
-        serde_json::from_value(told).map_err(|_| self.wrong_process_error())
+    pub(super) fn parse<T: DeserializeOwned>(&self, value: Value) -> Result<T, AdminClientError> {
+        serde_json::from_value(value).map_err(|_| self.wrong_process_error())
     }
 }
 
-/// Runs one question on a runtime of its own.
+/// Runs one query on a runtime of its own.
 pub(super) fn with_client<R>(
     found: &AdminTarget,
     of: CommandTarget,

@@ -70,15 +70,15 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
 fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
     match unreadable {
         ReadPolicyError::InvalidText(diagnostic, _) if arguments.format == Format::Json => {
-            let said = [(**diagnostic).clone()];
-            print_json(&CheckReport::for_unreadable(name, "gateway", &said))
+            let diagnostics = [(**diagnostic).clone()];
+            print_json(&CheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()
                 .unwrap_or(ExitCode::from(CONFIGURATION))
         }
         ReadPolicyError::Io { source, .. } if arguments.format == Format::Json => {
-            let said = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
+            let diagnostics = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
                 .with_remedy("see whether the path is right, and whether this user may read it")];
-            print_json(&CheckReport::for_unreadable(name, "gateway", &said))
+            print_json(&CheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()
                 .unwrap_or(ExitCode::from(RUNTIME))
         }
@@ -102,11 +102,11 @@ fn print_diagnostics(
     }
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
-    let mut said: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
+    let mut text: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
     if verdict(&checked.diagnostics, strict).is_ok() {
-        said.push_str(&format!("{name}: good\n"));
+        text.push_str(&format!("{name}: good\n"));
     }
-    if said.is_empty() { Ok(()) } else { print_text(said) }
+    if text.is_empty() { Ok(()) } else { print_text(text) }
 }
 
 fn verdict(diagnostics: &[Diagnostic], strict: bool) -> Result<(), ExitCode> {

@@ -43,7 +43,7 @@ pub(super) fn default_path(of: CommandTarget) -> &'static Path {
     })
 }
 
-/// As [`file`], with an absolute path: others run the printed commands from other folders.
+/// As [`file`], with an absolute path: printed commands are run from other folders, too.
 pub(super) fn absolute_file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
     resolve_file(absolute.as_deref(), of)
@@ -86,18 +86,18 @@ fn env_var(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// How the user has named a running process.
+/// How the user has specified a running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ResolvedTarget {
     /// By the address of its admin listener.
     Admin(String),
     /// By the file that it was started with.
     File(PathBuf),
-    /// Not at all. This is the address unless its file says otherwise.
+    /// Not at all. This is the address unless its file has another one.
     Default(&'static str),
 }
 
-/// The process to ask. The command line counts before the environment.
+/// The process to query. The command line takes precedence over the environment.
 pub(super) fn resolve_target(admin: Option<&str>, file: Option<&Path>, of: CommandTarget) -> ResolvedTarget {
     let named = |name| env_var(name).map(|value| value.to_string_lossy().into_owned());
     choose_target((admin, file), (named(ADMIN), env_var(CONFIG)), of, Path::exists)
@@ -127,12 +127,15 @@ fn choose_target(
 mod tests {
     use super::*;
 
+    /// The command line counts before the environment, and the environment before the default file and address.
     #[test]
-    fn the_command_line_stands_above_the_environment_and_that_above_what_is_usual() {
-        let (admin, file) = (Some("a:1"), Some(Path::new("line.yaml")));
+    fn command_line_overrides_environment_overrides_default() {
+        let admin = Some("a:1");
+        let file = Some(Path::new("line.yaml"));
         let environment = || (Some("b:2".to_owned()), Some(OsString::from("env.yaml")));
         let only_file = || (None, Some(OsString::from("env.yaml")));
-        let (there, not_there) = (|_: &Path| true, |_: &Path| false);
+        let there = |_: &Path| true;
+        let not_there = |_: &Path| false;
         for (line, environment, is_there, expected) in [
             ((admin, None), environment(), there as fn(&Path) -> bool, ResolvedTarget::Admin("a:1".into())),
             ((None, file), environment(), there, ResolvedTarget::File("line.yaml".into())),

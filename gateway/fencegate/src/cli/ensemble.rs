@@ -1,4 +1,4 @@
-//! Asks ZooKeeper directly, with a session for one question. No gateway is needed.
+//! Queries ZooKeeper directly, with a session for one query. No gateway is needed.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use fencegate_lock::session::{
     zookeeper::ZkSession,
 };
 
-/// Why ZooKeeper could not be asked.
+/// The reason for which ZooKeeper could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectZooKeeperError {
     #[error("start a runtime")]
@@ -24,7 +24,7 @@ pub(super) enum ConnectZooKeeperError {
     Connect { servers: String, source: ZkError },
 }
 
-/// Connects, asks, and closes the session.
+/// Connects, queries, and closes the session.
 pub(super) fn with_session<R, E: From<ConnectZooKeeperError>>(
     policy: &plan::ZooKeeperSettings,
     question: impl AsyncFnOnce(&ZkSession, &Paths) -> Result<R, E>,

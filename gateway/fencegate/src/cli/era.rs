@@ -66,7 +66,7 @@ pub(super) enum EraCommand {
     },
 }
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EraError {
     #[error(transparent)]
@@ -95,7 +95,7 @@ pub(super) enum EraError {
     NotBumped(#[from] BumpEraError),
 }
 
-/// What `era show` tells.
+/// The output of `era show`.
 #[derive(Debug, Serialize)]
 pub(super) struct EraReport {
     pub(super) ensemble: String,
@@ -103,7 +103,7 @@ pub(super) struct EraReport {
     base: u64,
     /// No known token is above this epoch.
     pub(super) floor: u64,
-    /// A larger epoch is known than ZooKeeper has given out.
+    /// A larger epoch is known than ZooKeeper has issued.
     #[serde(skip)]
     pub(super) went_back: bool,
     /// A gateway has seen this epoch, which ZooKeeper in its present state has not given out. So no gateway grants
@@ -113,10 +113,10 @@ pub(super) struct EraReport {
     /// The gateway that has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
     suspected_by: Option<String>,
-    /// What `state_dir` on this machine says about this installation, else about the one with the largest epoch.
+    /// The record in `state_dir` on this machine for this installation, else for the one with the largest epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<RememberedState>,
-    /// Why `state_dir` cannot be read.
+    /// The reason for which `state_dir` cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_unreadable: Option<String>,
 }
@@ -129,7 +129,7 @@ struct RememberedState {
     highest: u64,
 }
 
-/// What `era bump` tells.
+/// The output of `era bump`.
 #[derive(Debug, Serialize)]
 struct BumpReport {
     ensemble: String,
@@ -165,12 +165,12 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
                 }
                 Err(why) => return Err(EraError::State(why)),
             };
-            let asked = BumpRequest {
+            let request = BumpRequest {
                 at_least: at_least.unwrap_or_default(),
                 name: parse_installation(installation.as_deref())?,
                 force: *force,
             };
-            let bumped = bump(policy, state, &asked)?;
+            let bumped = bump(policy, state, &request)?;
             Ok(render(*format, &bumped, BumpReport::to_text))
         }
     }
@@ -197,14 +197,14 @@ fn parse_installation(installation: Option<&str>) -> Result<Option<&str>, EraErr
     }
 }
 
-fn render<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String) -> String {
+fn render<T: Serialize>(format: Format, report: &T, text: impl FnOnce(&T) -> String) -> String {
     match format {
-        Format::Text => text(said),
-        Format::Json => serde_json::to_string_pretty(said).expect("plain fields serialise"),
+        Format::Text => text(report),
+        Format::Json => serde_json::to_string_pretty(report).expect("plain fields serialise"),
     }
 }
 
-/// Makes the nodes that are missing, and reports the installation.
+/// Creates the nodes that are missing, and reports the installation.
 fn init(
     policy: &plan::ZooKeeperSettings,
     at_least: Option<u64>,
@@ -231,7 +231,7 @@ fn init(
     })
 }
 
-/// How far tokens have come.
+/// The highest epoch that is known.
 pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
     let state = state_records(plan);
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
@@ -240,7 +240,7 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
             Ok(records) => (TokenHistory::from_records(records).baseline_for(&ensemble), None),
-            Err(why) => (None, Some(why.to_string())),
+            Err(error) => (None, Some(error.to_string())),
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
         let marked = suspect.as_ref().map_or(0, |mark| mark.highest);
@@ -258,13 +258,13 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
     })
 }
 
-/// How often a bump begins anew if a gateway has marked `meta` in between.
+/// How often a bump begins anew if a gateway has written `meta` in between.
 const ROUNDS: usize = 4;
 
 fn bump(
     policy: &plan::ZooKeeperSettings,
     state: Vec<InstallationRecord>,
-    asked: &BumpRequest<'_>,
+    request: &BumpRequest<'_>,
 ) -> Result<BumpReport, EraError> {
     let state = TokenHistory::from_records(state);
     ensemble::with_session(policy, async |link, paths| {
@@ -272,12 +272,13 @@ fn bump(
         loop {
             round += 1;
             let era = era::read(link, paths).await?;
-            let seen = state.baseline_for(asked.name.unwrap_or(&era.meta.uuid));
-            let next = era_bump::next_era(link, paths, &era, (seen.as_ref(), asked), &SystemRandomness).await;
+            let seen = state.baseline_for(request.name.unwrap_or(&era.meta.uuid));
+            let next =
+                era_bump::next_era(link, paths, &era, (seen.as_ref(), request), &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
             let bumped = match next {
                 Ok(next) => era_bump::bump(link, paths, &era, next.meta).await,
-                Err(why) => Err(why),
+                Err(error) => Err(error),
             };
             match bumped {
                 Err(BumpEraError::Changed { .. }) if round < ROUNDS => {}

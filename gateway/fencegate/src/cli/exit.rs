@@ -32,11 +32,11 @@ pub(super) const UNREACHABLE: u8 = 69;
 /// Reports a mistake on the command line, or prints the requested help, and ends. For a verb that runs a command, the
 /// exit code says that nothing was run.
 pub(super) fn exit_with_usage(mistake: &clap::Error) -> ! {
-    let asked = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if asked || !is_command_runner(env::args_os()) {
+    let is_help = matches!(mistake.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if is_help || !is_command_runner(env::args_os()) {
         mistake.exit();
     }
-    // Does not fail if nobody reads it.
+    // Does not fail if no reader is left.
     mistake.print().ok();
     process::exit(NOT_RUN.into())
 }
@@ -51,8 +51,9 @@ fn is_command_runner(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> 
 mod tests {
     use super::*;
 
+    /// Only `lock` or `elect` with a `--` runs a command.
     #[test]
-    fn who_has_a_command_run_says_so_with_two_dashes() {
+    fn command_runner_needs_double_dash() {
         assert!(is_command_runner(["fencegate", "lock", "a", "--", "true"]));
         assert!(!is_command_runner(["fencegate", "lock", "show", "a"]));
         assert!(!is_command_runner(["fencegate", "check", "--"]));

@@ -38,7 +38,7 @@ pub(super) struct ExplainArgs {
     format: Format,
 }
 
-/// Why nothing could be explained.
+/// The reason for which nothing could be explained.
 #[derive(Debug, thiserror::Error)]
 enum ExplainError {
     #[error(transparent)]
@@ -61,15 +61,15 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
         ));
         return Err(ExitCode::from(USAGE));
     }
-    let usage = |trouble: ExplainError| {
-        report_error(&trouble);
+    let usage = |error: ExplainError| {
+        report_error(&error);
         ExitCode::from(USAGE)
     };
     let gateway =
         policy::read(&config::resolve_file(explain.config.config.as_deref(), CommandTarget::Gateway)?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
-    let body = read_body(explain.body.as_deref()).map_err(|trouble| report_error(&trouble))?;
+    let body = read_body(explain.body.as_deref()).map_err(|error| report_error(&error))?;
     let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
     let explained =
         explain::explain(&gateway, &sample).map_err(|error| report_error(&ExplainError::Runtime(error)))?;

@@ -30,7 +30,7 @@ pub(super) enum KeysCommand {
     },
 }
 
-/// Why there is no key.
+/// The reason for which there is no key.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeyCommandError {
     #[error(transparent)]

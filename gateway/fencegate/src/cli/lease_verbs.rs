@@ -97,10 +97,10 @@ impl GatewayArgs {
     ) -> Result<(), ExitCode> {
         let found = self.place.resolve(CommandTarget::Gateway)?;
         print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
-            let told = question(gateway).await?;
+            let response = question(gateway).await?;
             Ok(match self.format {
-                Format::Json => format!("{told:#}"),
-                Format::Text => text(&gateway.parse(told)?),
+                Format::Json => format!("{response:#}"),
+                Format::Text => text(&gateway.parse(response)?),
             })
         }))
     }
@@ -109,13 +109,14 @@ impl GatewayArgs {
 pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
     match verb {
         LeaseAdminCommand::List { limit, key, after, at } => {
-            let said = |name, value: &Option<String>| {
+            let parameter = |name, value: &Option<String>| {
                 value.as_ref().map(|value| format!("&{name}={}", encode(value))).unwrap_or_default()
             };
-            let path = format!("/api/v1/leases?limit={limit}{}{}", said("key", key), said("after", after));
+            let path =
+                format!("/api/v1/leases?limit={limit}{}{}", parameter("key", key), parameter("after", after));
             at.request(
                 async |gateway| gateway.get(&path).await,
-                |told| list_text(told, *limit, key.as_deref()),
+                |list| list_text(list, *limit, key.as_deref()),
             )
         }
         LeaseAdminCommand::Show { reference, at } => {
@@ -129,7 +130,8 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
         LeaseAdminCommand::Break { reference, yes: false, why, at } => {
             // So that the printed commands name the gateway in the same way.
             at.place.resolve(CommandTarget::Gateway)?;
-            let (of, why) = (shell_quote(reference), shell_quote(why));
+            let of = shell_quote(reference);
+            let why = shell_quote(why);
             let show = command_hint::command_line(CommandTarget::Gateway, &format!("lease show {of}"));
             let break_it = command_hint::command_line(
                 CommandTarget::Gateway,
@@ -150,8 +152,8 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
 }
 
 /// `limit` and `key` are those of this command. The printed command repeats them.
-fn list_text(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
-    let LeasesTold { gateway, held, waiting, leases, more } = told;
+fn list_text(list: &LeasesTold, limit: u32, key: Option<&str>) -> String {
+    let LeasesTold { gateway, held, waiting, leases, more } = list;
     let held = pluralize(*held, "lease");
     let waits = if *waiting == 1 { "waits" } else { "wait" };
     let head = format!("{gateway}: {held} held, {waiting} {waits}");
@@ -186,7 +188,8 @@ fn list_text(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     }
     let mut text = format!("{head}\n\n{table}");
     if *more {
-        let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", shell_quote(key))));
+        let last = &last.reference;
+        let of_key = key.map(|key| format!(" --key {}", shell_quote(key)));
         let of_key = of_key.unwrap_or_default();
         let next = command_hint::command_line(
             CommandTarget::Gateway,

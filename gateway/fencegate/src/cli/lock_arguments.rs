@@ -60,8 +60,9 @@ mod tests {
         TestCli::try_parse_from(line.split(' ')).map(|line| line.arguments)
     }
 
+    /// `show` and `break` are verbs only directly after `lock`; behind an option they are keys.
     #[test]
-    fn a_verb_is_one_where_it_stands_first_and_a_key_behind_an_option() {
+    fn lock_verb_counts_only_first() {
         assert!(matches!(parse("lock show a"), Ok(LockArgs::Verb(LockCommand::Show { .. }))));
         assert!(matches!(parse("lock break a --yes"), Ok(LockArgs::Verb(LockCommand::Break { .. }))));
         for line in [

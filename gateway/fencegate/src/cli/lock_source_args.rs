@@ -1,4 +1,4 @@
-//! Where the lock of a command comes from: directly from the ZooKeeper that a policy names, or from a gateway.
+//! The source of a command's lock: ZooKeeper directly, as a policy configures it, or a gateway.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -41,11 +41,11 @@ pub(super) struct LockSourceArgs {
 }
 
 impl LockSourceArgs {
-    /// `note` is what others see about the holder.
+    /// `note` is shown to other clients as the note of the holder.
     ///
     /// # Errors
-    /// A file cannot be read, or has a mistake, or the key is none of the policy's requests; stderr says so. A gateway
-    /// looks at the key itself.
+    /// A file cannot be read, or has a mistake, or no request of the policy can have the key; the reason is on
+    /// stderr. A gateway checks the key itself.
     pub(super) fn source(&self, key: &ResourceKey, note: Option<String>) -> Result<LockSource, ExitCode> {
         if self.gateway.is_empty() {
             let plan = self.config.plan()?;
@@ -58,7 +58,8 @@ impl LockSourceArgs {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
-        let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| UpstreamTls::open(&tls));
+        let secured =
+            self.gateway.iter().any(|endpoint| endpoint.speaks_tls).then(|| UpstreamTls::open(&tls));
         let secured = secured.transpose().map_err(|bad| report_error(&bad))?;
         let gateways =
             GatewayEndpoints { endpoints: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };

@@ -88,14 +88,14 @@ pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     let after = after.as_ref().map(|after| format!("&after={}", encode(after))).unwrap_or_default();
     let path = format!("/api/v1/locks?limit={limit}&wanted={wanted}{after}");
     let found = place.resolve(CommandTarget::Gateway)?;
-    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
-        let told = gateway.get(&path).await?;
+    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+        let response = gateway.get(&path).await?;
         Ok(match format {
-            Format::Json => format!("{told:#}"),
-            Format::Text => text(&gateway.parse(told)?),
+            Format::Json => format!("{response:#}"),
+            Format::Text => text(&gateway.parse(response)?),
         })
     });
-    print_result(asked)
+    print_result(result)
 }
 
 /// The list for people.
@@ -119,7 +119,8 @@ pub(super) fn text(all: &Locks) -> String {
 
 /// The counts over all keys.
 pub(super) fn summary_line(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
-    let (held, wanted) = (pluralize(*held, "key"), pluralize(*wanted, "key"));
+    let held = pluralize(*held, "key");
+    let wanted = pluralize(*wanted, "key");
     match waiting {
         0 => format!("{gateway}: {held} held, nobody waits"),
         1 => format!("{gateway}: {held} held, 1 request waits for {wanted}"),
@@ -181,9 +182,9 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
             let path = format!("/api/v1/locks/{}/break", encode(key));
             let found = place.resolve(CommandTarget::Gateway)?;
-            let asked =
+            let answered =
                 with_client(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
-            let done = asked.map_err(|trouble| report_error(&with_flag_name(trouble)))?;
+            let done = answered.map_err(|error| report_error(&with_flag_name(error)))?;
             print_text(match format {
                 Format::Json => format!("{done:#}"),
                 Format::Text => broken_text(key, &done),
@@ -193,8 +194,8 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
 }
 
 /// The flag on the command line has another name than the field that programs send.
-fn with_flag_name(trouble: AdminClientError) -> AdminClientError {
-    match trouble {
+fn with_flag_name(error: AdminClientError) -> AdminClientError {
+    match error {
         AdminClientError::Refused { reason, said } if reason == "force" => {
             AdminClientError::Refused { said: said.replace("say `force`", "add `--force`"), reason }
         }
@@ -205,14 +206,14 @@ fn with_flag_name(trouble: AdminClientError) -> AdminClientError {
 fn show(key: &str, place: &AdminTargetArgs, format: Format) -> Result<(), ExitCode> {
     let path = format!("/api/v1/locks/{}", encode(key));
     let found = place.resolve(CommandTarget::Gateway)?;
-    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
-        let told = gateway.get(&path).await?;
+    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+        let response = gateway.get(&path).await?;
         Ok(match format {
-            Format::Json => format!("{told:#}"),
-            Format::Text => describe(&gateway.parse(told)?),
+            Format::Json => format!("{response:#}"),
+            Format::Text => describe(&gateway.parse(response)?),
         })
     });
-    print_result(asked)
+    print_result(result)
 }
 
 fn describe(one: &LockDetail) -> String {
@@ -265,22 +266,23 @@ const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
     let found = draining.place.resolve(CommandTarget::Gateway)?;
-    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
-        // If nobody reads this, the wait goes on all the same.
-        let told = print_text("draining: what runs goes on, nothing new is taken, and then the process ends");
+        // If no reader is left, the wait continues.
+        let printed =
+            print_text("draining: what runs goes on, nothing new is taken, and then the process ends");
         if draining.wait {
             let gone = async {
                 while gateway.get("/live").await.is_ok() {
                     tokio::time::sleep(LOOK).await
                 }
             };
-            return Ok((told, tokio::time::timeout(ENDS, gone).await.is_ok()));
+            return Ok((printed, tokio::time::timeout(ENDS, gone).await.is_ok()));
         }
-        Ok((told, true))
+        Ok((printed, true))
     });
-    match asked.map_err(|trouble| report_error(&trouble))? {
-        (told, true) => told,
+    match result.map_err(|error| report_error(&error))? {
+        (printed, true) => printed,
         (_, false) => {
             print_error(format_args!(
                 "error: FG0604: it still runs after {ENDS:?}; its log says what is at work"
@@ -290,5 +292,5 @@ pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
     }
 }
 
-/// The pause between two looks at a process that is ending.
+/// The pause between two checks of a process that is ending.
 const LOOK: Duration = Duration::from_millis(200);

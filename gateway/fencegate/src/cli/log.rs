@@ -31,7 +31,7 @@ const FILTER: &str = "FENCEGATE_LOG";
 /// The client library logs every reconnect at `info`. The events of our own session report each change once.
 const DEFAULT: &str = "info,zookeeper_client=error";
 
-/// The fate of the command shows how its lock fared, so the log is silent.
+/// The result of the command shows how its lock fared, so the log is silent.
 const QUIET: &str = "off";
 
 /// How much is logged by default, and how it is written.
@@ -39,9 +39,9 @@ const QUIET: &str = "off";
 pub(super) enum Verbosity {
     /// For a process that serves requests or holds a lock: none of its threads waits for the reader of stderr.
     Serving,
-    /// For a verb that looks or changes something and ends. Its lines stand before its last words.
+    /// For a verb that reads or changes something and ends. Its log lines precede its final output.
     Brief,
-    /// Nothing unless asked for: stderr belongs to the command that runs under the lock.
+    /// Nothing unless requested: stderr belongs to the command that runs under the lock.
     Quiet,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn start(format: Format, loudness: Verbosity) {
     };
     let lines = fmt::layer()
         .with_writer(writer)
-        // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log has gone.
+        // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log is gone.
         .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
     let lines = match format {

@@ -24,13 +24,13 @@ pub(super) struct MembersArgs {
     format: Format,
 }
 
-pub(super) fn run(asked: &MembersArgs) -> Result<(), ExitCode> {
-    let found = asked.place.resolve(CommandTarget::Gateway)?;
+pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
+    let found = arguments.place.resolve(CommandTarget::Gateway)?;
     print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
-        let told = gateway.get("/api/v1/members").await?;
-        Ok(match asked.format {
-            Format::Json => format!("{told:#}"),
-            Format::Text => text(&gateway.parse::<Members>(told)?.members),
+        let response = gateway.get("/api/v1/members").await?;
+        Ok(match arguments.format {
+            Format::Json => format!("{response:#}"),
+            Format::Text => text(&gateway.parse::<Members>(response)?.members),
         })
     }))
 }
@@ -67,7 +67,8 @@ fn common_value<'r>(
 
 fn ready_text(sessions: &[&RegisteredGateway]) -> String {
     let count = |is: fn(&RegisteredGateway) -> bool| sessions.iter().filter(|one| is(one)).count();
-    let (ready, leaving) = (count(|one| one.ready), count(|one| one.leaving));
+    let ready = count(|one| one.ready);
+    let leaving = count(|one| one.leaving);
     let unready = sessions.iter().filter(|one| !one.ready && !one.leaving);
     let silent = unready.map(|one| one.silent_ms).max().filter(|silent| *silent >= 1000);
     let mut says = match (ready, leaving) {
@@ -102,17 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_gateway_from_being_ready_is_said() {
-        let (well, drains, silent) =
-            (session(true, false, 90), session(false, true, 0), session(false, false, 9000));
-        for (sessions, said) in [
+    fn ready_text_gives_reason() {
+        let well = session(true, false, 90);
+        let drains = session(false, true, 0);
+        let silent = session(false, false, 9000);
+        for (sessions, expected) in [
             (vec![&well, &well], "yes"),
             (vec![&drains, &drains], "no: drains"),
             (vec![&well, &drains], "1 of 2 sessions"),
             (vec![&silent], "no: silent for 9.0s"),
             (vec![&well, &silent], "1 of 2 sessions: silent for 9.0s"),
         ] {
-            assert_eq!(ready_text(&sessions), said);
+            assert_eq!(ready_text(&sessions), expected);
         }
     }
 }

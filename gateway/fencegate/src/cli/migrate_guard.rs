@@ -70,7 +70,7 @@ impl FromStr for SourceStore {
     }
 }
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 enum MigrateGuardError {
     #[error("start a runtime")]
@@ -104,9 +104,9 @@ struct MigrationSummary {
     took_ms: u128,
 }
 
-pub(super) fn run(asked: &MigrateGuardArgs) -> Result<(), ExitCode> {
-    let TargetStore::Postgres = asked.to;
-    let file = config::resolve_file(asked.policy.as_deref(), CommandTarget::Guard)?;
+pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
+    let TargetStore::Postgres = arguments.to;
+    let file = config::resolve_file(arguments.policy.as_deref(), CommandTarget::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
     let StoreLocation::Postgres(from) = &plan.store else {
         print_error(format_args!(
@@ -116,24 +116,24 @@ pub(super) fn run(asked: &MigrateGuardArgs) -> Result<(), ExitCode> {
         ));
         return Err(ExitCode::from(USAGE));
     };
-    print_result(migrate(asked, GuardConfig::from_plan(&plan), || store_config::load_store_config(from)))
+    print_result(migrate(arguments, GuardConfig::from_plan(&plan), || store_config::load_store_config(from)))
 }
 
 /// Moves the store and returns the text to print.
 fn migrate(
-    asked: &MigrateGuardArgs,
+    arguments: &MigrateGuardArgs,
     rules: GuardConfig,
     place: impl FnOnce() -> Result<fencegate_guard::postgres::PostgresConfig, StoreConfigError>,
 ) -> Result<String, MigrateGuardError> {
     // An absolute path, because a reader may be in another folder.
-    let from = path::absolute(&asked.from.0).unwrap_or_else(|_| asked.from.0.clone());
+    let from = path::absolute(&arguments.from.0).unwrap_or_else(|_| arguments.from.0.clone());
     let whole = StoreMigration { from, target: place()?, config: rules };
-    let intent = if asked.dry_run { MigrationMode::DryRun } else { MigrationMode::Migrate };
+    let intent = if arguments.dry_run { MigrationMode::DryRun } else { MigrationMode::Migrate };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let began = Instant::now();
     let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
     let summary = MigrationSummary::new(&whole, &moved, intent, began.elapsed());
-    Ok(match asked.format {
+    Ok(match arguments.format {
         Format::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
         Format::Text => summary.to_text(&moved.counts),
     })
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_named_with_its_kind() {
+    fn source_store_requires_redb_prefix() {
         assert_eq!("redb:/a/b.redb".parse(), Ok(SourceStore("/a/b.redb".into())));
         for bad in ["redb", "redb:", "/a/b.redb", "postgres:/a", "guard.redb"] {
             assert!(bad.parse::<SourceStore>().is_err(), "{bad}");

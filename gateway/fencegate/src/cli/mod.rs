@@ -160,8 +160,8 @@ pub fn run() -> ExitCode {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Ready(asked) => ready::run(&asked, CommandTarget::Gateway),
-        Command::Members(asked) => members::run(&asked),
+        Command::Ready(arguments) => ready::run(&arguments, CommandTarget::Gateway),
+        Command::Members(arguments) => members::run(&arguments),
         Command::Locks(listing) => locks::list(&listing),
         Command::Lock(arguments) => match *arguments {
             LockArgs::Verb(verb) => locks::run(&verb),
@@ -169,10 +169,10 @@ pub fn run() -> ExitCode {
         },
         Command::Lease(verb) => lease_verbs::run(&verb),
         Command::Elect(election) => Err(election.run()),
-        Command::Top(asked) => top::run(&asked),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Drain(draining) => locks::drain(&draining),
         Command::Reload(arguments) => reload::run(&arguments),
-        Command::Explain(asked) => explain::run(&asked).and_then(print_text),
+        Command::Explain(arguments) => explain::run(&arguments).and_then(print_text),
         Command::Init { starter: Some(starter) } => print_text(starter.text()),
         Command::Init { starter: None } => print_text(print::starters()),
         Command::Schema { guard } => print_text(print::schema(guard)),
@@ -185,7 +185,7 @@ pub fn run() -> ExitCode {
         Command::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
         Command::Keys(verb) => print_result(keys::run(&verb)),
         Command::Verify(arguments) => verify::run(&arguments),
-        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|trouble| report_error(&trouble))),
+        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|error| report_error(&error))),
     };
     flush_stderr();
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_and_every_argument_says_what_it_is() {
+    fn every_command_and_argument_has_help() {
         let mut silent = Vec::new();
         for_each_command(&command(), "fencegate", &mut |path, verb| {
             if verb.get_about().is_none() {

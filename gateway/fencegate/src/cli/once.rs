@@ -51,7 +51,7 @@ pub(super) struct OnceArgs {
     format: Format,
 }
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OnceError {
     #[error(transparent)]
@@ -130,7 +130,8 @@ fn list_text(all: &[UnresolvedOperation]) -> String {
 }
 
 fn describe(open: &UnresolvedOperation) -> String {
-    let (record, reference) = (&open.record, &open.reference);
+    let record = &open.record;
+    let reference = &open.reference;
     let mut lines = vec![reference.clone()];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
     line("request", format!("{} {}", record.method, record.target));

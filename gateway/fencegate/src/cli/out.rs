@@ -1,5 +1,5 @@
-//! The only outputs of a verb: its answer on stdout, and its errors on stderr. Nothing here uses `println!`, which
-//! panics if the reader has gone or the disk is full.
+//! The only outputs of a verb: its result on stdout, and its errors on stderr. Nothing here uses `println!`, which
+//! panics if the reader is gone or the disk is full.
 
 use std::{
     error::Error,
@@ -23,30 +23,30 @@ pub(super) fn print_text(text: impl AsRef<[u8]>) -> Result<(), ExitCode> {
     }
 }
 
-/// Writes a message to stderr. If that fails too, the exit code still tells.
+/// Writes a message to stderr. If that fails too, the exit code still reports the error.
 pub(super) fn print_error(text: impl ToString) {
     let mut message = Vec::new();
     write_lines(&mut message, text.to_string().as_bytes()).and_then(|()| write_stderr(&message)).ok();
 }
 
 /// Reports a failure to a user at a terminal.
-pub(super) fn report_error(trouble: &(dyn Error + 'static)) -> ExitCode {
-    print_error(format_args!("error: {}", error_chain(trouble)));
+pub(super) fn report_error(error: &(dyn Error + 'static)) -> ExitCode {
+    print_error(format_args!("error: {}", error_chain(error)));
     ExitCode::from(RUNTIME)
 }
 
 /// Reports a failure in the log of a serving process.
-pub(super) fn log_error(trouble: &(dyn Error + 'static)) -> ExitCode {
-    error!(error = error_chain(trouble), "failed");
+pub(super) fn log_error(error: &(dyn Error + 'static)) -> ExitCode {
+    error!(error = error_chain(error), "failed");
     ExitCode::from(RUNTIME)
 }
 
-/// Writes the answer of a verb to stdout, or its error to stderr.
+/// Writes the result of a verb to stdout, or its error to stderr.
 pub(super) fn print_result<E: Error + 'static>(answer: Result<String, E>) -> Result<(), ExitCode> {
-    answer.map_err(|trouble| report_error(&trouble)).and_then(print_text)
+    answer.map_err(|error| report_error(&error)).and_then(print_text)
 }
 
-/// Ends the text with a line end if it has none.
+/// Ends the text with a newline if it has none.
 fn write_lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     if !text.ends_with(b"\n") {
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_ends_its_line_once() {
+    fn output_ends_with_one_newline() {
         for text in ["a", "a\n"] {
             let mut out = Vec::new();
             write_lines(&mut out, text.as_bytes()).expect("memory takes every byte");

@@ -49,7 +49,7 @@ fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
     PolicyFile::open(path).map_err(|unreadable| report_unreadable(&unreadable))
 }
 
-/// Reports why there is no text, and returns the exit code.
+/// Reports the reason for which there is no text, and returns the exit code.
 pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
     match (unreadable, log::format()) {
         (_, Format::Json) => error!(error = %unreadable, "failed"),
@@ -82,8 +82,9 @@ fn load_plan<P>(
 /// Writes one log event, because a log collector reads only lines of JSON.
 fn log_diagnostic(file: &str, diagnostic: &Diagnostic) {
     let Diagnostic { code, severity, message, place, remedy } = diagnostic;
-    let (code, line, column) =
-        (code.number(), place.map(|place| place.line), place.map(|place| place.column));
+    let code = code.number();
+    let line = place.map(|place| place.line);
+    let column = place.map(|place| place.column);
     match severity {
         Severity::Error => error!(code, file, line, column, said = message, remedy, "config.error"),
         Severity::Warning => warn!(code, file, line, column, said = message, remedy, "config.warning"),

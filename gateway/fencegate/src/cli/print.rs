@@ -47,7 +47,7 @@ pub(super) fn starters() -> String {
     )
 }
 
-/// A test keeps the schemas equal to what the reader of policies asks for.
+/// A test keeps the schemas equal to the fields that the reader of policies accepts.
 pub(super) fn schema(guard: bool) -> &'static str {
     match guard {
         false => include_str!("../../../../policies/schema.json"),

@@ -32,17 +32,17 @@ pub(super) struct ReadyArgs {
     format: Format,
 }
 
-/// The report of the process about itself.
+/// The report of the process about its readiness.
 struct ReadyReport {
     ready: bool,
-    /// Why it is not ready; else further facts.
+    /// The reason for which it is not ready; else further facts.
     says: String,
 }
 
-pub(super) fn run(asked: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> {
-    let found = asked.place.resolve(of)?.without_token();
-    let told = with_client(&found, of, async |process| {
-        let answer = process.get_response("/ready", asked.within).await?;
+pub(super) fn run(arguments: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> {
+    let found = arguments.place.resolve(of)?.without_token();
+    let result = with_client(&found, of, async |process| {
+        let answer = process.get_response("/ready", arguments.within).await?;
         let says = answer.body.as_str().unwrap_or_default().trim_end().to_owned();
         match answer.status {
             StatusCode::OK if says.starts_with("ready") => Ok(ReadyReport { ready: true, says }),
@@ -50,15 +50,15 @@ pub(super) fn run(asked: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> 
             _ => Err(process.wrong_process_error()),
         }
     });
-    let condition = told.map_err(|trouble| match trouble {
-        AdminClientError::Runtime(_) => report_error(&trouble),
+    let condition = result.map_err(|error| match error {
+        AdminClientError::Runtime(_) => report_error(&error),
         unreached => {
             report_error(&unreached);
             ExitCode::from(UNREACHABLE)
         }
     })?;
     let ReadyReport { ready, says } = &condition;
-    print_text(match asked.format {
+    print_text(match arguments.format {
         Format::Json => json!({ "ready": ready, "says": says }).to_string(),
         Format::Text if *ready => says.clone(),
         Format::Text => format!("not ready: {says}"),

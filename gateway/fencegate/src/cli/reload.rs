@@ -33,12 +33,12 @@ pub(super) struct ReloadArgs {
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
     let found = arguments.place.resolve(CommandTarget::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
-    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
         // A file with mistakes is refused, with a report.
         let answer = gateway.post_response(&path, &json!({})).await?;
         gateway.parse::<ReloadReport>(answer.body)
     });
-    let report = asked.map_err(|trouble| report_error(&trouble))?;
+    let report = result.map_err(|error| report_error(&error))?;
     print_text(match arguments.format {
         Format::Text => text(&report),
         Format::Json => format!("{:#}", json!(report)),
@@ -89,7 +89,8 @@ fn fleet_text(fleet: &FleetReport) -> String {
         text.push_str(&format!("cannot be compared: {unreadable}\n"));
     }
     for route in fleet.routes.iter().filter(|route| !route.agrees) {
-        let (name, unlike) = (&route.route, route.unlike.join(", "));
+        let name = &route.route;
+        let unlike = route.unlike.join(", ");
         text.push_str(&format!("route {name}: refused beside {unlike}, which locks it otherwise\n"));
     }
     let agree = fleet.routes.iter().filter(|route| route.agrees).count();

@@ -36,5 +36,5 @@ pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
     let plan = policy::read(&file)?;
     let workers = workers.unwrap_or_else(default_workers);
     let options = gateway_process::GatewayOptions { file, watch, init, beside, workers };
-    gateway_process::run(plan, options).map_err(|trouble| log_error(&trouble))
+    gateway_process::run(plan, options).map_err(|error| log_error(&error))
 }

@@ -48,7 +48,7 @@ enum GuardCommand {
 }
 
 impl GuardArgs {
-    /// Whether the process becomes a guard, and does not only ask one or change its store.
+    /// True if the process becomes a guard, instead of querying one or changing its store.
     pub(super) fn is_server(&self) -> bool {
         self.verb.is_none()
     }
@@ -61,10 +61,10 @@ pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
         let workers = workers.unwrap_or_else(default_workers);
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guard_process::StoreInit { floor, ensemble });
         return guard_process::run(&plan, &guard_process::GuardOptions { init, workers })
-            .map_err(|trouble| log_error(&trouble));
+            .map_err(|error| log_error(&error));
     };
     match verb {
-        GuardCommand::Ready(asked) => ready::run(&asked, CommandTarget::Guard),
+        GuardCommand::Ready(arguments) => ready::run(&arguments, CommandTarget::Guard),
         GuardCommand::Outcomes(verb) => {
             let found = verb.guard_args().place.resolve(CommandTarget::Guard)?;
             print_result(outcomes::ask(&verb, &found))

@@ -167,9 +167,9 @@ impl HoldArgs {
                 .await;
             source.close().await;
             done.map_or_else(
-                |why| {
-                    print_error(format_args!("error: {}", fencegate_process::display::error_chain(&why)));
-                    ExitCode::from(why.exit_code())
+                |error| {
+                    print_error(format_args!("error: {}", fencegate_process::display::error_chain(&error)));
+                    ExitCode::from(error.exit_code())
                 },
                 ExitCode::from,
             )
@@ -177,8 +177,8 @@ impl HoldArgs {
     }
 }
 
-fn exit_not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
-    print_error(format_args!("error: {}", fencegate_process::display::error_chain(why)));
+fn exit_not_run(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    print_error(format_args!("error: {}", fencegate_process::display::error_chain(error)));
     ExitCode::from(NOT_RUN)
 }
 
@@ -223,7 +223,7 @@ impl FromStr for KeyArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        ResourceKey::parse_user_input(text).map(Self).map_err(|why| why.to_string())
+        ResourceKey::parse_user_input(text).map(Self).map_err(|error| error.to_string())
     }
 }
 
@@ -235,7 +235,7 @@ impl FromStr for WaitArg {
             "forever" => Ok(Self(WaitPolicy::Forever)),
             time => humantime::parse_duration(time)
                 .map(|wait| Self(WaitPolicy::For(wait)))
-                .map_err(|why| format!("{why}; or `forever`")),
+                .map_err(|error| format!("{error}; or `forever`")),
         }
     }
 }
@@ -247,7 +247,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_grace_leaves_time_for_renewals_that_are_late() {
+    fn grace_leaves_time_for_late_renewals() {
         let renewals = |proves| Some(RenewalSchedule { proves, interval: SECOND });
         let of = |grace: u32, proves: u32| check_grace(Some(grace * SECOND), renewals(proves * SECOND));
         assert!(
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_a_time_or_as_long_as_it_takes() {
+    fn wait_is_duration_or_forever() {
         assert!(matches!("0s".parse(), Ok(WaitArg(WaitPolicy::For(Duration::ZERO)))));
         assert!(matches!("forever".parse(), Ok(WaitArg(WaitPolicy::Forever))));
         assert!("long".parse::<WaitArg>().is_err());

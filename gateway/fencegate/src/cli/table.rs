@@ -48,8 +48,10 @@ impl fmt::Display for Table {
 mod tests {
     use super::*;
 
+    /// Columns are aligned with their heads, and control characters are replaced so that no cell controls the
+    /// terminal.
     #[test]
-    fn columns_stand_below_their_heads_and_nothing_commands_the_terminal() {
+    fn table_aligns_columns_and_masks_controls() {
         let mut table = Table::new(["KEY", "N"]);
         table.push_row(["account/7\u{1b}[2J".into(), "1".into()]);
         table.push_row(["b".into(), "22".into()]);

@@ -1,4 +1,4 @@
-//! Says when something was, for people.
+//! Formats points in time for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

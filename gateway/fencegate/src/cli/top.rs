@@ -44,13 +44,13 @@ struct TopSnapshot {
     sessions: String,
 }
 
-/// The number of rows to ask for.
+/// The number of rows to request.
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
     let found = top.place.resolve(CommandTarget::Gateway)?;
     let once = top.once || !stdout().is_terminal();
-    let asked = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
         if once {
             let shown = fetch(gateway).await?;
             return Ok(print_text(text(&shown)));
@@ -61,19 +61,19 @@ pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
         ratatui::restore();
         done.map(Ok)
     });
-    asked.map_err(|trouble| report_error(&trouble))?
+    result.map_err(|error| report_error(&error))?
 }
 
 async fn fetch(gateway: &mut AdminClient) -> Result<TopSnapshot, AdminClientError> {
     let locks = gateway.get(&format!("/api/v1/locks?limit={ROWS}&by_interest=true")).await?;
     let hot = gateway.get("/api/v1/contention?top=8").await?;
     let members = gateway.get("/api/v1/members").await;
-    let sessions = members.map_or_else(|trouble| trouble.to_string(), |told| sessions(&told));
+    let sessions = members.map_or_else(|error| error.to_string(), |list| sessions(&list));
     Ok(TopSnapshot { locks: gateway.parse(locks)?, hot: gateway.parse(hot)?, sessions })
 }
 
-fn sessions(told: &Value) -> String {
-    let all = told["sessions"].as_array().cloned().unwrap_or_default();
+fn sessions(members: &Value) -> String {
+    let all = members["sessions"].as_array().cloned().unwrap_or_default();
     let least = all.iter().filter_map(|one| one["proven_for_ms"].as_u64()).min().unwrap_or(0);
     format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
 }
@@ -102,16 +102,16 @@ async fn watch(
     every: Duration,
 ) -> Result<(), AdminClientError> {
     let mut shown = fetch(gateway).await?;
-    let mut trouble = None;
+    let mut error = None;
     loop {
-        terminal.draw(|frame| draw(frame, &shown, trouble.as_deref()))?;
+        terminal.draw(|frame| draw(frame, &shown, error.as_deref()))?;
         if wait_quit(every).await? {
             return Ok(());
         }
         match fetch(gateway).await {
-            Ok(newer) => (shown, trouble) = (newer, None),
-            // The last content stays: perhaps the user looks for the reason why the process ended.
-            Err(gone) => trouble = Some(gone.to_string()),
+            Ok(newer) => (shown, error) = (newer, None),
+            // The last content stays: perhaps the user looks for the reason for which the process ended.
+            Err(gone) => error = Some(gone.to_string()),
         }
     }
 }
@@ -129,14 +129,14 @@ async fn wait_quit(every: Duration) -> Result<bool, AdminClientError> {
     Ok(interrupted || matches!(code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
-fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, trouble: Option<&str>) {
+fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, error: Option<&str>) {
     let tall = u16::try_from(shown.hot.hot.len()).unwrap_or(8).min(8) + 3;
     let [head, keys, below] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
             .areas(frame.area());
     let first = format!("{}. {}", locks::summary_line(&shown.locks), shown.sessions);
-    let second = match trouble {
-        Some(trouble) => Line::from(trouble.to_owned()).bold().reversed(),
+    let second = match error {
+        Some(error) => Line::from(error.to_owned()).bold().reversed(),
         None => Line::from("q ends, any other key looks again").dim(),
     };
     frame.render_widget(ratatui::text::Text::from(vec![Line::from(first).bold(), second]), head);
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_drawn_in_any_terminal() {
+    fn table_fits_any_terminal_size() {
         let locks = json!({"gateway": "gw-1", "held": 1, "waiting": 1, "wanted": 1, "more": false, "locks": [{
             "key": "account/7", "waiting": 1, "why": "held-elsewhere", "held": [],
             "line": [{"route": "pay", "mode": "exclusive", "waits_ms": 90}]}]});

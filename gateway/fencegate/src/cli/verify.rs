@@ -21,7 +21,7 @@ use crate::verify::{
     token_headers::{ComparedField, TokenFields},
 };
 
-/// What `--help` ends with.
+/// The end of the `--help` text.
 pub(super) const CODES: &str = "\
 Exit codes: 0 every case that applies has passed; 2 the command line makes no sense; 3 a case failed; 4 none failed, and \
 one could not be decided; 69 the service could not be reached; 74 the report could not be written.
@@ -171,26 +171,26 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     if arguments.list {
         return print_text(case_list());
     }
-    let service = service(arguments).map_err(|why| {
-        print_error(format_args!("error: {why}"));
+    let service = service(arguments).map_err(|error| {
+        print_error(format_args!("error: {error}"));
         ExitCode::from(USAGE)
     })?;
     let names = if arguments.numeric_keys { KeyForm::Numeric } else { KeyForm::Alphanumeric };
     let mut written = Ok(());
-    let mut tell = |told: String| {
+    let mut tell = |line: String| {
         if written.is_ok() && arguments.format == Format::Text {
-            written = print_text(told);
+            written = print_text(line);
         }
     };
     tell(text::head(&service));
     let report = verify::verify(&service, names, |entry: &CaseReport| tell(text::entry(entry)));
-    let report = report.map_err(|trouble| {
-        let code = match trouble {
+    let report = report.map_err(|error| {
+        let code = match error {
             VerifyError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
             VerifyError::Gateway { .. } => ExitCode::from(USAGE),
-            VerifyError::Runtime(_) => return report_error(&trouble),
+            VerifyError::Runtime(_) => return report_error(&error),
         };
-        report_error(&trouble);
+        report_error(&error);
         code
     })?;
     match arguments.format {
@@ -218,7 +218,7 @@ fn case_list() -> String {
     lines.collect()
 }
 
-/// The service as the command line describes it, or why the description makes no sense.
+/// The service as the command line describes it, or the reason for which the description is invalid.
 fn service(arguments: &VerifyArgs) -> Result<Service, String> {
     let body = read_text(arguments.body.as_deref())?;
     let template =
@@ -270,7 +270,7 @@ fn reach(arguments: &VerifyArgs, write: &Template) -> Result<KeysPerRequest, Str
     }
 }
 
-/// A guard sends none of the fields of a request with its question, so neither does this.
+/// A guard sends none of the fields of a request with its probe, so neither does this.
 fn probe(arguments: &VerifyArgs, write: &Template) -> Result<Option<Probe>, String> {
     let Some(path) = arguments.probe.as_deref() else { return Ok(None) };
     let ask = Template::new(&format!("GET {path}"), &[], "").map_err(|bad| format!("`--probe`: {bad}"))?;

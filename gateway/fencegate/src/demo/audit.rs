@@ -1,4 +1,4 @@
-//! Compares the ledger's own record of executions with what the clients were told.
+//! Compares the ledger's own record of executions with the responses that the clients received.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) type Balances = BTreeMap<String, i64>;
 pub(super) struct Audit {
     /// Payments that were acknowledged to a client.
     pub(super) payments: usize,
-    /// Payments whose client does not know the outcome. There are some if the machine is too busy to keep its
+    /// Payments whose outcome is unknown to the client. There are some if the machine is too busy to keep its
     /// ZooKeeper session.
     pub(super) unknown: usize,
     /// Operations that had their effect more than once.
@@ -50,8 +50,8 @@ impl Audit {
             receipts.iter().filter(|receipt| wanted(&receipt.outcome)).count()
         };
         Self {
-            payments: count(|told| matches!(told, PaymentOutcome::Done { .. })),
-            unknown: count(|told| matches!(told, PaymentOutcome::Unknown(_))),
+            payments: count(|outcome| matches!(outcome, PaymentOutcome::Done { .. })),
+            unknown: count(|outcome| matches!(outcome, PaymentOutcome::Unknown(_))),
             executed_twice: count_repeated(&effective),
             overlaps: by_key(&effective).values().map(|of_key| count_overlaps(of_key)).sum(),
             stale_executed: by_key(&effective).values().map(|of_key| count_stale(of_key)).sum(),
@@ -151,7 +151,7 @@ fn count_stale(of_key: &[&Execution]) -> usize {
 /// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.
 fn expected_balance(account: &str, receipts: &[PaymentResult], effective: &[&Execution]) -> i64 {
     let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
-    let changes = of_account.map(|PaymentResult { payment, outcome: told }| match told {
+    let changes = of_account.map(|PaymentResult { payment, outcome }| match outcome {
         PaymentOutcome::Done { .. } => payment.change,
         PaymentOutcome::Refused(_) => 0,
         PaymentOutcome::Unknown(_) => {
@@ -180,9 +180,9 @@ mod tests {
         }
     }
 
-    fn receipt(operation: &str, told: PaymentOutcome) -> PaymentResult {
+    fn receipt(operation: &str, outcome: PaymentOutcome) -> PaymentResult {
         let payment = Payment { operation: operation.to_owned(), account: "alice".to_owned(), change: -10 };
-        PaymentResult { payment, outcome: told }
+        PaymentResult { payment, outcome }
     }
 
     fn balance(cents: i64) -> Balances {
@@ -192,7 +192,7 @@ mod tests {
     const DONE: PaymentOutcome = PaymentOutcome::Done { token: None };
 
     #[test]
-    fn a_clean_history_has_nothing_to_find() {
+    fn clean_history_passes_audit() {
         let executions = [execution(1, "a", "v1-1", (0, 5)), execution(2, "b", "v1-2", (5, 9))];
         let receipts =
             [receipt("a", DONE), receipt("b", DONE), receipt("c", PaymentOutcome::Refused(String::new()))];
@@ -201,8 +201,10 @@ mod tests {
         assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
     }
 
+    /// A payment that is executed twice with a stale token shows as double execution, overlap, stale token and wrong
+    /// balance.
     #[test]
-    fn the_accident_is_found_from_every_side() {
+    fn accident_shows_in_every_count() {
         let executions = [
             execution(1, "new", "v1-2", (10, 20)),
             execution(2, "retried", "v1-3", (20, 30)),
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_says_what_is_missing() {
+    fn statement_reports_missing_amount() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
         let statements =
             AccountStatement::for_all_accounts(&executions, &[receipt("a", DONE)], &balance(999_965));
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_execution_without_an_effect_is_none() {
+    fn execution_without_effect_is_ignored() {
         let mut without = execution(2, "a", "v1-1", (0, 5));
         without.effective = false;
         let executions = [execution(1, "a", "v1-2", (0, 5)), without];
@@ -241,8 +243,9 @@ mod tests {
         assert_eq!(found, Audit { payments: 1, balance_ok: true, ..Audit::default() });
     }
 
+    /// A payment with an unknown outcome counts as executed exactly if the ledger has executed it.
     #[test]
-    fn an_unknown_payment_counts_as_the_ledger_says() {
+    fn unknown_payments_follow_ledger() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
         let receipts = ["a", "b"].map(|operation| receipt(operation, PaymentOutcome::Unknown(String::new())));
         let found = Audit::new(&executions, &receipts, &balance(999_990));
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_tokens_keeps_their_order_and_both_ends() {
+    fn token_sample_keeps_order_and_ends() {
         let executions: Vec<_> =
             (1..=100).map(|n| execution(n, "a", &format!("v1-{n:03}"), (0, 0))).collect();
         let sample = sample_of_tokens(&executions, "account/alice");

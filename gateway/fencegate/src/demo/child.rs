@@ -1,4 +1,4 @@
-//! A child process that cannot outlive us. Its output is kept for whoever waits for a line.
+//! A child process that cannot outlive this process. Its output is kept, so that a caller can wait for a line.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 pub use rustix::process::Signal;
 
-/// A running child. Dropping it kills it and waits until the kernel has let it go.
+/// A running child. Dropping it kills it and waits until the kernel has reaped it.
 ///
-/// It dies with us however we die, `kill -9` included: `setpriv` asks the kernel to kill it when the *thread* that
-/// spawned it ends, so all children are spawned by one thread that ends with the process. It leads a process group
-/// of its own, so that Ctrl-C in a terminal reaches us alone and we decide in which order things stop.
+/// It dies with this process in every case, `kill -9` included: `setpriv` makes the kernel kill it when the *thread*
+/// that spawned it ends, so all children are spawned by one thread that ends with the process. It leads a process
+/// group of its own, so that Ctrl-C in a terminal reaches only this process, which decides in which order the
+/// children stop.
 #[derive(Debug)]
 pub struct ChildProcess {
     process: Mutex<process::Child>,
@@ -23,7 +24,7 @@ pub struct ChildProcess {
     output: Arc<OutputBuffer>,
 }
 
-/// The line did not come. `log` has the output of the child.
+/// The line did not appear. `log` has the output of the child.
 #[derive(Debug, thiserror::Error)]
 #[error("{} after {waited:?}; it said:\n{log}", if *.ended { "the process ended without the line" } else { "no such line" })]
 pub struct OutputTimeoutError {
@@ -42,7 +43,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// When `setpriv` (Debian package util-linux) cannot be started. A missing `program` is not an error here: the
-    /// child ends with status 127 and says so in its log.
+    /// child ends with status 127 and a message in its log.
     pub fn spawn<A: AsRef<std::ffi::OsStr>>(
         program: impl AsRef<std::ffi::OsStr>,
         arguments: impl IntoIterator<Item = A>,
@@ -67,10 +68,10 @@ impl ChildProcess {
         self.pid
     }
 
-    /// Waits for a line that `wanted` accepts, seen already or yet to come.
+    /// Waits for a line that `wanted` accepts, written already or later.
     ///
     /// # Errors
-    /// [`OutputTimeoutError`] when it did not come in time, and at once when the child can say nothing any more.
+    /// [`OutputTimeoutError`] when it did not appear in time, and at once when the child can write nothing any more.
     pub fn wait_line(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -79,7 +80,7 @@ impl ChildProcess {
         self.wait_line_after(OutputCursor::default(), wanted, timeout)
     }
 
-    /// Like [`ChildProcess::wait_line`], for the lines that came after `start` was taken.
+    /// Like [`ChildProcess::wait_line`], for the lines that were written after `start` was taken.
     ///
     /// # Errors
     /// As [`ChildProcess::wait_line`].
@@ -122,7 +123,7 @@ impl ChildProcess {
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + timeout;
         loop {
-            // `try_wait` fails only if somebody else has waited for the child.
+            // `try_wait` fails only if another part of the program has waited for the child.
             let ended = self.process().try_wait().expect("our own child, reaped nowhere else");
             if ended.is_some() || Instant::now() >= deadline {
                 return ended;
@@ -131,10 +132,10 @@ impl ChildProcess {
         }
     }
 
-    /// Waits until all that it has said is in [`ChildProcess::log`]. Others that have its output, such as processes that it has
-    /// started, may keep it open for longer than `timeout`.
+    /// Waits until the whole output of the child is in [`ChildProcess::log`]. Processes that the child has started
+    /// may keep its output open for longer than `timeout`.
     pub fn wait_output_end(&self, timeout: Duration) {
-        // Nothing that it looks for is there: it returns at the end of both streams.
+        // No line matches: it returns at the end of both streams.
         drop(self.output.wait_line(self.cursor(), |_| false, timeout));
     }
 
@@ -239,7 +240,8 @@ impl OutputBuffer {
                 return Ok(line.clone());
             }
             next = lines.dropped + lines.kept.len() as u64;
-            let (waited, ended) = (began.elapsed(), lines.readers == 0);
+            let waited = began.elapsed();
+            let ended = lines.readers == 0;
             if ended || waited >= timeout {
                 return Err(OutputTimeoutError { waited, ended, log: lines.text() });
             }
@@ -273,8 +275,9 @@ mod tests {
         std::path::Path::new(&format!("/proc/{pid}")).exists()
     }
 
+    /// A line is found whether the child wrote it before or after the call; lines before a given cursor do not count.
     #[test]
-    fn a_line_is_found_whether_it_was_said_before_or_after_asking() {
+    fn wait_line_finds_past_and_future() {
         let child = shell("echo first; echo second >&2; sleep 0.2; echo third; sleep 60");
         assert_eq!(child.wait_line(|line| line == "third", SOON).unwrap(), "third");
         assert_eq!(child.wait_line(|line| line.starts_with("sec"), SOON).unwrap(), "second");
@@ -282,8 +285,9 @@ mod tests {
         assert!(!late.unwrap_err().ended);
     }
 
+    /// A wait for a line ends at once with an error that has the log when the child has ended.
     #[test]
-    fn whoever_waits_for_a_line_learns_at_once_that_the_child_ended() {
+    fn wait_line_fails_when_child_ends() {
         let child = shell("echo the reason >&2; exit 3");
         let missing = child.wait_line(|line| line == "listening", SOON).unwrap_err();
         assert!(missing.ended && missing.waited < SOON, "{missing}");
@@ -292,8 +296,9 @@ mod tests {
         child.signal(Signal::TERM).expect("a signal to an ended child goes nowhere");
     }
 
+    /// Dropping the handle kills the child, even while it is stopped.
     #[test]
-    fn a_child_dies_with_its_handle_even_while_it_is_stopped() {
+    fn dropped_handle_kills_stopped_child() {
         let child = shell("echo up; exec sleep 60");
         child.wait_line(|line| line == "up", SOON).unwrap();
         child.signal(Signal::STOP).unwrap();
@@ -304,26 +309,28 @@ mod tests {
     }
 
     #[test]
-    fn a_child_survives_the_thread_that_asked_for_it() {
+    fn child_survives_its_spawning_thread() {
         let child = thread::spawn(|| shell("echo up; exec sleep 60")).join().expect("no panic");
         child.wait_line(|line| line == "up", SOON).unwrap();
         assert_eq!(child.wait(Duration::from_millis(100)), None);
     }
 
+    /// The log keeps at most `KEPT` lines, and its cursor counts the dropped lines as well.
     #[test]
-    fn the_log_is_bounded_and_its_cursor_survives_the_dropping() {
+    fn log_is_bounded_cursor_stays_valid() {
         let child = shell("seq 1 10000; sleep 0.1; echo end");
         assert_eq!(child.wait_line(|line| line == "end", SOON).unwrap(), "end");
         assert_eq!(child.cursor(), OutputCursor(10001));
         assert!(child.log().lines().count() <= KEPT);
     }
 
-    /// Kills a stand-in for this process: the same test binary, started with only the test below.
+    /// The child dies even when this process is killed with SIGKILL. The test kills a stand-in: the same test binary,
+    /// started with only the test below.
     #[test]
-    fn a_child_dies_with_us_when_we_are_killed_without_warning() {
+    fn child_dies_when_parent_is_killed() {
         let ours = std::env::current_exe().expect("own path");
         let script = format!(
-            "FENCEGATE_TEST_PARENT=1 exec '{}' --exact demo::child::tests::stand_in_for_a_parent --nocapture",
+            "FENCEGATE_TEST_PARENT=1 exec '{}' --exact demo::child::tests::parent_process_stand_in --nocapture",
             ours.display()
         );
         let parent = shell(&script);
@@ -338,8 +345,9 @@ mod tests {
         assert!(!exists(pid), "the grandchild outlived its parent");
     }
 
+    /// The parent process of `child_dies_when_parent_is_killed`; does nothing in a normal test run.
     #[test]
-    fn stand_in_for_a_parent() {
+    fn parent_process_stand_in() {
         if std::env::var_os("FENCEGATE_TEST_PARENT").is_some() {
             let child = shell("echo up; exec sleep 60");
             child.wait_line(|line| line == "up", SOON).unwrap();

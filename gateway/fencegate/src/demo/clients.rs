@@ -1,4 +1,4 @@
-//! A client: it pays, repeats a payment that was certainly not dispatched, and remembers the answers.
+//! A client: it pays, repeats a payment that was certainly not dispatched, and records the responses.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Payment {
     pub(super) change: i64,
 }
 
-/// The outcome of a payment, as its client knows it.
+/// The outcome of a payment, as its client received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PaymentResult {
     pub(super) payment: Payment,
@@ -48,7 +48,7 @@ pub(super) struct ClientPool<'a> {
     pub(super) payments: usize,
 }
 
-/// The time limit for one answer. It is longer than a gateway waits for a lock and for the ledger together.
+/// The time limit for one response. It is longer than a gateway waits for a lock and for the ledger together.
 const PATIENCE: Duration = Duration::from_secs(25);
 /// The time limit for a payment with its repetitions.
 const PERSISTENCE: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ impl ClientPool<'_> {
     }
 }
 
-/// Pays once. Repeats the request only while the answer says that nothing was dispatched.
+/// Pays once. Repeats the request only while the response reports that nothing was dispatched.
 pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentResult {
     let deadline = Instant::now() + PERSISTENCE;
     loop {
@@ -124,16 +124,16 @@ impl PaymentOutcome {
             Err(unanswered @ JsonClientError::Connect(_)) => return Self::Refused(unanswered.to_string()),
             Err(unanswered) => return Self::Unknown(unanswered.to_string()),
         };
-        let said = || {
+        let summary = || {
             let reason = answer.body["reason"].as_str().unwrap_or("without a reason");
             format!("{} {reason}", answer.status.as_u16())
         };
         match answer.outcome.as_deref() {
             Some("done" | "replayed") if answer.status.is_success() => Self::Done { token: answer.token },
-            Some("done" | "replayed" | "not-dispatched") => Self::Refused(said()),
+            Some("done" | "replayed" | "not-dispatched") => Self::Refused(summary()),
             // Without a fence the service's status is the only report.
             None if answer.status.is_success() => Self::Done { token: None },
-            _ => Self::Unknown(said()),
+            _ => Self::Unknown(summary()),
         }
     }
 }

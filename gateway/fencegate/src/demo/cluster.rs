@@ -21,7 +21,7 @@ use crate::demo::relay::Relay;
 /// All processes. Dropping it ends them, in the order of the fields.
 pub(super) struct Cluster {
     pub(super) gateways: [GatewayInstance; 2],
-    /// Stands between the first gateway and the guard or ledger. The second gateway has a direct way.
+    /// Forwards between the first gateway and the guard or ledger. The second gateway is connected directly.
     pub(super) relay: Relay,
     /// Only at level `guard`.
     pub(super) guard: Option<GuardInstance>,
@@ -78,7 +78,7 @@ impl Cluster {
             )?;
             Ok(file)
         };
-        // The guard needs the installation and its first epoch, so ZooKeeper is asked before there is a guard.
+        // The guard needs the installation and its first epoch, so ZooKeeper is queried before there is a guard.
         let placeholder = write("installation", ledger.address)?;
         command(&own, &["era", "init", "-c"], &[&placeholder])?;
         let guard = match &key {
@@ -180,8 +180,8 @@ impl GuardInstance {
         fs::write(&file, policy::guard_policy(ledger, &folder.join("guard.redb"), &public_keys))?;
         let era = command(own, &["era", "show", "--format", "json", "-c"], &[policy])?;
         let era: Value = serde_json::from_slice(&era).expect("the same binary wrote it");
-        let (floor, ensemble) =
-            (era["floor"].to_string(), era["ensemble"].as_str().unwrap_or_default().to_owned());
+        let floor = era["floor"].to_string();
+        let ensemble = era["ensemble"].as_str().unwrap_or_default().to_owned();
         let mut arguments =
             vec!["guard", "--log-format", "json", "--init", "--floor", &floor, "--ensemble", &ensemble, "-c"];
         let file = file.display().to_string();
@@ -209,7 +209,7 @@ fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, DemoE
     Err(DemoError::NotStarted { who: format!("`fencegate {}`", words.join(" ")), said })
 }
 
-/// Waits for a line of JSON in which `read` finds what it looks for.
+/// Waits for a line of JSON in which `read` finds the field.
 fn wait_for_field<T>(
     process: &ChildProcess,
     who: &str,

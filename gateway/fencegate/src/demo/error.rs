@@ -1,11 +1,11 @@
-//! Why the story could not be played to its end.
+//! The reason for which the story could not be played to its end.
 
 use std::{io, net::SocketAddr};
 
 use super::zookeeper;
 use crate::json_client::JsonClientError;
 
-/// Why the story could not be played to its end.
+/// The reason for which the story could not be played to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Finds out what happened to the bytes that arrived late, by asking the guard and the ledger until one of them has
-//! seen them.
+//! Determines the result of the bytes that arrived late, by querying the guard and the ledger until one of them has
+//! received them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::error::DemoError;
 use crate::demo::status_queries::{SOON, executions, get};
 use crate::json_client::JsonClient;
 
-/// What happened to the late bytes.
+/// The result of the late bytes.
 #[derive(Debug)]
 pub(super) enum LateWriteOutcome {
     Refused { presented: String, newest: String },
@@ -26,7 +26,7 @@ pub(super) enum TokenChecker<'a> {
     Ledger,
 }
 
-/// Asks until there is a refusal of the late bytes or a second execution.
+/// Queries until there is a refusal of the late bytes or a second execution.
 pub(super) async fn find_late_write(
     mut judge: TokenChecker<'_>,
     ledger: &mut JsonClient,

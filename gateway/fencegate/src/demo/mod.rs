@@ -1,7 +1,7 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
 //! Begin with [`scenario`], the story. [`cluster`] has its processes, [`clients`] its clients, and [`audit`] compares
-//! claims with facts at the end. [`report`] tells the story, and [`side_by_side`] plays it at each level. Tests use
+//! claims with facts at the end. [`report`] prints the story, and [`side_by_side`] plays it at each level. Tests use
 //! [`child`], [`zookeeper`] and [`relay`] as well.
 
 mod audit;
@@ -56,7 +56,8 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
         let held = summaries.iter().all(DemoSummary::holds);
         return Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let (level, narrator) = (options.level(), DemoReporter::new(options.format));
+    let level = options.level();
+    let narrator = DemoReporter::new(options.format);
     narrator.title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,

@@ -55,7 +55,7 @@ impl DemoLevel {
         }
     }
 
-    /// True if somebody compares tokens.
+    /// True if tokens are compared.
     pub(super) fn compares_tokens(self) -> bool {
         matches!(self, Self::Guard | Self::Upstream)
     }

@@ -11,7 +11,7 @@ pub(super) const SESSION: Duration = Duration::from_secs(2);
 /// How long the guard counts an execution as running.
 const EXECUTION: Duration = Duration::from_secs(2);
 const SENDING: Duration = Duration::from_secs(1);
-/// So long a new guard lets nothing in.
+/// A new guard admits nothing for this long.
 pub(super) const QUARANTINE: Duration = EXECUTION.saturating_add(SENDING);
 /// The tick of the private ZooKeeper.
 pub(super) const TICK: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ pub(super) fn gateway_policy(
     signing_key: Option<&Path>,
 ) -> String {
     let (fencing, response_timeout) = match level {
-        // Nobody compares, so a request must be given up before its lock can be lost.
+        // No service compares tokens, so a request must be given up before its lock can be lost.
         DemoLevel::Unfenced | DemoLevel::None => ("none", "1s"),
         // Longer than the guard may take to settle and to execute.
         DemoLevel::Guard => ("guard, direct: true", "5s"),
@@ -41,7 +41,8 @@ pub(super) fn gateway_policy(
         Some(key) => format!("tickets: {{signing_key_file: {}}}\n", key.display()),
         None => String::new(),
     };
-    let (session, tick) = (SESSION.as_millis(), TICK.as_millis());
+    let session = SESSION.as_millis();
+    let tick = TICK.as_millis();
     format!(
         r#"version: 1
 name: {name}
@@ -66,8 +67,10 @@ unmatched: reject
 
 /// The file of the guard. Its times are short, because a debit of the demo takes milliseconds.
 pub(super) fn guard_policy(ledger: SocketAddr, store: &Path, public_keys: &Path) -> String {
-    let (store, public_keys) = (store.display(), public_keys.display());
-    let (execution, sending) = (EXECUTION.as_secs(), SENDING.as_secs());
+    let store = store.display();
+    let public_keys = public_keys.display();
+    let execution = EXECUTION.as_secs();
+    let sending = SENDING.as_secs();
     format!(
         r#"version: 1
 listener: {{address: "127.0.0.1:0"}}
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_levels_are_good_policies_without_a_warning() {
+    fn all_levels_load_without_diagnostics() {
         let address = ([127, 0, 0, 1], 2181).into();
         let guarded =
             file::load_guard(&guard_policy(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));

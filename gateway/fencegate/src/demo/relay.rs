@@ -1,4 +1,4 @@
-//! A TCP relay that plays a slow network: it can hold back the bytes of one chosen request.
+//! A TCP relay that simulates a slow network: it can hold back the bytes of one chosen request.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -33,7 +33,8 @@ impl Relay {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (next, stop) = (PendingHold::default(), CancellationToken::new());
+        let next = PendingHold::default();
+        let stop = CancellationToken::new();
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serve = accept(listener, upstream, next.clone());
@@ -80,7 +81,7 @@ struct HoldState {
     released: watch::Sender<bool>,
 }
 
-/// The hold that waits for its bytes; the first connection that sees them takes it.
+/// The hold that waits for its bytes; the first connection that receives them takes it.
 #[derive(Debug, Clone, Default)]
 struct PendingHold(Arc<Mutex<Option<Arc<HoldState>>>>);
 
@@ -117,7 +118,7 @@ async fn relay_connection(client: TcpStream, upstream: SocketAddr, next: Pending
     forward_requests(from_client, to_server, next, back).await
 }
 
-/// Passes answers back. After the client has left they are still read, as a network would deliver them.
+/// Passes responses back. After the client has disconnected they are still read, as a network would deliver them.
 async fn forward_responses(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
     let mut buffer = vec![0; 16 * 1024];
     let mut reachable = true;
@@ -196,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// An upstream that answers each line with the same line, and reports the lines that it got.
+    /// An upstream that sends each line back, and reports the lines that it received.
     async fn echo() -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
         use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -226,8 +227,10 @@ mod tests {
         String::from_utf8_lossy(&buffer[..count]).into_owned()
     }
 
+    /// Only the chosen request is held, once; after the release it arrives although its sender has reset the
+    /// connection.
     #[tokio::test]
-    async fn only_the_chosen_request_is_held_and_it_arrives_after_its_sender_is_gone() {
+    async fn held_request_arrives_after_sender_reset() {
         let (upstream, mut lines) = echo().await;
         let relay = Relay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
@@ -246,7 +249,7 @@ mod tests {
         two.write_all(b"again op-7\n").await.unwrap();
         assert_eq!(answer(&mut two).await, "again op-7\n", "a hold captures once");
 
-        // A reset, as a gateway makes one after its proof has ended.
+        // A reset, as a gateway sends one after its lock validity has ended.
         #[expect(deprecated, reason = "zero does not block: it resets")]
         one.set_linger(Some(Duration::ZERO)).unwrap();
         drop(one);
@@ -259,8 +262,9 @@ mod tests {
         assert_eq!(lines.recv().await.unwrap(), "pay op-7 and more");
     }
 
+    /// A needle that spans two reads is found, and the connection goes on after the release.
     #[tokio::test]
-    async fn a_needle_across_two_reads_is_found_and_the_connection_goes_on_after_the_release() {
+    async fn needle_across_two_reads_is_held() {
         let (upstream, _lines) = echo().await;
         let relay = Relay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropping_the_relay_closes_its_connections() {
+    async fn dropped_relay_closes_connections() {
         let (upstream, _lines) = echo().await;
         let relay = Relay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();

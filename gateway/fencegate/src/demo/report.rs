@@ -1,4 +1,4 @@
-//! Tells the story: line by line to people, and as one object to programs.
+//! Prints the story: line by line for people, and as one object for programs.
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use super::{
     options::{DemoLevel, ReportFormat},
 };
 
-/// Tells the story while it happens.
+/// Prints the story while it happens.
 pub(super) struct DemoReporter {
     format: ReportFormat,
-    /// Tells the whole story, and not only its result.
+    /// Prints the whole story, and not only its result.
     verbose: bool,
     began: Instant,
     /// Turns on stderr during a wait, if stderr is a terminal.
@@ -116,7 +116,8 @@ impl DemoSummary {
 
 /// Cents in the form in which people write money.
 pub(super) fn format_money(cents: u64) -> String {
-    let (whole, part) = ((cents / 100).to_string(), cents % 100);
+    let whole = (cents / 100).to_string();
+    let part = cents % 100;
     let digits: Vec<char> = whole.chars().collect();
     let groups: Vec<String> = digits.rchunks(3).rev().map(|group| group.iter().collect()).collect();
     format!("{}.{part:02}", groups.join(","))
@@ -161,7 +162,7 @@ impl DemoReporter {
         Self::with_verbosity(true, format)
     }
 
-    /// Tells only the result.
+    /// Prints only the result.
     pub(super) fn summary_only(format: ReportFormat) -> Self {
         Self::with_verbosity(false, format)
     }
@@ -202,13 +203,17 @@ impl DemoReporter {
         let ledger = &cluster.ledger;
         self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
         if let Some(guard) = &cluster.guard {
-            let (public, admin, pid) = (guard.public, guard.admin, guard.process.pid());
+            let public = guard.public;
+            let admin = guard.admin;
+            let pid = guard.process.pid();
             self.line(&format!(
                 "guard at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
         for gateway in &cluster.gateways {
-            let (name, public, admin) = (gateway.name, gateway.public, gateway.admin);
+            let name = gateway.name;
+            let public = gateway.public;
+            let admin = gateway.admin;
             let pid = gateway.process.pid();
             self.line(&format!(
                 "{name} at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
@@ -234,10 +239,10 @@ impl DemoReporter {
         let done =
             receipts.iter().filter(|receipt| matches!(receipt.outcome, PaymentOutcome::Done { .. })).count();
         self.line(&format!("{done} of {} payments done {how}", receipts.len()));
-        for PaymentResult { payment, outcome: told } in
+        for PaymentResult { payment, outcome } in
             receipts.iter().filter(|receipt| !matches!(receipt.outcome, PaymentOutcome::Done { .. }))
         {
-            self.line(&format!("not done: {} of {}: {told:?}", payment.operation, payment.account));
+            self.line(&format!("not done: {} of {}: {outcome:?}", payment.operation, payment.account));
         }
     }
 
@@ -281,13 +286,13 @@ impl DemoReporter {
         }
     }
 
-    pub(super) fn report_wakeup(&self, told: &PaymentOutcome) {
-        let told = match told {
+    pub(super) fn report_wakeup(&self, outcome: &PaymentOutcome) {
+        let text = match outcome {
             PaymentOutcome::Done { .. } => "done".to_owned(),
             PaymentOutcome::Refused(why) => format!("refused ({why})"),
             PaymentOutcome::Unknown(why) => format!("outcome unknown ({why})"),
         };
-        self.line(&format!("gateway-1 wakes up and tells the client of long ago: {told}"));
+        self.line(&format!("gateway-1 wakes up and tells the client of long ago: {text}"));
     }
 
     pub(super) fn sum_up(&self, summary: &DemoSummary) {
@@ -366,7 +371,7 @@ impl DemoReporter {
     }
 }
 
-/// Also after an interruption the line of the terminal is left empty.
+/// Also after an interruption the line of the terminal is cleared.
 impl Drop for DemoReporter {
     fn drop(&mut self) {
         self.waiting.finish_and_clear();
@@ -382,7 +387,7 @@ fn program() -> String {
 /// The time between two pictures of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// A reader that has gone is no error; the exit code still tells the result.
+/// A reader that is gone is no error; the exit code still reports the result.
 fn write(out: &mut dyn Write, line: &str) {
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
 }

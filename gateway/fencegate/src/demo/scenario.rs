@@ -126,9 +126,9 @@ async fn accident(
     frozen.process.signal(Signal::CONT)?;
     match first {
         Some(first) => {
-            let told = timeout(SOON, first).await;
-            let told = told.map_err(|_| DemoError::Late("the answer of the woken gateway"))?;
-            tell.report_wakeup(&told.expect("the attempt neither panics nor is cancelled"));
+            let result = timeout(SOON, first).await;
+            let result = result.map_err(|_| DemoError::Late("the answer of the woken gateway"))?;
+            tell.report_wakeup(&result.expect("the attempt neither panics nor is cancelled"));
         }
         None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
     }
@@ -145,8 +145,8 @@ async fn examine(
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
     for account in accounts {
-        let told = get(&mut ledger, &format!("/v1/accounts/{account}")).await?;
-        balances.insert((*account).to_owned(), told["balance"].as_i64().unwrap_or_default());
+        let account_state = get(&mut ledger, &format!("/v1/accounts/{account}")).await?;
+        balances.insert((*account).to_owned(), account_state["balance"].as_i64().unwrap_or_default());
     }
     let refusals = match &cluster.guard {
         Some(guard) => get(&mut JsonClient::new(guard.admin), "/api/v1/refusals").await?,

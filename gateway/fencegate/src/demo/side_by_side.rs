@@ -53,7 +53,8 @@ pub(super) fn table(summaries: &[DemoSummary]) -> Vec<String> {
         row("", "", ["twice", "off", "refused"], "", ""),
     ];
     for summary in summaries {
-        let (level, found) = (summary.level, &summary.findings);
+        let level = summary.level;
+        let found = &summary.findings;
         let figures = [
             found.executed_twice.to_string(),
             format_money(summary.total_difference()),
@@ -102,8 +103,9 @@ mod tests {
         }
     }
 
+    /// The table shows the missing amount of each level, and whether the level held its promise.
     #[test]
-    fn the_table_tells_what_went_missing_and_whether_promises_held() {
+    fn table_shows_losses_and_promises() {
         let good = [
             summary(DemoLevel::Unfenced, 1, -123_456, 0),
             summary(DemoLevel::None, 1, -2_500, 0),
@@ -122,8 +124,9 @@ mod tests {
         assert_eq!(lines.last().map(String::as_str), Some("Each level held what is promised of it."));
     }
 
+    /// A level that broke its promise, or showed no accident where one was due, is marked `NO`.
     #[test]
-    fn one_level_that_does_not_hold_is_seen() {
+    fn broken_promise_fails_its_level() {
         let twice = [summary(DemoLevel::Guard, 1, -2_500, 1), summary(DemoLevel::Upstream, 0, 0, 1)];
         let lines = table(&twice);
         assert!(lines[3].ends_with(" NO") && lines[4].ends_with(" yes"), "{lines:#?}");

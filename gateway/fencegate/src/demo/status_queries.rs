@@ -1,4 +1,4 @@
-//! Asks guard, gateways and ledger about their state.
+//! Queries guard, gateways and ledger for their state.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -67,7 +67,8 @@ pub(super) async fn wait_ready(admin: SocketAddr) -> Result<(), DemoError> {
 
 /// Gets a document that must exist.
 pub(super) async fn get(client: &mut JsonClient, path: &str) -> Result<Value, DemoError> {
-    let (address, path) = (client.address(), path.to_owned());
+    let address = client.address();
+    let path = path.to_owned();
     match client.get(&path, Duration::from_secs(10)).await {
         Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
         Ok(answer) => Err(DemoError::Unexpected { address, path, said: answer.status.to_string() }),

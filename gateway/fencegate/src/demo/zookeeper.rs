@@ -37,7 +37,7 @@ pub enum Durability {
     Process,
 }
 
-/// Why there is no ZooKeeper.
+/// The reason for which there is no ZooKeeper.
 #[derive(Debug, thiserror::Error)]
 pub enum StartZooKeeperError {
     #[error(
@@ -89,7 +89,7 @@ impl PrivateZooKeeper {
     /// The version that the server reports, such as `3.8.0`.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub fn version(&self) -> io::Result<String> {
         let answer = four_letter_word(self.address, "srvr")?;
         let version = answer.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
@@ -102,7 +102,7 @@ impl PrivateZooKeeper {
         self.server.as_ref().map(ChildProcess::pid)
     }
 
-    /// Ends the server and keeps its data. Sessions survive if it is back in time.
+    /// Ends the server and keeps its data. Sessions survive if it restarts in time.
     pub fn stop(&mut self) {
         if let Some(server) = self.server.take()
             && server.signal(Signal::TERM).is_ok()
@@ -226,11 +226,13 @@ fn four_letter_word(address: SocketAddr, word: &str) -> io::Result<String> {
 mod tests {
     use super::*;
 
+    /// A server can be paused and resumed, stopped and restarted at the same address, and ends when it is dropped.
     #[test]
-    fn a_server_serves_freezes_stops_and_comes_back_at_the_same_address() {
+    fn server_pauses_stops_and_restarts() {
         let dir = tempfile::tempdir().expect("a folder");
         let mut zookeeper = PrivateZooKeeper::start(dir.path(), ZooKeeperConfig::default()).expect("starts");
-        let (address, pid) = (zookeeper.address(), zookeeper.pid());
+        let address = zookeeper.address();
+        let pid = zookeeper.pid();
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
         zookeeper.pause().expect("paused");
@@ -249,9 +251,10 @@ mod tests {
         assert!(TcpStream::connect(address).is_err());
     }
 
+    /// The error for a missing program is one line and has the command that installs it.
     #[test]
-    fn what_is_missing_is_said_in_one_sentence_with_the_remedy() {
-        let said = StartZooKeeperError::Missing("Java".to_owned()).to_string();
-        assert!(!said.contains('\n') && said.contains("apt-get install"), "{said}");
+    fn missing_program_error_names_remedy() {
+        let message = StartZooKeeperError::Missing("Java".to_owned()).to_string();
+        assert!(!message.contains('\n') && message.contains("apt-get install"), "{message}");
     }
 }

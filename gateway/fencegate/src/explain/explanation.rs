@@ -11,7 +11,7 @@ use crate::refusal::{Outcome, Refusal};
 pub struct Explanation {
     pub method: String,
     pub target: String,
-    /// `None` if no route takes the request.
+    /// `None` if no route matches the request.
     pub route: Option<String>,
     pub upstream: Option<UpstreamInfo>,
     pub lock: Option<LockExplanation>,
@@ -20,7 +20,7 @@ pub struct Explanation {
     pub observed: Option<&'static str>,
     pub sent: Option<UpstreamRequestDiff>,
     pub refused: Option<RefusalInfo>,
-    /// The status of an answer that the gateway gives by itself, and that is no refusal.
+    /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
 }
 
@@ -28,7 +28,7 @@ pub struct Explanation {
 pub struct UpstreamInfo {
     pub name: String,
     pub endpoints: Vec<String>,
-    /// The level: who compares tokens.
+    /// The level: the process that compares tokens.
     pub fencing: &'static str,
     /// How long the next holder waits after a holder that ended without releasing the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct UpstreamInfo {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LockExplanation {
     pub keys: Vec<HeldKey>,
-    /// The layout of its nodes, if other programs stand in the same line.
+    /// The layout of its nodes, if other programs use the same queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<&'static str>,
     /// The number of permits; absent if one request, or any number of readers, can hold the key.
@@ -59,7 +59,7 @@ pub struct LockExplanation {
     /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<&'static str>,
-    /// `holder` if the request is sent to the gateway that keeps the key. Absent if it waits here.
+    /// `holder` if the request is forwarded to the gateway that holds the key. Absent if it waits here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forward: Option<&'static str>,
     /// The time limit for a body too large to be taken in full; absent if such bodies are refused.
@@ -93,7 +93,7 @@ pub struct Operation {
     pub keep: String,
     /// The reference by which an operator finds the operation.
     pub reference: String,
-    /// The node that remembers the operation, if ZooKeeper does.
+    /// The node that records the operation, if ZooKeeper does.
     pub path: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl RefusalInfo {
         }
     }
 
-    /// The HTTP library answers before any step sees the request.
+    /// The HTTP library answers before any step receives the request.
     pub(super) fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Self {
         let outcome = Outcome::NotDispatched.as_str();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }

@@ -1,5 +1,5 @@
-//! Says what would become of a request, without sending it: walks it through the deciding steps of the gateway, with
-//! nothing behind them.
+//! Explains how a request would be handled, without sending it: runs it through the deciding steps of the gateway,
+//! with nothing after them.
 
 mod explanation;
 mod render;
@@ -53,19 +53,19 @@ use crate::{
     via::ViaName,
 };
 
-/// What would become of the request. No side effects: nothing is connected to, nothing is written.
+/// Explains how the request would be handled. No side effects: nothing is connected to, nothing is written.
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
 pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Explanation> {
-    let asked = Explanation {
+    let base = Explanation {
         method: sample.method.clone(),
         target: sample.target.clone(),
         ..Explanation::default()
     };
     let request = match sample.to_request() {
         Ok(request) => request,
-        Err(refused) => return Ok(Explanation { refused: Some(refused), ..asked }),
+        Err(refused) => return Ok(Explanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
     let (answer, notes, keyed) = trace_request(gateway, request)?;
@@ -76,7 +76,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Expl
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
         observed: notes.observed.get().map(|reason| reason.word()),
-        ..asked
+        ..base
     };
     Ok(match (answer, keyed) {
         (Err(refusal), _) => Explanation { refused: Some(RefusalInfo::new(&refusal)), ..reached },
@@ -90,7 +90,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Expl
     })
 }
 
-/// Where the acting steps would begin: keeps the request as it is then.
+/// Stands in the place of the acting steps: keeps the request in its state at that point.
 #[derive(Clone, Default)]
 struct RecordingHandler(Rc<RefCell<Option<KeyedRequest>>>);
 
@@ -109,26 +109,29 @@ fn trace_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<Tr
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = ViaName::new(Guid::new(&SystemRandomness));
     let per_client = ClientLimit { shares: ClientQuotas::default(), most: None };
-    let (in_flight, running) = (ConcurrencyLimit::new(1), TaskTracker::new());
+    let in_flight = ConcurrencyLimit::new(1);
+    let running = TaskTracker::new();
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = Budget::new(memory, all.buffered().clone());
-    let (pass, callers, leases) = (None, None, None);
+    let pass = None;
+    let callers = None;
+    let leases = None;
     let plan_asked = plan.clone();
     let parts =
         PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
-    let kerb = RecordingHandler::default();
-    let edition = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
-    let steps = pipeline::routing_pipeline(parts, RoutingTable::new(edition, metrics), kerb.clone());
+    let recorder = RecordingHandler::default();
+    let config = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
+    let steps = pipeline::routing_pipeline(parts, RoutingTable::new(config, metrics), recorder.clone());
     let notes = Rc::<RequestContext>::default();
     let arrived =
         RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(unconnected_peer()) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.handle(arrived));
-    let keyed = kerb.0.take();
+    let keyed = recorder.0.take();
     Ok((answer, notes, keyed))
 }
 
-/// Whoever asks for an explanation has not connected.
+/// The caller of an explanation has no connection.
 fn unconnected_peer() -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     ConnectionInfo::new(local, local)
@@ -177,10 +180,10 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
     })
 }
 
-/// In the plan, a fence that keeps no key sends nothing on.
+/// By the plan, a fence that caches no key forwards nothing.
 fn is_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> bool {
     let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
-    // Here, one that would go up while it comes is in full, too.
+    // A request whose body would be streamed counts as complete here, too.
     let most = gateway.serving.listener.limits.max_body;
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
@@ -203,7 +206,8 @@ fn hold_mode(fence: &Fence) -> HoldExplanation {
 
 fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Operation> {
     let fenced = keyed.fenced.as_ref()?;
-    let (hashed, named) = (fenced.operation.as_ref()?, keyed.notes.named.get()?);
+    let hashed = fenced.operation.as_ref()?;
+    let named = keyed.notes.named.get()?;
     let once = fenced.fence(&gateway.serving).once.as_ref()?;
     let (store, path) = match once.store {
         OnceStore::Guard => ("guard", None),

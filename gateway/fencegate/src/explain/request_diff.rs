@@ -1,4 +1,4 @@
-//! What the upstream would get: the target, and the fields that differ from the client's.
+//! The request that the upstream would receive: the target, and the fields that differ from the client's.
 
 use fencegate_policies::{
     plan::{FencingLevel, GatewayPlan, NestedRequests},
@@ -64,9 +64,10 @@ fn stamp(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     // An epoch that is unlikely to occur in another field.
     let token = Token::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
     forward::claim(fields, token, &fenced.keys, fenced.mode, upstream);
-    let (text, number) = (token.to_string(), token.number().to_string());
+    let text = token.to_string();
+    let number = token.number().to_string();
     for (name, value) in fields.iter_mut() {
-        // A client's field of that name has been removed by now.
+        // A client's field of that name has been removed before.
         if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == text.as_bytes() {
             *value = HeaderValue::from_static("<token>");
         } else if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == number.as_bytes() {

@@ -29,7 +29,7 @@ pub enum ParseSampleError {
 }
 
 impl SampleRequest {
-    /// `line`: method and target; without a method it is GET. `host`: the host that the client asks for.
+    /// `line`: method and target; without a method it is GET. `host`: the host that the client requests.
     ///
     /// # Errors
     /// There is not exactly one target, or a field is one that no client could send.
@@ -76,7 +76,7 @@ fn parse_field(field: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value.as_bytes()).ok()?))
 }
 
-/// The host that a client uses for this listener, unless it is given a name.
+/// The host that a client uses for this listener, if no other name is given.
 pub fn default_host(listener: &BindAddress) -> String {
     match listener {
         BindAddress::Unix(_) => "localhost".to_owned(),

@@ -1,4 +1,4 @@
-//! A request as the HTTP library gave it, before the first step.
+//! A request as the HTTP library delivered it, before the first step.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use hyper::Request;
 
 use crate::request_context::RequestContext;
 
-/// As the HTTP library gave it.
+/// As the HTTP library delivered it.
 pub struct RawRequest {
     pub http: Box<Request<Body>>,
     pub notes: Rc<RequestContext>,

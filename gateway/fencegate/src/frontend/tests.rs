@@ -1,4 +1,4 @@
-//! A request that has looked its plan up is waited for, whoever runs before it is polled.
+//! Tests that a reload waits for a request that has looked up its plan, whatever runs before it is polled.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -45,7 +45,7 @@ routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key:
     )
 }
 
-/// Keeps what a request is counted with, as if it ran for ever.
+/// Keeps the token of each request, as if the request ran for ever.
 #[derive(Clone, Default)]
 struct RetainingHandler(Rc<RefCell<Vec<Rc<RequestToken>>>>);
 
@@ -57,7 +57,7 @@ impl Handler<KeyedRequest> for RetainingHandler {
     }
 }
 
-/// Runs no stream before it is told to: a busy worker has others before it.
+/// Runs no stream before the test releases it: a busy worker has other tasks before it.
 #[derive(Clone, Default)]
 struct DeferredExecutor(Rc<RefCell<Vec<BoxedTask>>>);
 
@@ -69,8 +69,8 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
     }
 }
 
-fn pipeline(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
-    let plan = edition.plan.clone();
+fn pipeline(config: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
+    let plan = config.plan.clone();
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let parts = PipelineDeps {
         in_flight: ConcurrencyLimit::new(9),
@@ -84,7 +84,7 @@ fn pipeline(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHa
         running: Default::default(),
     };
     PipelineInstance::new(
-        routing_pipeline(parts, RoutingTable::new(edition.clone(), metrics.clone()), keeps.clone()),
+        routing_pipeline(parts, RoutingTable::new(config.clone(), metrics.clone()), keeps.clone()),
         metrics,
     )
 }
@@ -97,13 +97,15 @@ fn build_plan(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
     (plan, fleets, all)
 }
 
+/// A reload waits for an HTTP/2 request that has received its plan, even if its stream was not polled yet.
 #[tokio::test]
-async fn an_http_2_request_that_was_given_its_plan_is_waited_for_before_it_is_first_polled() {
+async fn unpolled_http2_request_is_tracked() {
     LocalSet::new().run_until(first_polled_late()).await;
 }
 
 async fn first_polled_late() {
-    let (keeps, later) = (RetainingHandler::default(), DeferredExecutor::default());
+    let keeps = RetainingHandler::default();
+    let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
     let first = ActiveConfig::initial(plan, fleets);
     let front = Frontend::new(pipeline(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
@@ -112,9 +114,10 @@ async fn first_polled_late() {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);
-    let (served, course) = (Rc::new(front.clone()), ConnectionState::new_http2());
-    let facing = ConnectionService::new(served, peer, course, Duration::from_secs(9), memory);
-    spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
+    let frontend = Rc::new(front.clone());
+    let state = ConnectionState::new_http2();
+    let service = ConnectionService::new(frontend, peer, state, Duration::from_secs(9), memory);
+    spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), service));
     let (mut sender, connection) =
         client::conn::http2::handshake(ThreadExecutor, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
     spawn_local(connection);
@@ -124,7 +127,7 @@ async fn first_polled_late() {
         yield_now().await;
     }
 
-    // The request has looked its plan up, and another one takes its place.
+    // The request has looked up its plan, and another plan replaces it.
     let (plan, fleets, all) = build_plan("order");
     let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
     let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));

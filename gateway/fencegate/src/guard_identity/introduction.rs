@@ -1,4 +1,4 @@
-//! Asks a guard who it is, at the beginning of a connection.
+//! Requests the identity of a guard at the beginning of a connection.
 
 use std::{io, sync::Arc};
 
@@ -27,7 +27,7 @@ impl IdentityCheck for GuardRegistry {
         upstream.fencing == FencingLevel::Guard
     }
 
-    /// Before any request is sent on a connection, the guard says who it is.
+    /// Before any request is sent on a connection, the guard announces its identity.
     fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
@@ -37,7 +37,7 @@ impl IdentityCheck for GuardRegistry {
         Box::pin(async move {
             let asking = self.begin_check(upstream);
             let announced = fetch_announcement(pooled).await.inspect_err(|unmet| {
-                // A guard that has just gone is not distrusted.
+                // A guard that has just ended is not distrusted.
                 if let IdentityError::UnknownProcess(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
@@ -77,8 +77,8 @@ impl IdentityCheck for GuardRegistry {
     }
 }
 
-/// Asks for the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
-/// away; that says nothing about who it is.
+/// Requests the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
+/// unreachable; that shows nothing about its identity.
 async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
     let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
     let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
@@ -89,7 +89,7 @@ async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcemen
         false => IdentityError::Io(io::Error::other(failed.why)),
     })?;
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-        // The guard cannot reach its store, so it cannot name it. Nothing is sent there meanwhile.
+        // The guard cannot reach its store, so it cannot identify it. Nothing is sent there meanwhile.
         return Err(IdentityError::Io(io::Error::other("it cannot say who it is: 503")));
     }
     if answer.status() != StatusCode::OK {

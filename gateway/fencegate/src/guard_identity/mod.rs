@@ -1,5 +1,5 @@
-//! Decides which guards are believed. A gateway asks each guard who it is before it sends anything there, and
-//! remembers the answer.
+//! Decides which guards are trusted. A gateway requests the identity of each guard before it sends anything there,
+//! and remembers the announcement.
 
 mod introduction;
 mod processes;

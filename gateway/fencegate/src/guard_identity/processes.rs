@@ -1,8 +1,9 @@
-//! Knows which process of a guard answers to one name at one address. Two processes that do so at the same time are
-//! two guards, even if each of them knows the tokens that it was shown.
+//! Records which process of a guard answers to one name at one address. Two processes that do so at the same time are
+//! two guards, even if each of them remembers the tokens that it has received.
 //!
 //! The id of a process is never used again. So a process that answers again after another one answered in its place
-//! has run all the time. A process has also run beside the former one if it is older than the former one's silence.
+//! has run all the time. A process has also overlapped with the former one if it is older than the former one's
+//! silence.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,8 +16,7 @@ use fencegate_process::clock::BootInstant;
 
 use fencegate_http::{network::connect_target::ConnectTarget, upstream::address::Address};
 
-/// A process and its store. All processes that share a store count as one: each of them knows what the others have
-/// let in.
+/// A process and its store. All processes that share a store count as one: each of them has the admissions of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GuardProcess {
     pub store: Arc<str>,
@@ -37,17 +37,17 @@ impl GuardProcess {
     }
 }
 
-/// By endpoint and address, whichever upstreams lead there.
+/// By endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
 pub(super) struct GuardProcesses {
     behind: HashMap<AddressKey, AddressState>,
     /// How often one process has replaced another.
     turns: u64,
-    /// How many places were left after the last cleaning.
+    /// How many addresses were left after the last sweep.
     left: usize,
 }
 
-/// A proxy at one address may lead each name to another guard.
+/// A proxy at one address may route each name to another guard.
 type AddressKey = (Arc<str>, ConnectTarget);
 
 fn address_key(address: &Address) -> AddressKey {
@@ -56,9 +56,9 @@ fn address_key(address: &Address) -> AddressKey {
 
 #[derive(Debug, Default)]
 struct AddressState {
-    /// `None` after several processes answered at once: none of them is believed again.
+    /// `None` after several processes answered at once: none of them is trusted again.
     now: Option<Arc<str>>,
-    /// The last process that answered, believed or not.
+    /// The last process that answered, trusted or not.
     last: Option<(GuardProcess, BootInstant)>,
     /// The processes that were replaced, each with the turn that ended it.
     before: VecDeque<(Arc<str>, u64)>,
@@ -67,21 +67,21 @@ struct AddressState {
 /// Bounds the memory for a guard that restarts all the time.
 const MAX_REPLACED: usize = 1000;
 
-/// A place without a name that leads to it is forgotten after so long without an answer.
+/// An address to which no name resolves any more is forgotten after so long without an answer.
 const RETENTION: Duration = Duration::from_secs(3600);
-/// The first cleaning happens at so many places; the next one at twice as many as were left.
+/// The first sweep happens at so many addresses; the next one at twice as many as were left.
 const FIRST_SWEEP_AT: usize = 64;
 
-/// The turn at which a process was asked who it is.
+/// The turn at which the identity of a process was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CheckSequence(u64);
 
-/// What an announcement says beside the ids.
+/// The timing of an announcement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnnouncementTiming {
     pub asked: CheckSequence,
     pub at: BootInstant,
-    /// How long the process has used its store; `None` if it does not say.
+    /// How long the process has used its store; `None` if it does not report that.
     pub up: Option<Duration>,
 }
 
@@ -99,59 +99,59 @@ impl GuardProcesses {
     }
 
     /// # Errors
-    /// The process is not the only one there.
+    /// Another process answers there as well, or has replaced this one.
     pub(super) fn record_announcement(
         &mut self,
         address: &Address,
-        met: &GuardProcess,
-        heard: AnnouncementTiming,
+        process: &GuardProcess,
+        timing: AnnouncementTiming,
     ) -> Result<(), ProcessConflictError> {
-        let behind = self.behind.entry(address_key(address)).or_default();
-        if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
-            if *ended > heard.asked.0 {
+        let state = self.behind.entry(address_key(address)).or_default();
+        if let Some((_, ended)) = state.before.iter().find(|(known, _)| *known == process.instance) {
+            if *ended > timing.asked.0 {
                 return Err(ProcessConflictError::Replaced);
             }
-            behind.last = Some((met.clone(), heard.at));
+            state.last = Some((process.clone(), timing.at));
             self.turns += 1;
-            behind.record_replaced(self.turns);
+            state.record_replaced(self.turns);
             return Err(ProcessConflictError::Several);
         }
-        let overlaps = behind.overlaps(met, heard);
-        behind.last = Some((met.clone(), heard.at));
-        if behind.now.as_ref() == Some(&met.instance) {
+        let overlaps = state.overlaps(process, timing);
+        state.last = Some((process.clone(), timing.at));
+        if state.now.as_ref() == Some(&process.instance) {
             return Ok(());
         }
         self.turns += 1;
-        behind.record_replaced(self.turns);
+        state.record_replaced(self.turns);
         if overlaps {
-            behind.now = Some(met.instance.clone());
-            behind.record_replaced(self.turns);
+            state.now = Some(process.instance.clone());
+            state.record_replaced(self.turns);
             return Err(ProcessConflictError::Several);
         }
-        behind.now = Some(met.instance.clone());
+        state.now = Some(process.instance.clone());
         Ok(())
     }
 
-    /// Forgets places that are no longer used: over time names lead to new addresses. `leads` is true if requests are
-    /// still sent to this socket under this name.
+    /// Forgets addresses that are no longer used: over time names resolve to new addresses. `leads` is true if
+    /// requests are still sent to this socket under this name.
     pub(super) fn forget(&mut self, at: BootInstant, leads: impl Fn(&str, &ConnectTarget) -> bool) {
         if self.behind.len() < FIRST_SWEEP_AT.max(2 * self.left) {
             return;
         }
-        self.behind.retain(|(name, socket), behind| {
-            let heard = behind.last.as_ref().map(|(_, heard)| at.since(*heard));
-            leads(name, socket) || heard.is_some_and(|silent| silent < RETENTION)
+        self.behind.retain(|(name, socket), state| {
+            let silence = state.last.as_ref().map(|(_, last)| at.since(*last));
+            leads(name, socket) || silence.is_some_and(|silent| silent < RETENTION)
         });
         self.left = self.behind.len();
     }
 
     /// The process has answered a request.
     pub(super) fn record_answer(&mut self, address: &Address, instance: &Arc<str>, at: BootInstant) {
-        let last = self.behind.get_mut(&address_key(address)).and_then(|behind| behind.last.as_mut());
-        if let Some((met, heard)) = last
-            && met.instance == *instance
+        let last = self.behind.get_mut(&address_key(address)).and_then(|state| state.last.as_mut());
+        if let Some((process, last_answer)) = last
+            && process.instance == *instance
         {
-            *heard = (*heard).max(at);
+            *last_answer = (*last_answer).max(at);
         }
     }
 
@@ -171,13 +171,13 @@ impl AddressState {
         }
     }
 
-    /// The process used its store when another process still answered with another store. With one store this cannot
-    /// happen: only one process at a time can use it.
-    fn overlaps(&self, met: &GuardProcess, heard: AnnouncementTiming) -> bool {
-        let (Some((last, at)), Some(up)) = (&self.last, heard.up) else { return false };
-        let silent = heard.at.since(*at);
-        // Two clocks do not run at quite the same pace.
-        last.store != met.store && up > silent + silent / 1000
+    /// True if the process used its store while another process still answered with another store. With one store
+    /// this cannot happen: only one process at a time can use it.
+    fn overlaps(&self, process: &GuardProcess, timing: AnnouncementTiming) -> bool {
+        let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
+        let silent = timing.at.since(*at);
+        // Two clocks do not run at exactly the same rate.
+        last.store != process.store && up > silent + silent / 1000
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_restarts_is_believed_each_time() {
+    fn restarted_guard_is_accepted() {
         let mut place = Fixture::new();
         for (instance, up) in
             [("one", None), ("one", Some(9)), ("two", Some(0)), ("three", Some(90)), ("three", None)]
@@ -242,8 +242,9 @@ mod tests {
         assert!(!place.is_there("one") && !place.is_there("two"));
     }
 
+    /// A replaced process that answers again has run all the time: neither it nor its successor is accepted any more.
     #[test]
-    fn one_that_answers_again_was_there_all_the_time_and_neither_is_believed_any_more() {
+    fn returning_process_invalidates_both() {
         let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", None), Ok(()));
         assert_eq!(place.says("b", "two", None), Ok(()));
@@ -251,26 +252,28 @@ mod tests {
             assert_eq!(place.says("a", instance, None), Err(ProcessConflictError::Several), "{instance}");
             assert!(!place.is_there("one") && !place.is_there("two"));
         }
-        // A process that nobody has met before begins anew.
+        // A process with a new id is accepted.
         assert_eq!(place.says("b", "three", None), Ok(()));
         assert!(place.is_there("three"));
         assert_eq!(place.says("a", "two", None), Err(ProcessConflictError::Several));
         assert!(!place.is_there("three"));
     }
 
+    /// A process with another store that is older than the silence of the former process has overlapped with it.
     #[test]
-    fn another_store_that_ran_while_the_one_before_still_answered_is_found_out_at_once() {
+    fn overlapping_store_is_detected_at_once() {
         let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
         assert_eq!(place.says("a", "one", Some(102)), Err(ProcessConflictError::Several));
-        // A store that was made anew, after the old guard had been silent for long enough.
+        // A store that was created anew, after the old guard had been silent for long enough.
         place.now += 60;
         assert_eq!(place.says("c", "three", Some(50)), Ok(()));
     }
 
+    /// An answer to a request ends the silence of a process, so a store that was in use then has overlapped.
     #[test]
-    fn an_answer_to_a_request_shows_that_it_is_still_there() {
+    fn answer_counts_as_process_activity() {
         let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         place.now += 60;
@@ -279,8 +282,9 @@ mod tests {
         assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
     }
 
+    /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
     #[test]
-    fn what_nobody_leads_to_any_more_is_forgotten_after_a_while_and_nothing_else_is() {
+    fn unused_addresses_are_forgotten_after_retention() {
         let mut processes = GuardProcesses::default();
         let met = Fixture::met("s", "one");
         let address = |n: u32| {
@@ -288,7 +292,7 @@ mod tests {
             Address::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
         let at = |seconds: u32| BootInstant::from_nanos(u64::from(seconds) * 1_000_000_000);
-        // One place stays in use. Others are new, each for a second.
+        // One address stays in use. The others are new, each for a second.
         let stays = address(1 << 20);
         for second in 0..10_000 {
             let came = address(second);
@@ -309,8 +313,9 @@ mod tests {
         assert!(processes.is_current(&stays, &met.instance), "silent, and still led to");
     }
 
+    /// An announcement requested before its process was replaced is out of date, and shows no second process.
     #[test]
-    fn an_answer_that_was_long_on_its_way_accuses_nobody() {
+    fn delayed_announcement_is_replaced_not_conflict() {
         let mut place = Fixture::new();
         let before = place.processes.begin_check();
         assert_eq!(place.says("s", "one", None), Ok(()));

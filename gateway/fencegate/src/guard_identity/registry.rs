@@ -1,4 +1,4 @@
-//! What this gateway knows about the guards: the store of each, the newest token in that store, and the process that
+//! The guards as this gateway knows them: the store of each, the newest token in that store, and the process that
 //! uses it.
 //!
 //! Every connection to a guard begins with the guard's announcement. So a restarted guard is checked again before
@@ -32,7 +32,7 @@ use super::processes::{
 #[derive(Debug)]
 pub struct GuardRegistry {
     state: Mutex<RegistryState>,
-    /// The installation to which our tokens belong.
+    /// The installation that issues this gateway's tokens.
     memory: Arc<TokenHistory>,
 }
 
@@ -40,25 +40,24 @@ pub struct GuardRegistry {
 struct RegistryState {
     /// By upstream, then by address of an endpoint.
     met: HashMap<Arc<str>, Vec<GuardAddress>>,
-    /// By upstream: the largest epoch that one of its guards has let in, as far as we know, whatever the store of
-    /// that guard.
+    /// By upstream: the largest known epoch that one of its guards has admitted, whatever the store of that guard.
     highest: HashMap<Arc<str>, HighestEpoch>,
     processes: GuardProcesses,
-    /// The number of notes about places so far.
+    /// The number of entries about addresses so far.
     notes: u64,
-    /// Upstreams with `direct: true` where something stands in between all the same.
+    /// Upstreams with `direct: true` that have an intermediary all the same.
     relayed: Vec<Arc<str>>,
 }
 
-/// An address at which a guard was looked for.
+/// An address at which a guard was expected.
 #[derive(Debug)]
 struct GuardAddress {
     address: Arc<Address>,
     /// `None` where no guard was found the last time.
     guard: Option<GuardProcess>,
-    /// The number of the last note about this place.
+    /// The number of the last entry about this address.
     note: u64,
-    /// When that note was made, or when the guard was asked again.
+    /// The time of that entry, or of the next request for the guard's identity.
     since: Instant,
 }
 
@@ -69,7 +68,7 @@ impl RegistryState {
 
     fn record(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
-        // A guard at an address to which the name no longer leads must not contradict the guards at its present
+        // A guard at an address to which the name no longer resolves must not contradict the guards at its present
         // addresses.
         places.retain(|place| !place.address.is_gone() && !place.is_at(address));
         self.notes += 1;
@@ -90,7 +89,7 @@ impl RegistryState {
     }
 
     /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
-    /// count: a guard there does not contradict ours.
+    /// count: a guard there does not contradict the guards of this plan.
     fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
         let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
@@ -101,13 +100,13 @@ impl RegistryState {
         guards.next().is_none_or(|first| guards.all(|guard| guard == first))
     }
 
-    /// Records that this request asks again, so that others need not.
+    /// Records that this request repeats the check, so that other requests need not.
     fn touch(&mut self, upstream: &Upstream, address: &Address) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
 
-    /// Forgets processes behind names and addresses that nothing leads to any more.
+    /// Forgets processes at names and addresses that are not in use any more.
     fn forget(&mut self, at: BootInstant) {
         let Self { met, processes, .. } = self;
         processes.forget(at, |name, socket| {
@@ -126,18 +125,19 @@ impl GuardAddress {
 #[derive(Debug)]
 struct HighestEpoch {
     epoch: u64,
-    /// The process that let the epoch in.
+    /// The process that admitted the epoch.
     by: Arc<str>,
 }
 
-/// The state when a guard was asked who it is. While its answer is on its way, other requests may be let in.
+/// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
+/// admitted.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentityCheck {
     known: u64,
     asked: CheckSequence,
 }
 
-/// Why nothing is sent to a guard.
+/// The reason for which nothing is sent to a guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuardIdentityError {
     #[error(
@@ -148,7 +148,7 @@ pub enum GuardIdentityError {
         "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
     )]
     MultipleProcesses,
-    /// The answer is out of date, and so is the connection.
+    /// The announcement is out of date, and so is the connection.
     #[error("another process of the guard has taken its place meanwhile")]
     Replaced,
     #[error("no guard answers at this endpoint: {0}")]
@@ -170,7 +170,7 @@ impl GuardRegistry {
         Self { state: Mutex::default(), memory }
     }
 
-    /// Call this before asking a guard who it is.
+    /// Call this before requesting the identity of a guard.
     pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheck {
         let state = self.lock();
         IdentityCheck {
@@ -179,25 +179,27 @@ impl GuardRegistry {
         }
     }
 
-    /// A guard has announced itself at the beginning of a connection. Its process, for [`GuardRegistry::record_admitted`].
+    /// Records the announcement of a guard at the beginning of a connection. Returns its process, for
+    /// [`GuardRegistry::record_admitted`].
     pub fn record_announcement(
         &self,
         upstream: &Upstream,
         address: &Arc<Address>,
         announced: &Announcement,
-        asking: IdentityCheck,
+        check: IdentityCheck,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let met = GuardProcess::from_announcement(announced);
-        let instance = met.instance.clone();
-        let trusted = self.evaluate(upstream, address, announced, met, asking, at);
-        // Of two announcements that differ one may be out of date. This is reported once both guards were asked
-        // again.
-        if let Err(why) = &trusted
-            && !matches!(why, GuardIdentityError::Replaced | GuardIdentityError::Split)
+        let process = GuardProcess::from_announcement(announced);
+        let instance = process.instance.clone();
+        let trusted = self.evaluate(upstream, address, announced, process, check, at);
+        // Of two announcements that differ one may be out of date. This is reported once the identity of both guards
+        // was requested again.
+        if let Err(error) = &trusted
+            && !matches!(error, GuardIdentityError::Replaced | GuardIdentityError::Split)
         {
-            let (endpoint, address) = (&address.name, &address.socket);
-            error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
+            let endpoint = &address.name;
+            let address = &address.socket;
+            error!(upstream = %upstream.name, %endpoint, %address, why = %error, "guard.distrusted");
         }
         trusted.map(|()| instance)
     }
@@ -207,23 +209,24 @@ impl GuardRegistry {
         upstream: &Upstream,
         address: &Arc<Address>,
         announced: &Announcement,
-        met: GuardProcess,
-        asking: IdentityCheck,
+        process: GuardProcess,
+        check: IdentityCheck,
         at: BootInstant,
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
-        let heard =
-            AnnouncementTiming { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
-        let alone = state.processes.record_announcement(address, &met, heard);
+        let timing =
+            AnnouncementTiming { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
+        let alone = state.processes.record_announcement(address, &process, timing);
         if alone == Err(ProcessConflictError::Replaced) {
             return Err(GuardIdentityError::Replaced);
         }
-        // An epoch that the same process let in while its answer was on its way does not contradict that answer.
+        // An epoch that the same process admitted while its announcement was on its way does not contradict that
+        // announcement.
         let known = match state.highest(upstream) {
-            Some(highest) if highest.by != met.instance => highest.epoch,
-            _ => asking.known,
+            Some(highest) if highest.by != process.instance => highest.epoch,
+            _ => check.known,
         };
-        state.record(upstream, address, Some(met));
+        state.record(upstream, address, Some(process));
         state.forget(at);
         drop(state);
         alone.map_err(|_| GuardIdentityError::MultipleProcesses)?;
@@ -239,7 +242,8 @@ impl GuardRegistry {
         if let Some(served) = self.memory.installation()
             && served.uuid != announced.ensemble
         {
-            let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
+            let theirs = announced.ensemble.clone();
+            let ours = served.uuid.clone();
             return Err(GuardIdentityError::OtherInstallation { theirs, ours });
         }
         self.check_consistent(upstream)?;
@@ -247,7 +251,8 @@ impl GuardRegistry {
             return Err(GuardIdentityError::RolledBack { announced: announced.highest, known });
         }
         if upstream.response_timeout <= announced.longest_request() {
-            let (ours, theirs) = (upstream.response_timeout, announced.longest_request());
+            let ours = upstream.response_timeout;
+            let theirs = announced.longest_request();
             return Err(GuardIdentityError::TimeoutTooShort { ours, theirs });
         }
         Ok(())
@@ -280,8 +285,8 @@ impl GuardRegistry {
         display::join_display(state.announcements(upstream).map(one))
     }
 
-    /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict those
-    /// that are left.
+    /// Forgets endpoints that are not among these: a guard that was removed from the policy must not contradict the
+    /// remaining guards.
     pub fn retain(&self, upstreams: &[Upstream]) {
         let mut state = self.lock();
         for (name, met) in &mut state.met {
@@ -292,12 +297,13 @@ impl GuardRegistry {
         }
     }
 
-    /// Call this before looking for a guard at an address.
+    /// Call this before connecting to an address to look for a guard.
     pub fn begin_attempt(&self) -> CheckAttempt {
         CheckAttempt(self.lock().notes)
     }
 
-    /// No guard answers there. If one has announced itself since the attempt began, that one still counts.
+    /// Records that no guard answers there. If a guard has announced itself since the attempt began, its announcement
+    /// still counts.
     pub fn record_lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
         let mut state = self.lock();
         let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
@@ -306,11 +312,11 @@ impl GuardRegistry {
         }
     }
 
-    /// Whether this address has to be asked before a request is sent to any guard of the upstream. It has to be if
-    /// nobody has asked yet, or if the announcements contradict each other: a guard that was restarted or replaced
-    /// may differ from its last announcement. An address without a guard contradicts nothing, and whoever connects to
-    /// it learns who came back. But nobody connects there while other guards answer, and that guard may serve another
-    /// gateway. So such an address is asked again at times, beside the requests.
+    /// Reports whether this address has to be checked before a request is sent to any guard of the upstream. It has
+    /// to be if it was not checked yet, or if the announcements contradict each other: a guard that was restarted or
+    /// replaced may differ from its last announcement. An address without a guard contradicts nothing, and the next
+    /// connection to it learns which guard returned. But no request connects there while other guards answer, and
+    /// that guard may serve another gateway. So such an address is checked again at intervals, in the background.
     pub fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
         let mut state = self.lock();
         match state.find(upstream, address) {
@@ -331,7 +337,7 @@ impl GuardRegistry {
         self.lock().met.values_mut().flatten().for_each(|place| place.since -= by);
     }
 
-    /// A process of a guard has let a token of this epoch in.
+    /// A process of a guard has admitted a token of this epoch.
     pub fn record_admitted(
         &self,
         upstream: &Upstream,
@@ -348,8 +354,8 @@ impl GuardRegistry {
         }
     }
 
-    /// A hop has shown itself although the policy has `direct: true`. From now on a refusal does not prove that the
-    /// guard has not seen the request before.
+    /// An intermediary was detected although the policy has `direct: true`. From now on a refusal does not prove that
+    /// the guard has not received the request before.
     pub fn record_relay(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {
@@ -358,13 +364,13 @@ impl GuardRegistry {
         }
     }
 
-    /// True if nobody in between repeats requests, so a request that the guard refuses has not been let in before.
+    /// True if no intermediary repeats requests, so a request that the guard refuses has not been admitted before.
     pub fn is_direct(&self, upstream: &Upstream) -> bool {
         upstream.direct && !self.lock().relayed.contains(&upstream.name)
     }
 
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        // No panic can leave the map half changed, so a poisoned lock is still good.
+        // No panic can leave the map partly changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! An answer that may be too large for memory, so it is read in parts.
+//! A response that may be too large for memory, so it is read in parts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::{JsonClient, JsonClientError, JsonResponse};
 
-/// An answer whose body has not been read yet.
+/// A response whose body has not been read yet.
 pub struct StreamedResponse {
     body: Incoming,
     /// Keeps the connection open.
@@ -17,10 +17,10 @@ pub struct StreamedResponse {
 }
 
 impl JsonClient {
-    /// A POST without a body, on a connection that is not used again. An error answer is read as a whole.
+    /// A POST without a body, on a connection that is not used again. An error response is read as a whole.
     ///
     /// # Errors
-    /// [`JsonClientError`] when no head of an answer came within `patience`.
+    /// [`JsonClientError`] when no head of a response arrived within `patience`.
     pub async fn post_stream(
         &mut self,
         path: &str,
@@ -38,10 +38,10 @@ impl JsonClient {
 }
 
 impl StreamedResponse {
-    /// The next part of the body; `None` behind its end.
+    /// The next part of the body; `None` after its end.
     ///
     /// # Errors
-    /// The answer broke off, or nothing came within `patience`.
+    /// The response broke off, or nothing arrived within `patience`.
     pub async fn next_chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;

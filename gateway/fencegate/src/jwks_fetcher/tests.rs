@@ -1,4 +1,4 @@
-//! Whatever the URL answers, the verifier keeps its good keys.
+//! Tests that the verifier keeps its good keys, whatever the URL returns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
-/// A server that gives each client the same answer. An empty answer means that it does not answer.
+/// A server that gives each client the same response. An empty response means that it does not respond.
 struct FakeJwksServer {
     answer: watch::Sender<Vec<u8>>,
     url: String,
@@ -69,7 +69,7 @@ impl FakeJwksServer {
                     if answer.is_empty() {
                         std::future::pending::<()>().await;
                     }
-                    // It may hang up in the middle of a large answer.
+                    // The client may disconnect in the middle of a large response.
                     drop(stream.write_all(&answer).await);
                 });
             }
@@ -89,7 +89,7 @@ impl FakeJwksServer {
 }
 
 #[test]
-fn any_thread_can_go_on_with_a_refresh() {
+fn refresh_future_is_send() {
     fn is_sent(_: impl Send) {}
     is_sent(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").refresh());
 }
@@ -106,10 +106,13 @@ const HASTY: RefreshPolicy = RefreshPolicy {
     patience: Duration::from_millis(300),
 };
 
+/// A response that is no key set keeps the old keys; a good one replaces them, so removed keys are unknown.
 #[test]
-fn a_bad_answer_keeps_the_old_keys() {
+fn bad_response_keeps_old_keys() {
     run(async {
-        let (server, old, new) = (FakeJwksServer::start().await, pair(), pair());
+        let server = FakeJwksServer::start().await;
+        let old = pair();
+        let new = pair();
         let remote = JwksFetcher::new(&server.url, HASTY).expect("a URL");
         let verifier = remote.verifier();
         assert_eq!(
@@ -149,10 +152,13 @@ fn a_bad_answer_keeps_the_old_keys() {
     });
 }
 
+/// A ticket of an unknown key causes a fetch soon, but at most one in each `least` interval.
 #[test]
-fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
+fn unknown_key_fetches_are_limited() {
     run(async {
-        let (server, old, new) = (FakeJwksServer::start().await, pair(), pair());
+        let server = FakeJwksServer::start().await;
+        let old = pair();
+        let new = pair();
         server.publishes(&[&old]);
         let least = Duration::from_millis(300);
         let remote = JwksFetcher::new(&server.url, RefreshPolicy { least, ..HASTY }).expect("a URL");
@@ -167,15 +173,16 @@ fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
         server.publishes(&[&old, &new]);
         let begun = Instant::now();
         until_good(&signed(&new)).await;
-        // The first fetch, the one for the wanted key, and at most one more for each pause on a slow machine.
-        let (asked, most) =
-            (server.asked.load(Ordering::SeqCst), 2 + begun.elapsed().as_millis() / least.as_millis());
+        // The first fetch, the one for the unknown key, and at most one more for each pause on a slow machine.
+        let asked = server.asked.load(Ordering::SeqCst);
+        let most = 2 + begun.elapsed().as_millis() / least.as_millis();
         assert!((2..=most).contains(&(asked as u128)), "{asked} of {most}");
     });
 }
 
+/// A URL must be absolute and `http`, without user information.
 #[test]
-fn only_plain_urls_are_taken() {
+fn only_plain_http_urls_are_accepted() {
     for (url, why) in [
         ("https://a/b", JwksUrlError::Scheme("https://a/b".into())),
         ("file:///etc/keys", JwksUrlError::Scheme("file:///etc/keys".into())),

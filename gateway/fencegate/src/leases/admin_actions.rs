@@ -11,7 +11,7 @@ use super::{
 };
 use crate::one_line::is_line;
 
-/// Why an action has no effect.
+/// The reason for which an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseActionError {
     /// This gateway has no lease with this reference.
@@ -26,7 +26,7 @@ pub enum LeaseActionError {
 const MAX_REASON_LEN: usize = 256;
 
 impl LeaseTable {
-    /// Asks the client of a lease to give it back. The client sees that when it renews, and at once if it watches.
+    /// Requests the client of a lease to release it. The client sees that when it renews, and at once if it watches.
     ///
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.
@@ -41,8 +41,9 @@ impl LeaseTable {
         Ok(lease)
     }
 
-    /// Ends a lease without its client. Requests under it go on. The lock is released when they have ended, and not
-    /// before the promise to the client is over. `why` is the reason for the client, unless it got one before.
+    /// Ends a lease without its client. Requests under it continue. The lock is released when they have ended, and
+    /// not before the promise to the client is over. `why` is the reason for the client, unless it received one
+    /// before.
     ///
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.

@@ -1,7 +1,7 @@
 //! The HTTP interface for leases, on the public listeners, below `/.fencegate/v1`.
 //!
-//! The gateway that holds a lease answers every question about it; other gateways send the question there. No secret
-//! stands in a path, because proxies log paths.
+//! The gateway that holds a lease answers every request about it; peers forward the request there. No secret is part
+//! of a path, because proxies log paths.
 
 pub(crate) mod admin;
 pub mod client;

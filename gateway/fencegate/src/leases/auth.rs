@@ -1,4 +1,4 @@
-//! Recognises the client that asks for a lease, and knows which keys it may take.
+//! Authenticates the client that requests a lease, and decides which keys it may take.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl LeaseAuth {
         principals.iter().map(known).collect::<Result<Vec<_>, _>>().map(|all| Self(all.into()))
     }
 
-    /// Follows changes of the files, as long as it is polled.
+    /// Reloads the files when they change, as long as it is polled.
     pub async fn follow(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
             Credential::Bearer(bearer) => Some(bearer.clone().watch_file()),
@@ -47,8 +47,8 @@ impl LeaseAuth {
         futures_util::future::join_all(bearers).await;
     }
 
-    /// Who has sent a request with these fields over a connection of this peer. Every token is compared with every known one,
-    /// so that the time tells nothing.
+    /// The principal whose credential a request presents, with these fields over a connection of this peer. Every
+    /// token is compared with every known one, so that the timing reveals nothing.
     pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<Principal> {
         let token = bearer(headers);
         let certificate = peer.certificate();
@@ -66,8 +66,9 @@ impl LeaseAuth {
     }
 }
 
-/// Whether a policy means this client by the name. A URI counts for a name with a colon alone, and an address for one with an `@`:
-/// who may choose a URI of his certificate does not choose the name of a machine by it.
+/// True if a policy means this client by the name. A URI counts only for a name with a colon, and an e-mail address
+/// only for a name with an `@`: a client that may choose the URI of its certificate must not choose the name of a
+/// machine with it.
 fn is_named(client: &ClientIdentity, name: &str) -> bool {
     let of_kind = |written: &String| match written.split_once(':') {
         Some(("URI", uri)) => name.contains(':') && uri.eq_ignore_ascii_case(name),
@@ -103,8 +104,10 @@ pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
 mod tests {
     use super::*;
 
+    /// A URI matches only a policy name with a colon, an e-mail address only one with `@`; the common name always
+    /// counts.
     #[test]
-    fn a_uri_or_an_address_is_not_the_name_of_a_machine() {
+    fn uri_and_email_match_no_hostname() {
         let client = |common: &str, names: &[&str]| ClientIdentity {
             subject: String::new(),
             common_names: vec![common.to_owned()],

@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 pub(super) enum LeaseCommand {
     /// Waits for the lock of a lease.
     Acquire { lease: Arc<Lease>, wait: Duration },
-    /// Asks the gateway whose session has this member node.
+    /// Queries the gateway whose session has this member node.
     AskPeer { member: String, question: PeerRequest, told: oneshot::Sender<Result<PeerResponse, Refusal>> },
     /// Follow the credential files of these principals, in place of the former ones.
     FollowCredentials(LeaseAuth),

@@ -1,5 +1,6 @@
-//! Whether other gateways lock what is to be leased as we do: a lease and a request under two locks would be no lock. Of a key
-//! without a route the pattern counts by which it is leased: others have published their routes, and know our patterns.
+//! Checks whether peers lock the keys of a new lease as this gateway does: a lease and a request under two different
+//! locks would exclude nothing. For a key without a route the lease pattern of the key counts: peers have published
+//! their routes, and have received our patterns.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,17 +13,17 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// ZooKeeper has this long to publish a changed plan, and requests under the keys of the last one have it to end.
+/// The time limit for ZooKeeper to publish a changed plan, and for requests under the keys of the last plan to end.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl LeaseTable {
-    /// Every route of `gateway` that can give one of the keys is locked by all gateways as it is there, and none of theirs locks
-    /// otherwise what we lease: beside which session.
+    /// Succeeds if all gateways lock every route of `gateway` that can produce one of the keys as this plan does, and
+    /// no route of a peer locks the leased keys otherwise. Returns the session for which this holds.
     ///
-    /// Nothing is at work any more under other keys of a plan before either.
+    /// No request runs any more under other keys of an earlier plan either.
     ///
     /// # Errors
-    /// One that was there before locks it otherwise, or may; or something is still at work.
+    /// A gateway that was registered earlier locks a key otherwise, or may; or a request still runs.
     pub(super) async fn check_plan_compat(
         &self,
         gateway: &Arc<GatewayPlan>,
@@ -47,9 +48,9 @@ impl LeaseTable {
         let all: Vec<_> = fenced
             .map(|(route, fence)| FencedRoute::new(route, fence, plan.upstream(route.upstream)))
             .collect();
-        // Not those of the file: one without leases takes none away before a restart.
-        let terms = self.settings();
-        let patterns = terms.bounds.iter().flat_map(|leases| &*leases.principals);
+        // Not the patterns of the file: a file without leases withdraws none before a restart.
+        let settings = self.settings();
+        let patterns = settings.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
         let leases = patterns.map(|pattern| FencedRoute::for_lease_pattern(&pattern.to_string(), &all));
@@ -60,8 +61,8 @@ impl LeaseTable {
             let session = self.keeper.session_id_for(&keys[0]).ok_or_else(|| {
                 Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
             })?;
-            let standing = routes.iter().map(|route| self.agreement.route_status(session, route));
-            match standing.into_iter().find(|standing| *standing != RouteStatus::Compatible) {
+            let statuses = routes.iter().map(|route| self.agreement.route_status(session, route));
+            match statuses.into_iter().find(|status| *status != RouteStatus::Compatible) {
                 None => return Ok(session),
                 Some(RouteStatus::Incompatible(by)) => {
                     let why = format!("FG0550: {by} locks the resource otherwise, and was there before");

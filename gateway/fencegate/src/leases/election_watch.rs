@@ -38,8 +38,8 @@ struct SubscriberPermit {
 }
 
 impl ElectionWatches {
-    /// Follows an election for a principal; `None` where it has `most` followers already. If nobody watches the
-    /// election yet, `watch` gets the channel to report to.
+    /// Follows an election for a principal; `None` if the principal has `most` followers already. If there is no
+    /// watch of the election yet, `watch` receives the channel to report to.
     pub fn follow(
         &self,
         name: &str,
@@ -52,15 +52,16 @@ impl ElectionWatches {
             return None;
         }
         all.followers.insert(principal.clone(), followers + 1);
-        // The mutex keeps others from beginning at the same time. A watch whose last follower has left is closed.
-        all.watched.retain(|_, told| !told.is_closed());
+        // The mutex keeps other callers from starting a watch at the same time. A watch whose last follower has left
+        // is closed.
+        all.watched.retain(|_, sender| !sender.is_closed());
         let seen = match all.watched.get(name) {
-            Some(told) => told.subscribe(),
+            Some(sender) => sender.subscribe(),
             None => {
-                let (told, seen) = watch::channel(ElectionState::default());
-                let told = Arc::new(told);
-                all.watched.insert(name.to_owned(), told.clone());
-                watch(told);
+                let (sender, seen) = watch::channel(ElectionState::default());
+                let sender = Arc::new(sender);
+                all.watched.insert(name.to_owned(), sender.clone());
+                watch(sender);
                 seen
             }
         };
@@ -68,9 +69,9 @@ impl ElectionWatches {
         Some(ElectionSubscriber { seen, first: true, _permit: permit })
     }
 
-    /// The number of elections that somebody follows.
+    /// The number of elections that have followers.
     pub fn watch_count(&self) -> usize {
-        self.lock_watches().watched.values().filter(|told| !told.is_closed()).count()
+        self.lock_watches().watched.values().filter(|sender| !sender.is_closed()).count()
     }
 
     fn lock_watches(&self) -> MutexGuard<'_, WatchedElections> {
@@ -89,8 +90,8 @@ impl Drop for SubscriberPermit {
 }
 
 impl ElectionState {
-    /// Takes over a document with another leader, unless that leader is older: an answer of ZooKeeper may be a moment
-    /// old.
+    /// Takes over a document with another leader, unless that leader is older: a response of ZooKeeper may be a
+    /// moment old.
     pub fn replace_if_newer(&mut self, document: ElectionDocument) -> bool {
         let number = |document: &ElectionDocument| document.leader.as_ref().and_then(|leader| leader.number);
         let news = match &self.0 {
@@ -108,7 +109,7 @@ impl ElectionState {
 }
 
 impl ElectionSubscriber {
-    /// Returns the present state first, then each change; `None` when nobody watches any more.
+    /// Returns the present state first, then each change; `None` when the watch has ended.
     pub async fn next(&mut self) -> Option<ElectionDocument> {
         loop {
             if std::mem::take(&mut self.first)
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_never_followed_by_an_older_one() {
+    fn older_leader_never_replaces_newer() {
         let mut seen = ElectionState::default();
         for (number, news) in
             [(None, true), (Some(3), true), (Some(3), false), (Some(2), false), (Some(4), true)]
@@ -151,9 +152,12 @@ mod tests {
         assert!(seen.replace_if_newer(led_by(None)), "nobody leads");
     }
 
+    /// Followers of one election share a watch, which ends with the last of them; those that have left no longer
+    /// count.
     #[tokio::test]
-    async fn one_looks_for_all_who_follow() {
-        let (followed, mut looks) = (ElectionWatches::default(), Vec::new());
+    async fn followers_share_one_watch() {
+        let followed = ElectionWatches::default();
+        let mut looks = Vec::new();
         let jobs: Arc<str> = "jobs".into();
         let by = (&jobs, 2);
         let mut one = followed.follow("primary", by, |told| looks.push(told)).expect("the first");

@@ -1,4 +1,4 @@
-//! The id of a lease: where it is held, what it is called, and the secret that only its client knows.
+//! The id of a lease: the member that holds it, its reference, and the secret that only its client has.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use fencegate_process::randomness::Randomness;
 
-/// `v1.<member>.<reference>.<secret>`: the member node of the session that holds it, in base64url; 16 hex digits; 32 random
-/// bytes in base64url. Whoever knows it may use the lease. It is never logged.
+/// `v1.<member>.<reference>.<secret>`: the member node of the session that holds it, in base64url; 16 hex digits; 32
+/// random bytes in base64url. A party that has the id may use the lease. It is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LeaseId {
     member: String,
@@ -15,7 +15,7 @@ pub struct LeaseId {
     secret: [u8; SECRET_LEN],
 }
 
-/// What operators, lists and logs call a lease: nobody can use it by that.
+/// The name of a lease for operators, lists and logs: it does not permit to use the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeaseReference(u64);
 
@@ -27,13 +27,14 @@ const MAX_LEN: usize = 1024;
 impl LeaseId {
     /// `member`: the name of the member node of the session that is to hold it.
     pub fn new(member: String, randomness: &dyn Randomness) -> Self {
-        let (mut reference, mut secret) = ([0; 8], [0; SECRET_LEN]);
+        let mut reference = [0; 8];
+        let mut secret = [0; SECRET_LEN];
         randomness.fill(&mut reference);
         randomness.fill(&mut secret);
         Self { member, reference: LeaseReference(u64::from_be_bytes(reference)), secret }
     }
 
-    /// `None` where it is not in the form of one.
+    /// `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LEN {
             return None;
@@ -52,15 +53,16 @@ impl LeaseId {
         self.reference
     }
 
-    /// Compared in a time that tells nothing of where they differ.
+    /// Compares in a time that reveals nothing about the position of a difference.
     pub fn matches(&self, shown: &Self) -> bool {
         verify_slices_are_equal(&self.secret, &shown.secret).is_ok() && self.member == shown.member
     }
 
-    /// For its client, and for nobody else.
+    /// For its client only.
     pub fn reveal(&self) -> String {
         let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
-        let (member, secret) = (base64(self.member.as_bytes()), base64(&self.secret));
+        let member = base64(self.member.as_bytes());
+        let secret = base64(&self.secret);
         format!("{VERSION}.{member}.{}.{secret}", self.reference)
     }
 }
@@ -93,8 +95,9 @@ mod tests {
 
     use super::*;
 
+    /// An id is parsed from its own text, equals only itself, and does not show its secret in `Debug`.
     #[test]
-    fn an_id_is_read_back_equals_itself_only_and_is_not_shown() {
+    fn id_round_trips_and_hides_secret() {
         let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
         let text = one.reveal();
         let read = LeaseId::parse(&text).expect("its own form");
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_such_form_is_no_id() {
+    fn malformed_ids_are_refused() {
         let text = LeaseId::new("gw".into(), &SystemRandomness).reveal();
         for bad in [
             String::new(),
@@ -127,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_as_an_id_is_written_just_so(
+        fn parsed_id_prints_unchanged(
             text in "\\PC{0,40}|v[12]\\.[A-Za-z0-9_-]{0,12}\\.[0-9a-fA]{15,17}\\.[A-Za-z0-9_-]{42,44}=?",
         ) {
             if let Some(id) = LeaseId::parse(&text) {
@@ -136,7 +139,7 @@ mod tests {
         }
 
         #[test]
-        fn any_member_is_found_in_its_id(member in "\\PC{0,60}") {
+        fn any_member_name_round_trips(member in "\\PC{0,60}") {
             let id = LeaseId::new(member.clone(), &SystemRandomness);
             let read = LeaseId::parse(&id.reveal()).expect("its own form");
             prop_assert!(read.matches(&id) && read.member() == member && read.reference() == id.reference());

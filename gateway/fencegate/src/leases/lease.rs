@@ -1,4 +1,4 @@
-//! One lease: waiting for its lock, holding it, or over, and when it is over by itself.
+//! One lease: waiting for its lock, holding it, or over, and the time at which it ends by itself.
 
 use std::{
     collections::HashSet,
@@ -25,7 +25,7 @@ use crate::active_config::RequestToken;
 
 pub use super::state::EndReason;
 
-/// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
+/// A lease of this gateway. Access is checked elsewhere: the owner of a reference may call everything.
 pub struct Lease {
     pub id: LeaseId,
     /// Sorted, without doubles, at least one.
@@ -35,18 +35,18 @@ pub struct Lease {
     /// The number of permits, if its client has given one.
     pub(super) permits: Option<Permits>,
     pub principal: Arc<str>,
-    /// The client's note for those who ask who holds the key.
+    /// The client's note, shown to clients that look up the holder of the key.
     pub note: Option<Arc<str>>,
     pub began: BootInstant,
-    /// It becomes no older.
+    /// The greatest age of the lease is reached then.
     ends: BootInstant,
     pub(super) ahead: Arc<WaitProgress>,
     clock: SharedClock,
     life: Mutex<LeaseState>,
-    /// Counts the lease among the requests of its service, until its lock is given back. `None`: no request is forwarded
-    /// by its client under the keys of a route.
+    /// Counts the lease among the requests of its service, until its lock is released. `None`: its client forwards no
+    /// request under the keys of a route.
     request: Mutex<Option<RequestToken>>,
-    /// The names of the routes whose keys have changed since, by each reload that changed some.
+    /// The names of the routes whose keys have changed since, one set for each reload that changed some.
     rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
     changes: watch::Sender<u64>,
@@ -72,7 +72,7 @@ pub struct LeaseSnapshot {
     pub age: Duration,
 }
 
-/// How far it has come.
+/// The stage of a lease.
 #[derive(Debug, Clone)]
 pub enum StageSnapshot {
     Waiting {
@@ -90,20 +90,20 @@ pub enum StageSnapshot {
     },
 }
 
-/// Why no request can run under a lease.
+/// The reason for which no request can run under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UseLeaseError {
-    /// It waits for its lock yet.
+    /// It still waits for its lock.
     Waiting,
     /// It is over, or its lock is.
     Over,
-    /// Its session could not be proven in time.
+    /// The lock validity of its session could not be confirmed in time.
     Unproven,
     /// It only reads.
     Upgrade,
 }
 
-/// The lease that a client asks for.
+/// The lease that a client requests.
 pub struct NewLease {
     pub keys: Arc<[ResourceKey]>,
     pub placed: LockPlacement,
@@ -112,20 +112,21 @@ pub struct NewLease {
     pub ttl: Duration,
     pub principal: Arc<str>,
     pub note: Option<Arc<str>>,
-    /// It becomes no older.
+    /// Its greatest age.
     pub max_age: Duration,
-    /// How long its client waits for the answer and cannot renew.
+    /// How long its client waits for the response and cannot renew.
     pub unheard: Duration,
-    /// For a request that another proxy forwards: a reload that gives its resource another key waits for the lease.
+    /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
     pub request: Option<RequestToken>,
 }
 
-/// Where the locks of a lease are to lie, with what that was asked of: it is begun by no other plan, and by no other session.
+/// The locks of a new lease, with the plan and the session for which they were checked: it is granted under no other
+/// plan, and by no other session.
 pub struct LockPlacement {
     /// In the order of the keys.
     pub sites: Vec<LockSite>,
     pub plan: Arc<GatewayPlan>,
-    /// Gateways lock these keys alike beside this one.
+    /// Gateways lock these keys identically for this session.
     pub session: i64,
 }
 
@@ -134,15 +135,17 @@ impl Lease {
         let NewLease { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request } =
             wanted;
         let now = clock.now();
-        let (ends, expires) = (now + max_age, now + ttl + unheard);
-        let life = LeaseState {
+        let ends = now + max_age;
+        let expires = now + ttl + unheard;
+        let state = LeaseState {
             stage: LeaseStage::Waiting,
             ttl,
             expires: expires.min(ends),
             promised: now,
             revocation: None,
         };
-        let (ahead, changes) = (Arc::default(), watch::Sender::new(1));
+        let ahead = Arc::default();
+        let changes = watch::Sender::new(1);
         Self {
             id,
             keys,
@@ -155,27 +158,28 @@ impl Lease {
             ends,
             ahead,
             clock,
-            life: Mutex::new(life),
+            life: Mutex::new(state),
             request: Mutex::new(request),
             rekeyed: Mutex::default(),
             changes,
         }
     }
 
-    /// Another plan gives these routes other keys, from now on. To be called before a request begins by that plan.
+    /// Another plan changes the keys of these routes, from now on. Call this before a request begins under that plan.
     pub(super) fn mark_rekeyed(&self, routes: &Arc<HashSet<String>>) {
         self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner).push(routes.clone());
     }
 
-    /// True if the keys of this route have changed since the lease was begun. In between, requests for its resource may have
-    /// run under another key, beside the lease and with newer tokens. Keys that are as before do not undo that.
+    /// True if the keys of this route have changed since the lease began. In between, requests for its resource may
+    /// have run under another key, beside the lease and with newer tokens. Later keys that equal the first ones do
+    /// not undo that.
     pub fn is_rekeyed(&self, route: &str) -> bool {
         let rekeyed = self.rekeyed.lock().unwrap_or_else(PoisonError::into_inner);
         rekeyed.iter().any(|routes| routes.contains(route))
     }
 
     fn lock_state(&self) -> MutexGuard<'_, LeaseState> {
-        // Every change of it is one assignment.
+        // Every change of the state is one assignment.
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,30 +187,30 @@ impl Lease {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
-    /// The lease has its lock. If the lease is over, the lock is released at once.
+    /// The lock of the lease was granted. If the lease is over, the lock is released at once.
     pub(super) fn on_granted(&self, lock: LeasedLock) {
-        let mut life = self.lock_state();
+        let mut state = self.lock_state();
         let now = self.clock.now();
-        if !matches!(life.stage, LeaseStage::Waiting) || life.lapse_reason(now, self.ends).is_some() {
-            drop(life);
+        if !matches!(state.stage, LeaseStage::Waiting) || state.lapse_reason(now, self.ends).is_some() {
+            drop(state);
             return lock.release();
         }
-        life.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
-        life.expires = (now + life.ttl).min(self.ends);
-        drop(life);
+        state.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
+        state.expires = (now + state.ttl).min(self.ends);
+        drop(state);
         self.notify_changed();
     }
 
-    /// Ends it: nothing more is started under it. `None`: it was over.
+    /// Ends the lease: nothing more is started under it. `None`: it was over.
     pub(super) fn end(&self, why: EndReason) -> Option<LeaseEnd> {
         self.end_with(|_| Some(why))
     }
 
-    /// Ends it where it is over by itself; with why.
+    /// Ends the lease if its time is over; returns the reason as well.
     pub(super) fn end_if_lapsed(&self) -> Option<(LeaseEnd, &'static str)> {
         let mut word = "";
-        let ended = self.end_with(|life| {
-            let why = life.lapse_reason(self.clock.now(), self.ends)?;
+        let ended = self.end_with(|state| {
+            let why = state.lapse_reason(self.clock.now(), self.ends)?;
             word = why.as_str();
             Some(why)
         });
@@ -214,29 +218,31 @@ impl Lease {
     }
 
     fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<EndReason>) -> Option<LeaseEnd> {
-        let mut life = self.lock_state();
-        if matches!(life.stage, LeaseStage::Over { .. }) {
+        let mut state = self.lock_state();
+        if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
         }
-        let (why, now) = (why(&life)?, self.clock.now());
-        // Its own client does not work under it any more. Of a lost set some nodes may be left, which were promised as well.
-        let kept = !matches!(why, EndReason::Released) && now < life.promised;
+        let why = why(&state)?;
+        let now = self.clock.now();
+        // After a release its own client does not work under it any more. Of a lost set some nodes may be left, which
+        // were promised as well.
+        let kept = !matches!(why, EndReason::Released) && now < state.promised;
         let over = LeaseStage::Over { why, at: now, lock: None };
-        let (ended, lock) = match std::mem::replace(&mut life.stage, over) {
+        let (ended, lock) = match std::mem::replace(&mut state.stage, over) {
             LeaseStage::Held { lock, since } => (LeaseEnd::Held(now.since(since)), Some(lock)),
             LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseEnd::NeverHeld, None),
         };
         if let Some(lock) = &lock {
             lock.close();
         }
-        let given = match (&mut life.stage, lock) {
+        let given = match (&mut state.stage, lock) {
             (LeaseStage::Over { lock: held, .. }, lock) if kept => {
                 *held = lock;
                 None
             }
             (_, lock) => lock,
         };
-        drop(life);
+        drop(state);
         if let Some(lock) = given {
             lock.release();
         }
@@ -247,17 +253,17 @@ impl Lease {
         Some(ended)
     }
 
-    /// Gives the lock of a lease back that is over, when nobody has been promised any more of it. What runs under it goes on, and
-    /// the lock is given on after that.
+    /// Releases the lock of a lease that is over, when no promise about it remains. Requests under it continue, and
+    /// the next holder is granted the lock after them.
     pub(super) fn release_if_due(&self) {
-        let mut life = self.lock_state();
-        let due = self.clock.now() >= life.promised;
-        let LeaseStage::Over { lock, .. } = &mut life.stage else { return };
+        let mut state = self.lock_state();
+        let due = self.clock.now() >= state.promised;
+        let LeaseStage::Over { lock, .. } = &mut state.stage else { return };
         if !due {
             return;
         }
         let given = lock.take();
-        drop(life);
+        drop(state);
         if let Some(lock) = given {
             lock.release();
         }
@@ -269,19 +275,19 @@ impl Lease {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// It is not over before `ttl` from now, if nothing else ends it. `None`: it is over.
+    /// The lease does not end before `ttl` from now, if nothing else ends it. `None`: it is over.
     pub fn renew(&self, ttl: Duration) -> Option<()> {
-        let mut life = self.lock_state();
-        // Under its mutex: whoever looks whether it is over sees the one or the other.
+        let mut state = self.lock_state();
+        // The clock is read under the mutex, so every check of the end sees either the old or the new expiry.
         let now = self.clock.now();
-        if matches!(life.stage, LeaseStage::Over { .. }) || life.lapse_reason(now, self.ends).is_some() {
+        if matches!(state.stage, LeaseStage::Over { .. }) || state.lapse_reason(now, self.ends).is_some() {
             return None;
         }
-        (life.ttl, life.expires) = (ttl, (now + ttl).min(self.ends));
+        (state.ttl, state.expires) = (ttl, (now + ttl).min(self.ends));
         Some(())
     }
 
-    /// Somebody asks for it back. The first reason stays.
+    /// An operator requests the client to release it. The first reason stays.
     pub fn revoke(&self, why: Arc<str>) {
         self.lock_state().revocation.get_or_insert(why);
         self.notify_changed();
@@ -300,12 +306,13 @@ impl Lease {
         }
     }
 
-    /// It waits for its lock, or that is not given back yet.
+    /// True if the lease waits for its lock, or has not released it yet.
     pub fn may_hold(&self) -> bool {
         self.over_for().is_none_or(|over| over.is_zero())
     }
 
-    /// For its client, who believes it: what is said to be held stays held for so long, whatever ends the lease.
+    /// A snapshot for its client, as a promise: a lock that is reported as held stays held for that long, whatever
+    /// ends the lease.
     pub fn promised_snapshot(&self) -> LeaseSnapshot {
         self.snapshot_with(true)
     }
@@ -316,10 +323,10 @@ impl Lease {
 
     fn snapshot_with(&self, promises: bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
-        let mut life = self.lock_state();
+        let mut state = self.lock_state();
         let now = self.clock.now();
-        let expires_in = life.expires.since(now);
-        let stage = match &life.stage {
+        let expires_in = state.expires.since(now);
+        let stage = match &state.stage {
             LeaseStage::Waiting => StageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
             LeaseStage::Held { lock, since } => {
                 let proven = if lock.is_held_at(now) { lock.expires_at().since(now) } else { Duration::ZERO };
@@ -330,30 +337,30 @@ impl Lease {
                 }
             }
             LeaseStage::Over { why, lock, .. } => {
-                let kept_for = lock.as_ref().map(|_| life.promised.since(now)).unwrap_or_default();
+                let kept_for = lock.as_ref().map(|_| state.promised.since(now)).unwrap_or_default();
                 StageSnapshot::Over { why: why.clone(), kept_for }
             }
         };
         if let (StageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
-            life.promised = life.promised.max(now + *held_for);
+            state.promised = state.promised.max(now + *held_for);
         }
         LeaseSnapshot {
             expires_in: if matches!(stage, StageSnapshot::Over { .. }) { Duration::ZERO } else { expires_in },
             stage,
-            ttl: life.ttl,
-            revocation: life.revocation.clone(),
+            ttl: state.ttl,
+            revocation: state.revocation.clone(),
             revision,
             age: now.since(self.began),
         }
     }
 
-    /// Returns when it is not what it was at `revision` any more.
+    /// Returns when the revision differs from `revision`.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub async fn wait_changed(&self, revision: u64) {
         let mut changes = self.changes.subscribe();
-        // The sender is ours.
+        // The sender is owned by this lease.
         drop(changes.wait_for(|now| *now != revision).await);
     }
 
@@ -363,22 +370,23 @@ impl Lease {
         drop(changes.wait_for(|_| !matches!(self.lock_state().stage, LeaseStage::Waiting)).await);
     }
 
-    /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
+    /// The keys as guards, tickets and services receive them: the holder of one of several permits has watermarks of
+    /// its own.
     pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
         lock.permit()
             .map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::all_for_permit(&self.keys, permit))
     }
 
-    /// The tenure for a request under the lease, and its mode. A writer waits for its turn.
+    /// The grant for a request under the lease, and its mode. A writer waits for its turn.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
     pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
         let lock = self.held_lock()?;
         let entered = lock.start_request(mode).await;
-        // Its turn may have come after its end, and before anybody has said so.
+        // The turn may have come after the end of the lease, and before the sweep has recorded that.
         self.held_lock()?;
-        entered.map_err(|why| match why {
+        entered.map_err(|error| match error {
             CallbackError::Unproven => UseLeaseError::Unproven,
             CallbackError::Upgrade => UseLeaseError::Upgrade,
             _ => UseLeaseError::Over,
@@ -386,10 +394,10 @@ impl Lease {
     }
 
     fn held_lock(&self) -> Result<Arc<LeasedLock>, UseLeaseError> {
-        let life = self.lock_state();
-        match &life.stage {
+        let state = self.lock_state();
+        match &state.stage {
             LeaseStage::Waiting => Err(UseLeaseError::Waiting),
-            LeaseStage::Held { lock, .. } if life.lapse_reason(self.clock.now(), self.ends).is_none() => {
+            LeaseStage::Held { lock, .. } if state.lapse_reason(self.clock.now(), self.ends).is_none() => {
                 Ok(lock.clone())
             }
             LeaseStage::Held { .. } | LeaseStage::Over { .. } => Err(UseLeaseError::Over),
@@ -397,7 +405,7 @@ impl Lease {
     }
 }
 
-/// Where the lock of `key` lies for a client that has said how many may hold it; the plan has it at `site`.
+/// The lock of `key` for a client that has set the number of permits; by the plan it is at `site`.
 pub fn site_for_permits(site: LockSite, key: &ResourceKey, permits: Option<Permits>) -> LockSite {
     match (site, permits) {
         (LockSite::Native, Some(permits)) => LockSite::semaphore(key, permits).unwrap_or_default(),

@@ -37,7 +37,7 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// The leases of one process. Nobody is granted one while the plan has no `leases`; those that are there go on.
+/// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
 pub struct LeaseTable {
     all: Mutex<LeaseIndex>,
     terms: ArcSwap<LeaseSettings>,
@@ -49,7 +49,7 @@ pub struct LeaseTable {
     drain: CancellationToken,
     metrics: LeaseMetrics,
     usual: Mutex<MeanHold>,
-    /// Another plan is being taken over: who asks now is asked to come again.
+    /// Another plan is being taken over: new requests are refused with the advice to retry.
     turning: AtomicBool,
     pub(super) in_force: CurrentConfig,
     /// Whether other gateways take the same locks as this one.
@@ -71,7 +71,7 @@ struct LeaseIndex {
 
 /// The settings of a plan for leases.
 pub struct LeaseSettings {
-    /// `None`: nobody is granted one.
+    /// `None`: no lease is granted.
     pub bounds: Option<plan::LeasePlan>,
     pub authority: LeaseAuth,
 }
@@ -82,12 +82,12 @@ struct MeanHold(Option<Duration>);
 
 /// How often expired leases are looked for. Requests under a lease check that themselves.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a client can ask why its lease is over.
+/// How long a client can look up the reason for which its lease is over.
 const RETENTION: Duration = Duration::from_secs(60);
 /// If there are very many, only the last are remembered.
 const MAX_RETAINED: usize = 10_000;
 
-/// The parts that the leases need.
+/// The dependencies of the leases.
 pub(super) struct LeaseTableDeps {
     pub(super) gateway: Arc<str>,
     pub(super) keeper: LockManager,
@@ -108,12 +108,14 @@ impl LeaseSettings {
 }
 
 impl LeaseTable {
-    pub(super) fn new(parts: LeaseTableDeps, terms: LeaseSettings) -> Self {
+    pub(super) fn new(parts: LeaseTableDeps, settings: LeaseSettings) -> Self {
         let LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
-        let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
+        let all = Mutex::default();
+        let usual = Mutex::default();
+        let followed = settings.authority.clone();
         let leases = Self {
             all,
-            terms: ArcSwap::from_pointee(terms),
+            terms: ArcSwap::from_pointee(settings),
             gateway,
             keeper,
             clock,
@@ -145,15 +147,16 @@ impl LeaseTable {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to wait for the lock; no longer than `wait`, where that is said, and not at all where it is zero.
+    /// Begins to wait for the lock; no longer than `wait`, and not at all if that is zero.
     ///
     /// # Errors
-    /// There are too many, or no lock could be had now by anybody.
+    /// There are too many leases, or no client could be granted a lock now.
     pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
         if self.drain.is_cancelled() {
             return Err(Refusal::new(Reason::Draining, "a lease is asked for while the gateway stops"));
         }
-        // The session that owns the lock is one with this name, or the lease is lost: so it is the one that was asked about.
+        // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
+        // checked.
         let id = LeaseId::new(Paths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
         let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
@@ -163,30 +166,30 @@ impl LeaseTable {
         Ok(lease)
     }
 
-    /// `plan`: what was asked about the lease was asked of this one.
+    /// `plan`: the plan by which the request for the lease was checked.
     fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
         let mut all = self.lock_index();
-        // Under the mutex: whoever takes another plan over has said so before it looks at those that are there. Other gateways were
-        // told of this plan, and the next one may grant the same by what they are not told of yet.
+        // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
+        // received this plan, and the next one may grant the same by patterns that they have not received yet.
         if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
             return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
         }
-        let terms = self.settings();
-        let Some(bounds) = &terms.bounds else {
+        let settings = self.settings();
+        let Some(bounds) = &settings.bounds else {
             return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
         };
-        // Who has asked was looked at before the plan was.
+        // The caller was authenticated before the plan was read.
         let grants =
             |known: &plan::Principal| *known.name == *lease.principal && may_take(known, &lease.keys);
         if !bounds.principals.iter().any(grants) {
-            let said = format!("`{}` may not take these keys any more", lease.principal);
-            return Err(Refusal::new(Reason::LeaseForbidden, said));
+            let message = format!("`{}` may not take these keys any more", lease.principal);
+            return Err(Refusal::new(Reason::LeaseForbidden, message));
         }
         let living: usize = all.living.values().sum();
         let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
         if living >= bounds.most || theirs >= bounds.per_principal {
-            let said = format!("`{}` has its leases, or this gateway has", lease.principal);
-            return Err(Refusal::new(Reason::LeaseLimit, said));
+            let message = format!("`{}` has its leases, or this gateway has", lease.principal);
+            return Err(Refusal::new(Reason::LeaseLimit, message));
         }
         all.insert(lease);
         Ok(())
@@ -195,7 +198,7 @@ impl LeaseTable {
     /// Finds a lease by its id.
     ///
     /// # Errors
-    /// There is none here, or the secret is another one.
+    /// There is none here, or the secret differs.
     pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
         let found = self.look_up(id.reference());
         let found =
@@ -212,12 +215,12 @@ impl LeaseTable {
         self.lock_index().leases.get(&reference).cloned()
     }
 
-    /// The session that holds the lease is one of this process, as far as can be told without asking anybody.
+    /// True if the session that holds the lease belongs to this process, as far as that is known without a query.
     pub fn is_local(&self, id: &LeaseId) -> bool {
         self.look_up(id.reference()).is_some()
     }
 
-    /// Those that are not over, the oldest first.
+    /// The leases that are not over, the oldest first.
     pub fn active(&self) -> Vec<Arc<Lease>> {
         let mut living: Vec<_> =
             self.lock_index().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
@@ -232,7 +235,7 @@ impl LeaseTable {
         keys.filter(|key| wanted(key)).cloned().collect()
     }
 
-    /// Whoever holds this key here, alone.
+    /// The lease that holds this key here exclusively.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
             lease.mode == Mode::Exclusive && matches!(lease.snapshot().stage, StageSnapshot::Held { .. })
@@ -240,14 +243,15 @@ impl LeaseTable {
         self.lock_index().keys.get(key)?.iter().find(holds).cloned()
     }
 
-    /// Ends a lease, and notes how long such leases hold.
+    /// Ends a lease, and records how long it held its lock.
     pub fn end(&self, lease: &Arc<Lease>, why: EndReason) {
         self.try_end(lease, why);
     }
 
     /// Ends a lease. Returns false if it was over before.
     pub(super) fn try_end(&self, lease: &Arc<Lease>, why: EndReason) -> bool {
-        let (word, ended) = (why.as_str(), lease.end(why));
+        let word = why.as_str();
+        let ended = lease.end(why);
         let ends = ended.is_some();
         if let Some(ended) = ended {
             self.record_end(lease, ended, word);
@@ -264,7 +268,7 @@ impl LeaseTable {
         self.metrics.record_end(why);
     }
 
-    /// Where the lock of a key lies: as a lease has it, and else the plan.
+    /// The lock of a key: that of its lease, else that of the plan.
     pub(super) fn site(&self, key: &ResourceKey) -> LockSite {
         let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
@@ -273,18 +277,19 @@ impl LeaseTable {
         leased.unwrap_or_else(|| self.in_force.site(key))
     }
 
-    /// For how long somebody waits who has so many before him; `None` where no lease has ended yet.
+    /// The expected wait of a waiter with so many waiters before it; `None` if no lease has ended yet.
     pub fn expected_wait(&self, ahead: usize) -> Option<Duration> {
         let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
         Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
     }
 
-    /// Ends what is over by itself, for as long as the process lives.
+    /// Ends expired leases, as long as the process lives.
     pub(super) async fn sweep(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let all: Vec<_> = self.lock_index().leases.values().cloned().collect();
-            let (mut waiting, mut held) = (0, 0);
+            let mut waiting = 0;
+            let mut held = 0;
             for lease in all {
                 if let Some((ended, why)) = lease.end_if_lapsed() {
                     self.record_end(&lease, ended, why);
@@ -303,7 +308,7 @@ impl LeaseTable {
         }
     }
 
-    /// It waits by another session than its id says: whoever asks for it elsewhere does not find it.
+    /// The lease waits in another session than its id names: a peer would not find it there.
     fn has_moved(&self, lease: &Lease) -> bool {
         let session = self.keeper.session_id_for(&lease.keys[0]);
         session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
@@ -335,7 +340,7 @@ impl LeaseIndex {
         self.over.push_back(lease.clone());
     }
 
-    /// Those that ended some time ago; earlier where there are very many. None of which a lock is held yet.
+    /// Removes leases that ended some time ago; earlier if there are very many. Leases whose lock is still held stay.
     fn evict(&mut self) {
         while let Some(first) = self.over.front() {
             let over = first.over_for().unwrap_or_default();

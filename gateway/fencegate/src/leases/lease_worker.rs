@@ -1,5 +1,5 @@
-//! Takes the locks of leases and asks other gateways about theirs, apart from all workers: a lease outlives the request that
-//! asked for it, and the worker that had that.
+//! Takes the locks of leases and queries peers about theirs, apart from all workers: a lease outlives the request
+//! that created it, and the worker that had the request.
 
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
@@ -31,27 +31,27 @@ use crate::{
     refusal::Refusal,
 };
 
-/// The parts that the leases of a process need.
+/// The dependencies of the leases of a process.
 pub struct LeaseWorkerDeps<N> {
     pub name: Arc<str>,
     pub keeper: LockManager,
     pub clock: SharedClock,
     pub metrics: LeaseMetrics,
     pub in_force: CurrentConfig,
-    /// Whether other gateways take the same locks as this one.
+    /// Compares the locks of peers with those of this gateway.
     pub agreement: Arc<PlanCompat>,
     pub drain: CancellationToken,
     pub network: N,
-    /// Run for as long as the thread turns: it tells so whoever asks.
+    /// Run as long as the thread runs its tasks: it answers the liveness checks.
     pub turning: BoxFuture<'static, ()>,
-    /// What this process is to other gateways, where they reach it.
+    /// The identity of this process for peers, if they can reach it.
     pub ours: Option<LocalPeer>,
 }
 
 /// The name of requests for leases among the waiters for locks.
 const NAME: &str = "(lease)";
 
-/// Takes the locks, once somebody runs it.
+/// Takes the locks, once it is run.
 pub struct LeaseWorker<N> {
     leases: Arc<LeaseTable>,
     network: N,
@@ -62,7 +62,7 @@ pub struct LeaseWorker<N> {
 }
 
 impl<N: Network> LeaseWorker<N> {
-    pub fn new(equipment: LeaseWorkerDeps<N>, terms: LeaseSettings) -> (Arc<LeaseTable>, Self) {
+    pub fn new(deps: LeaseWorkerDeps<N>, settings: LeaseSettings) -> (Arc<LeaseTable>, Self) {
         let LeaseWorkerDeps {
             name,
             keeper,
@@ -74,7 +74,7 @@ impl<N: Network> LeaseWorker<N> {
             network,
             turning,
             ours,
-        } = equipment;
+        } = deps;
         let (tasks, given) = mpsc::unbounded_channel();
         let parts = LeaseTableDeps {
             gateway: name,
@@ -86,12 +86,12 @@ impl<N: Network> LeaseWorker<N> {
             in_force,
             agreement,
         };
-        let leases = Arc::new(LeaseTable::new(parts, terms));
-        let taker = Self { leases: leases.clone(), network, clock, ours, turning, given };
-        (leases, taker)
+        let leases = Arc::new(LeaseTable::new(parts, settings));
+        let worker = Self { leases: leases.clone(), network, clock, ours, turning, given };
+        (leases, worker)
     }
 
-    /// On a thread of its own, which ends with the process.
+    /// Runs on a thread of its own, which ends with the process.
     ///
     /// # Errors
     /// The machine has no thread.
@@ -106,13 +106,14 @@ impl<N: Network> LeaseWorker<N> {
         Ok(())
     }
 
-    /// Returns when nobody gives it anything any more. Call it inside a `LocalSet`.
+    /// Returns when all senders of commands are gone. Call it inside a `LocalSet`.
     pub async fn run(self) {
         let Self { leases, network, clock, ours, turning, mut given } = self;
         drop(spawn_local(turning));
         let remotes =
             Rc::new(PeerClient { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
-        let (swept, tended) = (leases.clone(), remotes.idle.clone());
+        let swept = leases.clone();
+        let tended = remotes.idle.clone();
         drop(spawn_local(async move { swept.sweep().await }));
         drop(spawn_local(async move { tended.evict_idle().await }));
         let mut following: Option<JoinHandle<()>> = None;
@@ -140,7 +141,7 @@ impl<N: Network> LeaseWorker<N> {
 async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     failpoint::pass("before_lease_taken");
     let name = NAME.into();
-    let wish = LockRequest {
+    let request = LockRequest {
         keys: &lease.keys,
         sites: &lease.sites,
         mode: lease.mode,
@@ -152,8 +153,8 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         route: &name,
     };
     let granted = tokio::select! {
-        granted = leases.keeper.lease(wish, lease.ahead.clone()) => granted,
-        // What is granted at this moment is given back with the future.
+        granted = leases.keeper.lease(request, lease.ahead.clone()) => granted,
+        // A lock that is granted at this moment is released with the future.
         () = lease.wait_decided() => return,
     };
     match granted {
@@ -172,9 +173,9 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     }
 }
 
-/// Its lock is held by this session, and the lease may have waited for it for a day: what was asked before is asked again.
+/// The lock is held by this session, and the lease may have waited for it for a day: so the check is repeated.
 async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), EndReason> {
-    // Its id says which session holds it: whoever asks for it elsewhere is sent there.
+    // Its id names the session that holds it: peers send requests about it there.
     if Paths::member_name(&leases.gateway, session) != lease.id.member() {
         return Err(EndReason::Lost);
     }

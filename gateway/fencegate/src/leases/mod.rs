@@ -1,9 +1,10 @@
-//! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
+//! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one
+//! key.
 //!
-//! [`lease_table`] has all of them, each a [`lease`] with an [`id`] and a [`state`]; [`lease_worker`] takes their locks, and asks
-//! other gateways, as it is given each [`command`]. [`compat`] knows whether all others take the same locks. [`auth`] knows who may ask, [`admin_actions`] is what operators
-//! have done, [`api`] is what is asked over HTTP, in the JSON of
-//! [`lease_json`]. Requests under a lease are a matter of [`crate::steps::fence`].
+//! [`lease_table`] has all of them, each a [`lease`] with an [`id`] and a [`state`]; [`lease_worker`] takes their
+//! locks, and queries peers, for each [`command`]. [`compat`] checks whether all peers take the same locks. [`auth`]
+//! authenticates callers, [`admin_actions`] are the actions of operators, [`api`] is the HTTP interface, with the
+//! JSON of [`lease_json`]. Requests under a lease belong to [`crate::steps::fence`].
 
 pub mod admin_actions;
 pub mod api;
@@ -23,7 +24,7 @@ use std::rc::Rc;
 
 use hyper::header::HeaderValue;
 
-/// The lease that a request shows.
+/// The lease that a request presents.
 pub enum PresentedLease {
     /// A well-formed id, and its text.
     Valid(Rc<id::LeaseId>, HeaderValue),

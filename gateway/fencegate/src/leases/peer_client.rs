@@ -1,4 +1,4 @@
-//! Asks the gateway that holds a lease, for a client that has asked this gateway.
+//! Queries the gateway that holds a lease, for a client that has sent its request to this gateway.
 
 use std::{net::IpAddr, rc::Rc, time::Duration};
 
@@ -26,35 +26,35 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// A question for another gateway.
+/// A request for a peer.
 pub(super) struct PeerRequest {
     pub(super) method: Method,
     /// The path with its query.
     pub(super) path: String,
-    /// The id of the lease, where the question is about one.
+    /// The id of the lease, if the request concerns one.
     pub(super) lease: Option<HeaderValue>,
     pub(super) body: Bytes,
-    /// For how long the other gateway may take, beside the way there and back.
+    /// How long the peer may take, beside the network.
     pub(super) patience: Duration,
-    /// The client for whom the other gateway counts the question.
+    /// The client for which the peer counts the request.
     pub(super) client: Option<IpAddr>,
 }
 
-/// The answer of the other gateway.
+/// The response of the peer.
 pub(super) struct PeerResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// The time for the way there, the gateway itself, and the way back.
+/// The time for both directions of the network and the gateway itself.
 const MARGIN: Duration = Duration::from_secs(3);
 /// Far larger than any document about leases.
 const MAX_RESPONSE_LEN: usize = 1 << 20;
-/// How long idle connections to other gateways are kept.
+/// How long idle connections to peers are kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks other gateways, on one thread.
+/// Queries peers, on one thread.
 pub(super) struct PeerClient<N> {
     pub(super) network: N,
     pub(super) clock: SharedClock,
@@ -67,15 +67,15 @@ impl<N: Network> PeerClient<N> {
     pub(super) async fn run(
         &self,
         (member, question): (String, PeerRequest),
-        mut told: oneshot::Sender<Result<PeerResponse, Refusal>>,
+        mut reply: oneshot::Sender<Result<PeerResponse, Refusal>>,
     ) {
         let longest = question.patience + MARGIN;
         let answered = tokio::select! {
             answered = timeout(longest, self.send_request(member, &question)) => answered,
-            // The asker has left. The other gateway may still have received the question.
-            () = told.closed() => return,
+            // The caller has left. The peer may still have received the request.
+            () = reply.closed() => return,
         };
-        told.send(answered.unwrap_or_else(|_| Err(peer_unavailable("it did not answer in time")))).ok();
+        reply.send(answered.unwrap_or_else(|_| Err(peer_unavailable("it did not answer in time")))).ok();
     }
 
     /// `member`: the member node of the session that holds the lease.
@@ -93,7 +93,7 @@ impl<N: Network> PeerClient<N> {
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         match self.exchange(ours, question, &way, false).await {
-            // The connection was closed while it was idle, so the question was not read.
+            // The connection was closed while it was idle, so the request was not read.
             Err(PeerRequestError::Stale) => self.exchange(ours, question, &way, true).await,
             done => done,
         }
@@ -127,7 +127,8 @@ impl<N: Network> PeerClient<N> {
         let answer = match lend.send(http, question.patience + MARGIN).await {
             Ok(answer) => answer,
             Err(failed) => {
-                let (unwritten, reused) = (lend.abort(), lend.is_reused());
+                let unwritten = lend.abort();
+                let reused = lend.is_reused();
                 debug!(gateway = %way.gateway, why = %failed.why, "a question broke off");
                 let stale = reused && (unwritten || failed.request.is_some());
                 return Err(if stale {
@@ -152,25 +153,25 @@ impl<N: Network> PeerClient<N> {
     }
 }
 
-/// No answer.
+/// No response.
 enum PeerRequestError {
-    /// The connection had ended before the question was sent.
+    /// The connection had ended before the request was sent.
     Stale,
     Unavailable(&'static str),
 }
 
-fn build_request(ours: &LocalPeer, question: &PeerRequest, way: &HolderRoute) -> Option<Request<Body>> {
+fn build_request(ours: &LocalPeer, question: &PeerRequest, route: &HolderRoute) -> Option<Request<Body>> {
     let mut http = Request::new(Body::whole(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
-    let said = header::encode(&way.secret, NO_KEY, question.patience, None, &ours.name);
-    let mut said = HeaderValue::from_str(&said).ok()?;
-    said.set_sensitive(true);
+    let forwarded = header::encode(&route.secret, NO_KEY, question.patience, None, &ours.name);
+    let mut forwarded = HeaderValue::from_str(&forwarded).ok()?;
+    forwarded.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [
-        (HOST, HeaderValue::from_str(&way.address).ok()?),
+        (HOST, HeaderValue::from_str(&route.address).ok()?),
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (CONTENT_LENGTH, HeaderValue::from(question.body.len())),
-        (FENCING_FORWARDED, said),
+        (FENCING_FORWARDED, forwarded),
     ];
     let headers = http.headers_mut();
     headers.extend(fields);
@@ -184,7 +185,7 @@ fn build_request(ours: &LocalPeer, question: &PeerRequest, way: &HolderRoute) ->
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Stands in the place of a request's key.
+/// Replaces the key of a request.
 const NO_KEY: &str = "-";
 
 fn peer_unavailable(why: &'static str) -> Refusal {

@@ -7,13 +7,13 @@ use fencegate_process::clock::BootInstant;
 
 use crate::{metrics::END_REASONS, refusal::Refusal};
 
-/// Between two changes.
+/// Valid between two changes.
 pub(super) struct LeaseState {
     pub(super) stage: LeaseStage,
     pub(super) ttl: Duration,
     /// The lease ends then, unless it is renewed. Never later than its greatest age.
     pub(super) expires: BootInstant,
-    /// Until then the client was promised that nobody else can hold the key.
+    /// The client was promised that no other client can hold the key until then.
     pub(super) promised: BootInstant,
     /// Why an operator asks the client to give the lease back.
     pub(super) revocation: Option<Arc<str>>,
@@ -33,20 +33,20 @@ pub(super) enum LeaseStage {
     },
 }
 
-/// Why a lease is over.
+/// The reason for which a lease is over.
 #[derive(Debug, Clone)]
 pub enum EndReason {
-    /// Its client gave it back.
+    /// Its client released it.
     Released,
     /// It was not renewed in time.
     Expired,
-    /// Its wait was over.
+    /// Its wait timed out.
     GaveUp,
     /// An operator broke it.
     Broken,
-    /// The session of its lock ended, or somebody removed the lock node.
+    /// The session of its lock ended, or the lock node was removed.
     Lost,
-    /// The outcome of a request under it is unknown, or a guard has seen a newer token.
+    /// The outcome of a request under it is unknown, or a guard has a newer token.
     Retired,
     /// It reached the greatest age of a lease.
     TooOld,
@@ -55,7 +55,7 @@ pub enum EndReason {
 }
 
 impl LeaseState {
-    /// The reason why the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
+    /// The reason for which the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
     pub(super) fn lapse_reason(&self, now: BootInstant, ends: BootInstant) -> Option<EndReason> {
         let late = if now >= ends { EndReason::TooOld } else { EndReason::Expired };
         let expired = (now >= self.expires).then_some(late);

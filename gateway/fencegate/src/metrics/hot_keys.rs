@@ -26,8 +26,8 @@ const WINDOW: Duration = Duration::from_secs(150);
 /// How many keys are counted at a time. A key that is not among them has less than this fraction of all waiting.
 const MAX_KEYS: usize = 512;
 
-/// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all places are taken, a new key takes the place of the
-/// smallest and inherits its count as an error.
+/// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all counters are taken, a new key replaces the smallest
+/// and inherits its count as an error.
 #[derive(Debug, Default)]
 struct Sketch {
     counts: HashMap<ResourceKey, KeyCount>,
@@ -36,7 +36,7 @@ struct Sketch {
 /// The count of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyCount {
-    /// Microseconds that its requests waited, together; the truth is at most `over` less.
+    /// Microseconds that its requests waited, together; the true value is at most `over` less.
     pub waited: u64,
     pub over: u64,
     pub requests: u64,
@@ -125,8 +125,9 @@ mod tests {
         ResourceKey::parse(&format!("k/{n}")).expect("a key")
     }
 
+    /// The key with the longest wait stays first among far more keys than are counted, within its error bound.
     #[test]
-    fn a_hot_key_is_found_among_very_many_cold_ones() {
+    fn hot_key_is_found_among_many() {
         let hot = HotKeys::default();
         for n in 0..20 * MAX_KEYS {
             hot.record_wait(&[key(n)], Duration::from_millis(1), false);
@@ -142,8 +143,9 @@ mod tests {
         assert!(windows.current.counts.len() <= MAX_KEYS);
     }
 
+    /// Keys come in the order of the total time that requests waited for them, longest first.
     #[test]
-    fn what_comes_first_is_what_was_waited_for_longest() {
+    fn keys_are_ordered_by_total_wait() {
         let hot = HotKeys::default();
         hot.record_wait(&[key(1), key(2)], Duration::from_millis(5), false);
         hot.record_wait(&[key(2)], Duration::from_millis(5), true);

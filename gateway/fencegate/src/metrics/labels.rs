@@ -1,5 +1,5 @@
-//! The results of a request for a lock, of forwarding, of an exchange and of a reload. Each is a word of a label, so
-//! that all are known before one is counted.
+//! The results of an acquire, of forwarding, of an exchange and of a reload. Each is the value of a label, so that
+//! all series exist before one is counted.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 pub(super) const UPSTREAM_ERRORS: [&str; 7] =
     ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
 
-/// The result of a request for a lock.
+/// The result of an acquire.
 pub enum AcquireLabel<'a> {
     /// This gateway held the lock, and it was free.
     Warm,
@@ -25,7 +25,7 @@ pub enum AcquireLabel<'a> {
     Waited,
     /// The request was called inside a dispatch that has the lock.
     Nested,
-    /// An earlier request of this gateway passed the lock on.
+    /// An earlier request of this gateway handed the lock over.
     HandedOver,
     ClientGone,
     Refused(&'a AcquireError),
@@ -51,10 +51,10 @@ impl AcquireLabel<'_> {
     }
 }
 
-/// Another gateway keeps the key and gets the request.
+/// Another gateway holds the key, and the request was forwarded to it.
 const SENT_ON: (&str, &str) = ("forwarded", "yes");
 
-/// All label values for requests for a lock: mode and result.
+/// All label values of acquires: mode and result.
 pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
         AcquireError::Locked,

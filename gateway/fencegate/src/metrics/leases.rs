@@ -27,8 +27,8 @@ impl LeaseMetrics {
             ended: families.register(IntCounterVec::new(ended, &["why"])),
         };
         metrics.set_counts(0, 0);
-        for why in END_REASONS {
-            metrics.ended.with_label_values(&[why]);
+        for reason in END_REASONS {
+            metrics.ended.with_label_values(&[reason]);
         }
         metrics
     }
@@ -38,7 +38,7 @@ impl LeaseMetrics {
         self.leases.with_label_values(&[HELD]).set(held);
     }
 
-    pub fn record_end(&self, why: &'static str) {
-        self.ended.with_label_values(&[why]).inc();
+    pub fn record_end(&self, reason: &'static str) {
+        self.ended.with_label_values(&[reason]).inc();
     }
 }

@@ -1,8 +1,8 @@
 //! The metrics of requests, routes and upstreams, under the names that dashboards and alerts use. Locks, guards and
 //! connections have metrics in their own crates; [`registry`] brings all of them together.
 //!
-//! Labels come from the configuration or from enums, never from a request, so traffic cannot make series. [`hot_keys`]
-//! knows single keys, and is no metric family.
+//! Labels come from the configuration or from enums, never from a request, so traffic cannot make series.
+//! [`hot_keys`] counts single keys, and is no metric family.
 
 pub mod hot_keys;
 mod labels;

@@ -1,4 +1,4 @@
-//! Since when the requests of one route wait, to find the oldest.
+//! Since when the requests of one route have waited, to find the oldest.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ impl RouteWaiters {
         WaiterGuard { waits: self.clone(), number, _counted: counted }
     }
 
-    /// How long the oldest has waited; zero when nobody waits.
+    /// How long the oldest has waited; zero when none waits.
     pub(super) fn oldest(&self) -> Duration {
         let since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         since.waiting.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())

@@ -28,7 +28,7 @@ pub struct Metrics {
     pub(super) upstreams: UpstreamFamilies,
     plans: PlanFamilies,
     keys: IntGauge,
-    /// Counts the keys, if somebody does.
+    /// Counts the keys, if a function for it was set.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     log_lost: IntCounter,
     access_lost: IntCounter,
@@ -48,8 +48,8 @@ pub struct Metrics {
 impl Metrics {
     pub fn for_gateway(gateway: &GatewayPlan) -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, guard) =
-            (SessionMetrics::register(&families), GuardMetrics::register(&unexposed_families()));
+        let session = SessionMetrics::register(&families);
+        let guard = GuardMetrics::register(&unexposed_families());
         let leases = LeaseMetrics::register(&families);
         let metrics = Self::new((session, guard, leases), families);
         metrics.describe_build();
@@ -59,8 +59,8 @@ impl Metrics {
 
     pub fn for_guard() -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, own) =
-            (SessionMetrics::register(&unexposed_families()), GuardMetrics::register(&families));
+        let session = SessionMetrics::register(&unexposed_families());
+        let own = GuardMetrics::register(&families);
         let metrics = Self::new((session, own, LeaseMetrics::register(&unexposed_families())), families);
         metrics.describe_build();
         Arc::new(metrics)
@@ -68,8 +68,8 @@ impl Metrics {
 
     pub fn for_filter() -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
-        let (session, guard) =
-            (SessionMetrics::register(&unexposed_families()), GuardMetrics::register(&unexposed_families()));
+        let session = SessionMetrics::register(&unexposed_families());
+        let guard = GuardMetrics::register(&unexposed_families());
         let metrics = Self::new((session, guard, LeaseMetrics::register(&unexposed_families())), families);
         metrics.describe_build();
         Arc::new(metrics)
@@ -138,7 +138,7 @@ impl Metrics {
         self.plans.set_refused_routes(routes);
     }
 
-    /// Sets the counter of the lines of the access log that were lost. The first one stays.
+    /// Sets the counter of the lines of the access log that were lost. The first one is kept.
     pub fn set_access_line_counter(&self, counter: ErrorCounter) {
         drop(self.access_lines.set(counter));
     }
@@ -161,9 +161,9 @@ impl Metrics {
         self.hung_seconds.clone()
     }
 
-    /// Sets the function that counts the keys which somebody wants or holds. It is called for each scrape.
+    /// Sets the function that counts the keys that are wanted or held. It is called for each scrape.
     pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
-        // The first function stays: a process has one keeper of keys.
+        // The first function is kept: a process has one lock manager.
         drop(self.counted_keys.set(Box::new(count)));
     }
 
@@ -188,8 +188,8 @@ impl Metrics {
         &self.buffered
     }
 
-    /// The present values of all families. With thousands of routes this takes a while, so do not call it on a thread
-    /// that others wait for.
+    /// The present values of all families. With thousands of routes this takes a while, so it must not be called on a
+    /// thread on which requests are served.
     pub fn gather(&self) -> MetricSnapshot {
         MetricSnapshot::new(self.families.gather())
     }

@@ -81,7 +81,7 @@ impl RouteMetrics {
         }
     }
 
-    /// The client went away before its answer: counted under 499, as nginx does.
+    /// The client disconnected before its answer: counted under 499, as nginx does.
     pub fn record_abandoned(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         self.all.requests.local().with_label_values(&[&*self.name, "499"]).inc();

@@ -80,7 +80,7 @@ impl WorkerMetrics {
         self.all.upstreams.errors.with_label_values(&[upstream, kind]).inc();
     }
 
-    /// An upstream that compares tokens knew a newer one.
+    /// An upstream that compares tokens had a newer one.
     pub fn record_stale_refusal(&self, route: Option<RouteId>) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();

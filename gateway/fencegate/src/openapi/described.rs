@@ -311,10 +311,10 @@ impl PathOperation<'_> {
 fn by_status(all: impl Iterator<Item = (u16, String, &'static str)>) -> BTreeMap<u16, (Vec<String>, String)> {
     let mut found: BTreeMap<u16, (Vec<String>, String)> = BTreeMap::new();
     for (status, reason, says) in all {
-        let (reasons, said) = found.entry(status).or_default();
+        let (reasons, descriptions) = found.entry(status).or_default();
         if !reasons.contains(&reason) {
-            let between = if said.is_empty() { "" } else { "; " };
-            said.push_str(&format!("{between}`{reason}`: {says}"));
+            let between = if descriptions.is_empty() { "" } else { "; " };
+            descriptions.push_str(&format!("{between}`{reason}`: {says}"));
             reasons.push(reason);
         }
     }

@@ -82,11 +82,15 @@ fn outcomes(api: &mut ApiDocument) {
 }
 
 fn other_paths(api: &mut ApiDocument) {
-    api.get("/api/v1/keys/{key}", "key", "The marks of a key, and what is in flight and in doubt under it.")
-        .path_param("key", "The key, with `/` as `%2F` or as it is.")
-        .json_response::<KnownKey>(200, "The marks and requests of the key.")
-        .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
-        .finish();
+    api.get(
+        "/api/v1/keys/{key}",
+        "key",
+        "The watermarks of a key, and what is in flight and in doubt under it.",
+    )
+    .path_param("key", "The key, with `/` as `%2F` or as it is.")
+    .json_response::<KnownKey>(200, "The watermarks and requests of the key.")
+    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
+    .finish();
     api.get("/api/v1/refusals", "refusals", "Stale dispatches since the start, and the last one.")
         .json_response::<StaleRefusals>(200, "Their number, and the last one.")
         .finish();

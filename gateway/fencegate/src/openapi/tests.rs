@@ -18,8 +18,9 @@ fn keep_current(file: &str, made: &str) {
     assert!(kept == made, "{file} is not what the types make: see the first lines of this file");
 }
 
+/// The shipped OpenAPI documents are what the types generate.
 #[test]
-fn the_documents_are_what_the_types_make() {
+fn documents_match_types() {
     keep_current("gateway-admin.json", &gateway());
     keep_current("guard-admin.json", &guard());
     keep_current("leases.json", &leases());
@@ -51,8 +52,9 @@ fn described(document: &str) -> BTreeSet<(String, String)> {
     paths.flat_map(each).collect()
 }
 
+/// Each path that an API serves to programs is in its OpenAPI document, and no other path is.
 #[test]
-fn every_path_that_programs_are_answered_is_described_and_no_other() {
+fn documents_describe_exactly_served_paths() {
     let both = include_str!("../admin/probes.rs");
     let of_admin = [
         both,

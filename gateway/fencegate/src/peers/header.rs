@@ -1,5 +1,5 @@
-//! The field with which gateways know each other: one asks whether who is there knows its pass, and shows it with what it
-//! sends on.
+//! The header field between gateways: a challenge checks that the other side has the peer secret, and a forwarded
+//! request carries that secret.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,56 +13,56 @@ use tokio::time::Instant;
 
 use crate::headers::FENCING_FORWARDED;
 
-/// What another gateway says of a request that it has sent on to us.
+/// The metadata of a request that another gateway has forwarded to this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardedHeader {
-    /// Its name.
+    /// The name of the forwarding gateway.
     pub from: Arc<str>,
-    /// The key that it has derived.
+    /// The key that it has derived from the request.
     pub key: String,
-    /// Until when it would wait, counted from when the head was here.
+    /// Until when it would wait, counted from the arrival of the head.
     pub until: Instant,
     /// The digest of the identity in the client's certificate.
     pub certificate: Option<Arc<str>>,
 }
 
-/// Nothing is executed by it, whoever gets it: `OPTIONS *` asks the server itself.
+/// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
 pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
     let mut http = Request::new(Body::empty());
     *http.method_mut() = Method::OPTIONS;
     *http.uri_mut() = Uri::from_static("*");
     http.headers_mut().insert(HOST, HeaderValue::from_str(address).ok()?);
-    let asked = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
-    http.headers_mut().insert(FENCING_FORWARDED, asked);
+    let challenge = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
+    http.headers_mut().insert(FENCING_FORWARDED, challenge);
     Some(http)
 }
 
-/// The answer to a [`challenge_request`], and of nothing else.
+/// The answer to a [`challenge_request`]; `None` for any other request.
 pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
     }
     let nonce = Nonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
-    let said = format!("proof={}", ours.respond(&nonce).as_str());
+    let proof = format!("proof={}", ours.respond(&nonce).as_str());
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = StatusCode::NO_CONTENT;
-    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&said).expect("hex digits"));
+    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&proof).expect("hex digits"));
     Some(reply)
 }
 
-/// Who answers so knows the pass.
-pub fn is_proven(headers: &HeaderMap, pass: &PeerSecret, nonce: &Nonce) -> bool {
-    let said = single_value(headers).and_then(|line| line.strip_prefix("proof="));
-    said.is_some_and(|said| pass.respond(nonce).matches(said))
+/// True if the answer proves that its sender has the peer secret.
+pub fn is_proven(headers: &HeaderMap, secret: &PeerSecret, nonce: &Nonce) -> bool {
+    let proof = single_value(headers).and_then(|line| line.strip_prefix("proof="));
+    proof.is_some_and(|proof| secret.respond(nonce).matches(proof))
 }
 
-/// The field, where it is there once.
+/// The value of the field, if it is there exactly once.
 fn single_value(headers: &HeaderMap) -> Option<&str> {
     let mut lines = headers.get_all(FENCING_FORWARDED).iter();
     lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
 }
 
-/// The longest wait that is believed.
+/// The longest wait that is accepted.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
@@ -86,10 +86,16 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeade
     })
 }
 
-/// What [`verify`] reads.
-pub fn encode(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
+/// Writes what [`verify`] reads.
+pub fn encode(
+    secret: &PeerSecret,
+    key: &str,
+    left: Duration,
+    certificate: Option<&str>,
+    from: &str,
+) -> String {
     let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
-    format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())
+    format!("pass={}; key={key}; wait={}{certificate}; from={from}", secret.as_str(), left.as_millis())
 }
 
 #[cfg(test)]
@@ -108,30 +114,32 @@ mod tests {
         headers
     }
 
+    /// Only a challenge is answered, and only with a proof of the peer secret that is bound to its nonce.
     #[test]
-    fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
+    fn only_challenge_gets_proof_of_secret() {
         let ours = PeerSecret::new(&SystemRandomness);
         let nonce = Nonce::new(&SystemRandomness);
-        let asked = || challenge_request("gw-1:9910", &nonce).expect("an address");
-        let answer = challenge_response(&asked(), &ours).expect("answered");
+        let challenge = || challenge_request("gw-1:9910", &nonce).expect("an address");
+        let answer = challenge_response(&challenge(), &ours).expect("answered");
         assert!(is_proven(answer.headers(), &ours, &nonce));
         assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
         assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
-        assert!(!is_proven(asked().headers(), &ours, &nonce), "its own echo");
+        assert!(!is_proven(challenge().headers(), &ours, &nonce), "its own echo");
         assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
-        let mut other = asked();
+        let mut other = challenge();
         *other.method_mut() = Method::POST;
         assert!(challenge_response(&other, &ours).is_none());
-        let mut other = asked();
+        let mut other = challenge();
         *other.uri_mut() = Uri::from_static("/pay/7");
         assert!(challenge_response(&other, &ours).is_none());
-        let mut twice = asked();
+        let mut twice = challenge();
         twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
         assert!(challenge_response(&twice, &ours).is_none());
     }
 
+    /// A forwarded header is accepted only once, in full, and with the peer secret; its wait is capped at `MAX_WAIT`.
     #[test]
-    fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
+    fn header_needs_peer_secret() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         let line = |pass| encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
         let before = Instant::now();
@@ -163,8 +171,9 @@ mod tests {
     }
 
     proptest! {
+        /// Key, sender and wait of a forwarded header are read as encoded, the wait capped at `MAX_WAIT`.
         #[test]
-        fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
+        fn header_round_trips(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
             let ours = PeerSecret::new(&SystemRandomness);
             let line = encode(&ours, &key, Duration::from_millis(wait), None, from.trim());
             let before = Instant::now();
@@ -174,23 +183,23 @@ mod tests {
             prop_assert!(read.until <= Instant::now() + MAX_WAIT);
         }
 
-        /// Who has no pass may say what he likes.
+        /// Without the peer secret no text is accepted.
         #[test]
-        fn nothing_is_believed_of_who_does_not_show_the_pass(
+        fn text_without_secret_is_rejected(
             line in "[ -~]{0,60}|pass=[0-9a-fA-F]{63,65}; key=[!-~]{0,9}; wait=[0-9]{0,22}; from=[ -~]{0,9}|(nonce|proof)=[0-9a-f]{64}",
         ) {
             let ours = PeerSecret::new(&SystemRandomness);
             let headers = presented(&[&line]);
             prop_assert_eq!(verify(&headers, &ours), None);
             prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
-            let mut asked = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
-            asked.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
+            let mut challenge = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            challenge.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
             let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
-            prop_assert_eq!(challenge_response(&asked, &ours).is_some(), nonce.is_some());
+            prop_assert_eq!(challenge_response(&challenge, &ours).is_some(), nonce.is_some());
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
                 prop_assert_eq!(verify(&headers, &PeerSecret::new(&SystemRandomness)), None);

@@ -30,7 +30,7 @@ pub struct LocalPeer {
     pub name: Arc<str>,
     /// The address on which the process listens.
     pub address: SocketAddr,
-    /// The address that is advertised, and the pass.
+    /// The address that is advertised, and the peer secret.
     pub reach: PeerEndpoint,
     /// The certificates for accepted connections. `None`: plain text.
     pub certificates: Option<Arc<Certificates>>,
@@ -88,7 +88,7 @@ impl LocalPeer {
 /// The name of the listener.
 pub const NAME: &str = "peer";
 
-/// A listener on port 0 is advertised with the port that it got.
+/// A listener on port 0 is advertised with the port that it was given.
 fn advertised_address(peer: &plan::PeerListener, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
@@ -109,7 +109,7 @@ fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
-/// Follows changes of the certificate files, as long as somebody uses them.
+/// Follows changes of the certificate files, as long as the result is used.
 fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
     let secured = Arc::new(UpstreamTls::open(tls)?);
     let watched = Arc::downgrade(&secured);
@@ -139,13 +139,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 mod tests {
     use super::*;
 
+    /// Where the file leaves the port to the system, the port that was bound is advertised.
     #[test]
-    fn the_port_that_was_got_is_advertised_where_none_is_asked_for() {
+    fn bound_port_replaces_port_zero() {
         let bound = "127.0.0.1:4711".parse().expect("an address");
-        for (address, told) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
+        for (address, expected) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
             let address = address.parse().expect("an address");
             let peer = plan::PeerListener { address, advertise: "gw-1:99".into(), tls: None };
-            assert_eq!(advertised_address(&peer, bound), told);
+            assert_eq!(advertised_address(&peer, bound), expected);
         }
     }
 }

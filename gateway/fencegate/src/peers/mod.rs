@@ -1,8 +1,8 @@
-//! What the gateways of one installation say to each other. The gateway that keeps a key also serves requests of
-//! other gateways for it, so that the key need not be handed over each time.
+//! How the gateways of one installation reach each other. The gateway that holds a key also serves requests of other
+//! gateways for it, so that the key need not be handed over each time.
 //!
-//! [`header`] is how they ask and prove, [`outcome`] reads an answer, [`pool`] has the connections, and [`local`] is
-//! this process as the others see it. [`crate::steps::fence`] decides what is forwarded.
+//! [`header`] has the challenge and the peer secret, [`outcome`] reads an answer, [`pool`] has the connections, and
+//! [`local`] is this process as other gateways see it. [`crate::steps::fence`] decides which requests are forwarded.
 
 pub mod header;
 pub mod local;

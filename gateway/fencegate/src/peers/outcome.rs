@@ -21,7 +21,7 @@ pub struct PeerOutcome {
 }
 
 impl PeerOutcome {
-    /// `None` for an answer that no gateway gives. Then nothing is known about the request.
+    /// `None` for an answer that no gateway gives. Then the state of the request is unknown.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
@@ -32,20 +32,22 @@ impl PeerOutcome {
         Some(Self { outcome, reason, token: token.and_then(|token| Token::parse(token).ok()) })
     }
 
-    /// Nothing was dispatched, and another gateway may do better: this one does not hold the key, is in trouble, does not
-    /// reach its upstream, or does not take what our own plan has taken.
+    /// Nothing was dispatched, and another gateway may succeed: this one does not hold the key, is in trouble, does
+    /// not reach its upstream, or rejects a request that our own plan has accepted.
     pub fn is_peer_failure(&self) -> bool {
         self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_resource_reason)
     }
 
-    /// It does not reach what stands behind it. So may we, or not: who has no time left to find out passes this on.
+    /// The peer does not reach its upstream. This gateway may or may not reach it: where no time is left to find out,
+    /// the answer is passed on.
     pub fn is_upstream_failure(&self) -> bool {
         matches!(self.reason, Some(Reason::UpstreamConnect | Reason::Guard | Reason::GuardSplit))
     }
 }
 
-/// Over HTTP/1.1 only those trailers leave that were announced, and an upstream that speaks HTTP/2 announces none. What
-/// is here in full announces its own; of what is still coming only gRPC says beforehand what will be there.
+/// Over HTTP/1.1 only announced trailers are sent, and an upstream that speaks HTTP/2 announces none. A body that is
+/// here in full has its own trailers announced; of a body that is still coming only those of gRPC are certain
+/// beforehand.
 pub fn announce_trailers(reply: &mut Reply) {
     if reply.headers().contains_key(TRAILER) {
         return;
@@ -65,7 +67,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// True for a reason about the key or its client, which every gateway would give.
+/// True for a reason about the key or its client, which would be the same at every gateway.
 fn is_resource_reason(reason: Reason) -> bool {
     reason.is_guard_reason()
         || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)
@@ -90,8 +92,9 @@ mod tests {
         PeerOutcome::parse(&headers)
     }
 
+    /// Only `not-dispatched` for a reason of the peer itself sends a request back to the queue.
     #[test]
-    fn only_a_word_that_nothing_was_dispatched_leads_back() {
+    fn only_undispatched_peer_failure_requeues() {
         for (line, back) in [
             ("not-dispatched; reason=not-holder", true),
             ("not-dispatched; reason=peer-forbidden; waited=3", true),
@@ -116,13 +119,14 @@ mod tests {
             ("unknown; reason=outcome-unknown", false),
             ("unknown; reason=not-holder", false),
         ] {
-            let told = read(&[line]).expect("of a gateway");
-            assert_eq!(told.is_peer_failure(), back, "{line}");
+            let report = read(&[line]).expect("of a gateway");
+            assert_eq!(report.is_peer_failure(), back, "{line}");
         }
     }
 
+    /// Trailers of a complete answer, and those of gRPC, are announced where the answer did not do so.
     #[test]
-    fn trailers_that_nobody_announced_are_announced() {
+    fn unannounced_trailers_are_announced() {
         let announced = |reply: &Reply| {
             let lines = reply.headers().get_all(TRAILER).iter().map(|line| line.to_str().expect("a name"));
             lines.map(str::to_owned).collect::<Vec<_>>()
@@ -141,35 +145,36 @@ mod tests {
         assert_eq!(announced(&coming), GRPC);
     }
 
+    /// An answer with an outcome that no gateway writes has no outcome.
     #[test]
-    fn an_answer_that_no_gateway_gives_tells_nothing() {
+    fn foreign_outcome_is_ignored() {
         for lines in [&[][..], &["not-dispatched", "done"], &["not-dispatched2"], &["; reason=not-holder"]] {
             assert_eq!(read(lines), None, "{lines:?}");
         }
     }
 
     proptest! {
-        /// Sent again although it was dispatched, a request could happen twice.
+        /// A request that was dispatched must not be sent again: it could happen twice.
         #[test]
-        fn nothing_but_that_word_leads_back(
+        fn only_not_dispatched_requeues(
             line in "[ -~]{0,30}|(not-dispatched|done|unknown|replayed|Not-dispatched|not-dispatched2)?(; ?(reason=[a-z-]{0,12}|waited=[0-9]{0,4}|not-dispatched)){0,3}",
             reason in prop::option::of(prop::sample::select(vec!["not-holder", "locked", "draining", "outcome-unknown"])),
         ) {
             let line = reason.map_or(line.clone(), |reason| format!("{line}; reason={reason}"));
             let first = line.split(';').next().unwrap_or_default().trim();
             match read(&[&line]) {
-                Some(told) if told.is_peer_failure() => prop_assert_eq!(first, "not-dispatched", "{}", line),
-                Some(told) => prop_assert_eq!(Outcome::parse(first), Some(told.outcome)),
+                Some(report) if report.is_peer_failure() => prop_assert_eq!(first, "not-dispatched", "{}", line),
+                Some(report) => prop_assert_eq!(Outcome::parse(first), Some(report.outcome)),
                 None => prop_assert_eq!(Outcome::parse(first), None),
             }
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(outcome: Vec<u8>, token: Vec<u8>) {
+        fn any_bytes_parse_without_panic(outcome: Vec<u8>, token: Vec<u8>) {
             let fields = [(FENCING_OUTCOME, outcome), (FENCING_TOKEN, token)];
             let values = fields.into_iter().filter_map(|(name, bytes)| Some((name, HeaderValue::from_bytes(&bytes).ok()?)));
-            if let Some(told) = PeerOutcome::parse(&values.collect()) {
-                prop_assert_eq!(told.token, None, "no such bytes are a token");
+            if let Some(report) = PeerOutcome::parse(&values.collect()) {
+                prop_assert_eq!(report.token, None, "no such bytes are a token");
             }
         }
     }

@@ -41,8 +41,8 @@ pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdleConnection>>>);
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
 /// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time without an exchange the other gateway is asked again who it is: it may be frozen, and a request that
-/// is written to it then has an unknown outcome.
+/// After this time without an exchange the other gateway is challenged again: it may be frozen, and a request that is
+/// written to it then has an unknown outcome.
 const REVERIFY_AFTER: Duration = Duration::from_secs(1);
 /// How many connections to one gateway are kept.
 const MAX_IDLE_PER_PEER: usize = 64;
@@ -54,41 +54,41 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// the connection is closed.
 const UPLOAD_GRACE: Duration = Duration::from_secs(1);
 /// The longest time for a connection and its first exchange. The request waits meanwhile and can still queue here, so
-/// a gateway that is away should be noticed soon.
+/// a peer that is away should be noticed soon.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest such time, also if the request has almost no time left.
 const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
 const RESPONSE_HEAD_LIMITS: HeadLimits = HeadLimits { fields: 288, bytes: 128 << 10 };
-/// A name with more addresses than this is a mistake.
+/// A host name with more addresses than this is a mistake.
 const MAX_ADDRESSES: usize = 8;
 
 impl PeerPool {
     /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
-    fn take(&self, way: &HolderRoute) -> Option<IdleConnection> {
+    fn take(&self, route: &HolderRoute) -> Option<IdleConnection> {
         let mut all = self.0.borrow_mut();
-        let lying = all.get_mut(&way.address)?;
+        let idle = all.get_mut(&route.address)?;
         let now = Instant::now();
-        lying.retain(|one| one.connection.is_usable() && now < one.until && one.pass == way.secret);
-        let ready = lying.iter().rposition(|one| one.connection.is_ready())?;
-        Some(lying.swap_remove(ready))
+        idle.retain(|one| one.connection.is_usable() && now < one.until && one.pass == route.secret);
+        let ready = idle.iter().rposition(|one| one.connection.is_ready())?;
+        Some(idle.swap_remove(ready))
     }
 
-    fn insert(&self, connection: Connection, way: &HolderRoute, keep: Duration) {
+    fn insert(&self, connection: Connection, route: &HolderRoute, keep: Duration) {
         let mut all = self.0.borrow_mut();
-        if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&way.address)) {
+        if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&route.address)) {
             return;
         }
-        let lying = all.entry(way.address.clone()).or_default();
-        if lying.len() < MAX_IDLE_PER_PEER {
+        let idle = all.entry(route.address.clone()).or_default();
+        if idle.len() < MAX_IDLE_PER_PEER {
             let since = Instant::now();
-            lying.push(IdleConnection { connection, pass: way.secret.clone(), since, until: since + keep });
+            idle.push(IdleConnection { connection, pass: route.secret.clone(), since, until: since + keep });
         }
     }
 
-    /// Closes the connections of a way that leads nowhere any more.
-    pub fn close_idle(&self, way: &HolderRoute) {
-        self.0.borrow_mut().remove(&way.address);
+    /// Closes the connections of a route that is no longer valid.
+    pub fn close_idle(&self, route: &HolderRoute) {
+        self.0.borrow_mut().remove(&route.address);
     }
 
     #[cfg(test)]
@@ -96,14 +96,14 @@ impl PeerPool {
         self.0.borrow().values().map(Vec::len).sum()
     }
 
-    /// Closes connections that were idle for too long, for ever.
+    /// Closes connections that were idle for too long. Never returns.
     pub async fn evict_idle(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let now = Instant::now();
-            self.0.borrow_mut().retain(|_, lying| {
-                lying.retain(|one| one.connection.is_usable() && now < one.until);
-                !lying.is_empty()
+            self.0.borrow_mut().retain(|_, idle| {
+                idle.retain(|one| one.connection.is_usable() && now < one.until);
+                !idle.is_empty()
             });
         }
     }
@@ -114,44 +114,45 @@ pub struct DialOptions<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
     pub secured: Option<&'a UpstreamTls>,
-    /// How long they may be idle.
+    /// How long connections may be idle.
     pub kept: Duration,
-    /// How long the request may still wait. Half of that time is for the connection: a request that gets none queues
-    /// here for the rest.
+    /// How long the request may still wait. Half of that time is for the connection: a request without a connection
+    /// queues here for the rest.
     pub left: Duration,
 }
 
 impl<N: Network> DialOptions<'_, N> {
     /// # Errors
-    /// Nobody is there, or another process. Nothing of a request was sent.
+    /// No process listens, or another one does. Nothing of a request was sent.
     ///
     /// # Cancellation
     /// A connection in progress is closed.
-    async fn connect_verified(&self, way: &HolderRoute) -> io::Result<Connection> {
+    async fn connect_verified(&self, route: &HolderRoute) -> io::Result<Connection> {
         let proven = async {
-            let mut connection = self.connect(way).await?;
-            challenge(&mut connection, way).await?;
+            let mut connection = self.connect(route).await?;
+            challenge(&mut connection, route).await?;
             Ok(connection)
         };
         self.with_timeout(proven).await
     }
 
-    /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
-    async fn reuse(&self, lying: IdleConnection, way: &HolderRoute) -> io::Result<Option<Connection>> {
-        let IdleConnection { mut connection, since, .. } = lying;
+    /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed
+    /// meanwhile.
+    async fn reuse(&self, idle: IdleConnection, route: &HolderRoute) -> io::Result<Option<Connection>> {
+        let IdleConnection { mut connection, since, .. } = idle;
         if since.elapsed() < REVERIFY_AFTER {
             return Ok(Some(connection));
         }
-        match self.with_timeout(challenge(&mut connection, way)).await {
+        match self.with_timeout(challenge(&mut connection, route)).await {
             Ok(()) => Ok(Some(connection)),
             Err(late) if late.kind() == io::ErrorKind::TimedOut => Err(late),
             Err(_) => Ok(None),
         }
     }
 
-    /// Whether the process at the other end answers and proves who it is, over a new connection.
-    pub async fn probe(&self, way: &HolderRoute) -> bool {
-        self.connect_verified(way).await.is_ok()
+    /// Whether the process at the other end answers and proves its identity, over a new connection.
+    pub async fn probe(&self, route: &HolderRoute) -> bool {
+        self.connect_verified(route).await.is_ok()
     }
 
     async fn with_timeout<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -159,18 +160,18 @@ impl<N: Network> DialOptions<'_, N> {
         timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    async fn connect(&self, way: &HolderRoute) -> io::Result<Connection> {
-        let found = self.network.resolve(&way.address).await?;
+    async fn connect(&self, route: &HolderRoute) -> io::Result<Connection> {
+        let found = self.network.resolve(&route.address).await?;
         let found = found.into_iter().take(MAX_ADDRESSES);
-        let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
+        let addresses: Vec<_> = found.map(|socket| Address::new(socket, route.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
-        // The gate is on the socket itself, below TLS: it counts the bytes that were given to the kernel.
+        // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
         let gated = Gated::new(stream, gate.clone());
         let (speaks, generation) = match self.secured {
             None => (client_connection::http1_with(gated, RESPONSE_HEAD_LIMITS).await?, None),
             Some(secured) => {
-                let (stream, generation) = secured.connect(&way.address, gated, &[HTTP1]).await?;
+                let (stream, generation) = secured.connect(&route.address, gated, &[HTTP1]).await?;
                 (client_connection::http1_with(stream, RESPONSE_HEAD_LIMITS).await?, Some(generation))
             }
         };
@@ -178,16 +179,16 @@ impl<N: Network> DialOptions<'_, N> {
     }
 }
 
-/// Asks who is there before anything of a client is written and before the pass is shown: another process may have
-/// got the address. Also, a gateway that takes no more connections, or refuses our certificate, first lets TCP and
-/// TLS succeed on our side. Only an answer shows that the next bytes will be read.
-async fn challenge(connection: &mut Connection, way: &HolderRoute) -> io::Result<()> {
+/// Challenges the other side before anything of a client is written and before the peer secret is shown: another
+/// process may have got the address. Also, a gateway that accepts no more connections, or rejects our certificate,
+/// first lets TCP and TLS succeed on our side. Only an answer shows that the next bytes will be read.
+async fn challenge(connection: &mut Connection, route: &HolderRoute) -> io::Result<()> {
     let nonce = Nonce::new(&SystemRandomness);
-    let question = header::challenge_request(&way.address, &nonce)
+    let question = header::challenge_request(&route.address, &nonce)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
     let answer = connection.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
     let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
-    if !whole || !header::is_proven(answer.headers(), &way.secret, &nonce) {
+    if !whole || !header::is_proven(answer.headers(), &route.secret, &nonce) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
     }
     drop(answer);
@@ -195,7 +196,7 @@ async fn challenge(connection: &mut Connection, way: &HolderRoute) -> io::Result
     if connection.wait_settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// A connection during an exchange. It is closed with this, unless it is given back.
+/// A connection during an exchange. It is closed on drop, unless it is returned to the pool.
 pub struct PeerConnection {
     connection: Option<Connection>,
     idle: Rc<PeerPool>,
@@ -209,20 +210,20 @@ impl PeerConnection {
     pub async fn acquire<N: Network>(
         dialling: &DialOptions<'_, N>,
         idle: &Rc<PeerPool>,
-        way: &HolderRoute,
+        route: &HolderRoute,
         fresh: bool,
     ) -> io::Result<Self> {
-        let lying = if fresh { None } else { idle.take(way) };
-        let again = match lying {
-            Some(lying) => dialling.reuse(lying, way).await?,
+        let pooled = if fresh { None } else { idle.take(route) };
+        let again = match pooled {
+            Some(pooled) => dialling.reuse(pooled, route).await?,
             None => None,
         };
         let connection = match again {
             Some(connection) => connection,
-            None => dialling.connect_verified(way).await?,
+            None => dialling.connect_verified(route).await?,
         };
         let keep = dialling.kept.min(IDLE_TIMEOUT);
-        Ok(Self { connection: Some(connection), idle: idle.clone(), way: way.clone(), keep })
+        Ok(Self { connection: Some(connection), idle: idle.clone(), way: route.clone(), keep })
     }
 
     fn connection(&mut self) -> &mut Connection {
@@ -258,7 +259,7 @@ impl PeerConnection {
         gate.written_bytes() == 0
     }
 
-    /// Behind the last byte of the answer: keeps the connection for another exchange, once this one is over in both
+    /// After the last byte of the answer: keeps the connection for another exchange, once this one is over in both
     /// directions.
     fn return_to_pool(mut self) {
         let Some(mut connection) = self.connection.take() else { return };
@@ -270,7 +271,7 @@ impl PeerConnection {
         });
     }
 
-    /// The body of an answer. At its end the connection goes back by itself.
+    /// The body of an answer. At its end the connection returns to the pool.
     pub fn into_body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
         let lent = ReturnOnEnd(Some(self));
         Body::from_upstream((incoming, Version::HTTP_11), trailers, idle).with_observer(Box::new(lent))
@@ -282,8 +283,8 @@ struct ReturnOnEnd(Option<PeerConnection>);
 
 impl Observer for ReturnOnEnd {
     fn on_end(&mut self) {
-        if let Some(lend) = self.0.take() {
-            lend.return_to_pool();
+        if let Some(connection) = self.0.take() {
+            connection.return_to_pool();
         }
     }
 }

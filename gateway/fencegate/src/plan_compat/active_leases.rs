@@ -1,4 +1,5 @@
-//! What clients hold while a session turns from one plan to another: whoever turns gives way from then on, and a client does not.
+//! The keys that clients hold while a session switches from one plan to another: the session gives way from then on,
+//! and the client of a lease does not.
 
 use std::collections::HashSet;
 
@@ -9,10 +10,10 @@ use fencegate_process::key_redaction;
 /// The leases of the process.
 #[derive(Default)]
 pub(super) struct ActiveLeases {
-    /// Patterns by which leases may begin at any moment.
+    /// Patterns under which leases may begin at any moment.
     granted: HashSet<String>,
-    /// Keys of leases that began by plans before. For their sake a pattern may be told that nobody is granted any more, and which would say
-    /// too much: others may lock other keys of it as they like.
+    /// Keys of leases that began under earlier plans. A pattern that is no longer granted may still be published
+    /// because of them. By itself it would be too wide: other gateways may lock further keys of it in any way.
     held: Vec<ResourceKey>,
 }
 
@@ -25,8 +26,8 @@ impl ActiveLeases {
         self.granted.contains(pattern)
     }
 
-    /// A key is held here that `other` locks otherwise than `ours`, or may: why that keeps a session from turning.
-    /// `theirs`: what `other` has published; `None` if nobody can read it.
+    /// The reason that keeps a session from switching: a key is held here that `other` locks, or may lock, in another
+    /// way than `ours`. `theirs`: the plan that `other` has published; `None` if it cannot be read.
     pub(super) fn conflict_reason(
         &self,
         ours: &PlanDigest,

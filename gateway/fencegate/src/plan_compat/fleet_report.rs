@@ -33,7 +33,7 @@ pub struct RouteAgreement {
     pub unlike: Vec<String>,
 }
 
-/// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
+/// `file`: what its plan would publish. `same`: the gateways that have published `ours`, as this gateway has.
 pub fn compare(
     file: &PlanDigest,
     ours: &PlanPublication,
@@ -46,8 +46,8 @@ pub fn compare(
     let ours = PeerPlan::Published(ours.clone());
     let all = same.iter().map(|gateway| (gateway, &ours));
     for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
-        let (places, why) = differing_routes(file, says);
-        unreadable.extend(why.map(|why| format!("{gateway}: {why}")));
+        let (places, reason) = differing_routes(file, says);
+        unreadable.extend(reason.map(|reason| format!("{gateway}: {reason}")));
         for at in places {
             found[at].insert(gateway);
         }
@@ -67,11 +67,11 @@ pub fn compare(
     }
 }
 
-/// Said where the files are too large and too different to compare each with each.
+/// Reported where the files are too large and too different to compare each route with each.
 const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
-/// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
+/// Indices of the routes that another gateway locks in another way; all, and why, where that cannot be known.
 fn differing_routes(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
@@ -80,9 +80,9 @@ fn differing_routes(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<S
                 let ConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
                 (ours, unfinished.then(|| UNFINISHED.to_owned()))
             }
-            Err(why) => (all(), Some(why.to_string())),
+            Err(reason) => (all(), Some(reason.to_string())),
         },
-        PeerPlan::Unreadable(why) => (all(), Some(why.clone())),
+        PeerPlan::Unreadable(reason) => (all(), Some(reason.clone())),
         PeerPlan::Incompatible => {
             (all(), Some("a build that publishes no routes, and has another plan".to_owned()))
         }

@@ -1,4 +1,4 @@
-//! Says in the log which routes are refused because of other gateways.
+//! Logs which routes are refused because of other gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlans) {
         info!("no gateway that was there before locks a route otherwise");
         return;
     }
-    let (routes, gateways) = (routes(refused), gateways(refused));
+    let routes = routes(refused);
+    let gateways = gateways(refused);
     match mixed {
         MixedPlans::Refuse => error!(
             code = "FG0550",

@@ -33,7 +33,7 @@ fn other(name: &str, age: PublishOrder, says: &PlanPublication) -> PeerSession {
     PeerSession { gateway: name.to_owned(), age, says: PeerPlan::Published(says.clone()) }
 }
 
-/// An agreement, and its answers about `pay` and `book`.
+/// A plan comparison, and its verdicts about `pay` and `book`.
 struct Case {
     agreement: Arc<PlanCompat>,
     accord: RouteVerdicts,
@@ -42,9 +42,9 @@ struct Case {
 impl Case {
     fn new(changes: &[(&str, &str)]) -> Self {
         let gateway = gateway(changes);
-        let agreement = PlanCompat::new(&gateway, Metrics::for_gateway(&gateway));
-        let accord = agreement.route_verdicts(&gateway.serving);
-        Self { agreement, accord }
+        let compat = PlanCompat::new(&gateway, Metrics::for_gateway(&gateway));
+        let verdicts = compat.route_verdicts(&gateway.serving);
+        Self { agreement: compat, accord: verdicts }
     }
 
     fn judge(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteStatus; 2] {
@@ -61,9 +61,12 @@ fn refused(by: &str) -> RouteStatus {
     RouteStatus::Incompatible(by.to_owned())
 }
 
+/// Of two sessions with incompatible plans the younger one refuses requests, on the incompatible routes only.
 #[test]
-fn the_younger_one_gives_way_by_the_routes_that_are_unlike() {
-    let (case, ours, theirs) = (Case::new(&[]), published(&[]), published(&[PAY]));
+fn younger_session_refuses_incompatible_routes() {
+    let case = Case::new(&[]);
+    let ours = published(&[]);
+    let theirs = published(&[PAY]);
     assert_eq!(case.statuses(), [RouteStatus::Unknown, RouteStatus::Unknown], "nobody has looked yet");
     let [older, younger] =
         [PublishOrder::Older, PublishOrder::Younger].map(|age| other("gw-2", age, &theirs));
@@ -74,9 +77,11 @@ fn the_younger_one_gives_way_by_the_routes_that_are_unlike() {
     assert_eq!(case.statuses(), [RouteStatus::Unknown, RouteStatus::Unknown]);
 }
 
+/// A plan that cannot be compared is incompatible in all routes, unless its own session is the younger one.
 #[test]
-fn what_cannot_be_compared_counts_as_unlike_unless_it_gives_way_itself() {
-    let (case, ours) = (Case::new(&[]), published(&[]));
+fn unreadable_plan_counts_as_incompatible() {
+    let case = Case::new(&[]);
+    let ours = published(&[]);
     let of = |age, says| PeerSession { gateway: "gw-2".to_owned(), age, says };
     let newer = PlanPublication::from_bytes(br#"{"format": 2}"#.to_vec());
     let all = [refused("gw-2"), refused("gw-2")];
@@ -89,43 +94,50 @@ fn what_cannot_be_compared_counts_as_unlike_unless_it_gives_way_itself() {
     }
 }
 
+/// A gateway whose file has `allow_mixed` treats every peer as compatible, until the file no longer has it.
 #[test]
-fn who_allows_it_agrees_with_everybody() {
-    let (case, ours) = (Case::new(&[ALLOWED]), published(&[]));
+fn allowed_mismatch_is_compatible_with_all() {
+    let case = Case::new(&[ALLOWED]);
+    let ours = published(&[]);
     let older = other("gw-2", PublishOrder::Older, &published(&[PAY]));
     assert_eq!(case.judge(&ours, &[older]), [RouteStatus::Compatible, RouteStatus::Compatible]);
     case.agreement.set_config(&gateway(&[]));
     assert_eq!(case.statuses(), [refused("gw-2"), RouteStatus::Compatible]);
 }
 
-/// From the moment of its turn a session is younger than all others: what it serves nobody else may be about to.
+/// From its switch on a session is younger than all others, so no other session may be about to serve its routes in
+/// another way.
 #[test]
-fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_on() {
-    let (case, ours, next) = (Case::new(&[]), published(&[]), published(&[BOOKED]));
+fn switch_requires_compatible_remaining_routes() {
+    let case = Case::new(&[]);
+    let ours = published(&[]);
+    let next = published(&[BOOKED]);
     let pay = other("gw-2", PublishOrder::Younger, &published(&[PAY]));
     case.judge(&ours, slice::from_ref(&pay));
-    let why = case
+    let reason = case
         .agreement
         .begin_switch(OURS, &ours, &next, slice::from_ref(&pay))
         .expect_err("gw-2 would serve `pay`");
-    assert!(why.contains("gw-2") && why.contains("pay"), "{why}");
+    assert!(reason.contains("gw-2") && reason.contains("pay"), "{reason}");
     assert_eq!(case.statuses(), [RouteStatus::Compatible, RouteStatus::Compatible], "nothing has changed");
-    // About what does not go on anybody may disagree: it is over.
+    // A route that ends may be incompatible: its requests are over.
     let book = other("gw-2", PublishOrder::Younger, &published(&[BOOKED]));
     assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.statuses(), [RouteStatus::Compatible, RouteStatus::Unknown]);
-    // What is refused may go on being refused.
+    // A refused route may stay refused.
     let older = other("gw-3", PublishOrder::Older, &published(&[PAY]));
     case.judge(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
 
-/// For as long as clients hold keys, nobody else locks them otherwise because a session has published another plan.
+/// As long as clients hold keys, no other gateway locks them in another way because a session has published another
+/// plan.
 #[test]
-fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
+fn leased_key_blocks_incompatible_switch() {
     let leased = ("upstreams:\n", LEASES);
     let permits = |count| format!("\"book/{{path.id}}\", permits: {count}");
-    let (three, four) = (permits(3), permits(4));
+    let three = permits(3);
+    let four = permits(4);
     let [three, four] = [&three, &four].map(|fence| ("\"book/{path.id}\"", fence.as_str()));
     let case = Case::new(&[leased, three]);
     let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
@@ -139,24 +151,26 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
         case.judge(&ours.1, slice::from_ref(&book));
         case.agreement.begin_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
     };
-    // The fleet changes from three permits to four: nobody waits for anybody.
+    // The gateways change from three permits to four: no gateway waits for another one.
     assert_eq!(turns(&next, &[]), Ok(()));
     for next in [&next, &without] {
         assert_eq!(turns(next, &["shelf/7", "order/7"]), Ok(()), "nobody locks these otherwise");
-        let why = turns(next, &["shelf/7", "book/7"]).expect_err("a client holds it");
-        assert!(why.contains("gw-2") && why.contains("book/7"), "{why}");
+        let reason = turns(next, &["shelf/7", "book/7"]).expect_err("a client holds it");
+        assert!(reason.contains("gw-2") && reason.contains("book/7"), "{reason}");
     }
     let unreadable = PeerSession { says: PeerPlan::Unreadable("torn".to_owned()), ..book };
     let leased = ActiveLeases::new(&ours.0, vec![key("shelf/7")]);
     assert!(leased.conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
-/// What is granted at any moment is nobody else's, and what is withdrawn is a matter of those who hold it yet.
+/// A pattern that is granted must not be locked in another way at any moment; a withdrawn one matters only for keys
+/// that are still held.
 #[test]
-fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
+fn granted_pattern_blocks_incompatible_switch() {
     let leased = ("upstreams:\n", LEASES);
     let case = Case::new(&[leased]);
-    let (ours, next) = (published(&[leased]), published(&[leased, PAY]));
+    let ours = published(&[leased]);
+    let next = published(&[leased, PAY]);
     let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
     let book = other(
         "gw-2",
@@ -164,9 +178,9 @@ fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
         &published(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
     );
     case.judge(&ours, slice::from_ref(&book));
-    let why =
+    let reason =
         case.agreement.begin_switch(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
-    assert!(why.contains("leases of book/*"), "{why}");
+    assert!(reason.contains("leases of book/*"), "{reason}");
     let bare = gateway(&[PAY]);
     case.agreement.set_leases(&PlanDigest::from_plan(&bare.serving, None), Vec::new());
     assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));

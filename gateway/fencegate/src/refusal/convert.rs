@@ -1,4 +1,4 @@
-//! Turns refusals of other parts into ours. The table gives the reason; further facts of the refusal are kept.
+//! Converts refusals of other modules into ours. The table gives the reason; further facts of the refusal are kept.
 
 use fencegate_guard::error as guard;
 use fencegate_http::{listen::handler, upstream::pool::ConnectError};
@@ -90,8 +90,9 @@ mod tests {
     use crate::guard_identity::GuardIdentityError;
     use fencegate_http::listen::linger::encode_response;
 
+    /// A refusal of the listener has the status line, the fields and the body of every other refusal.
     #[test]
-    fn the_words_of_a_listener_are_those_of_every_other_refusal() {
+    fn listener_refusal_matches_other_refusals() {
         let words = encode_response(&Refusal::from(handler::RequestRejection::HeaderTooLarge).into_reply());
         let text = std::str::from_utf8(&words).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
@@ -102,8 +103,9 @@ mod tests {
         assert!(body.contains("\"reason\":\"header-too-large\""), "{body}");
     }
 
+    /// A repeat of an operation that the service refused has the recorded status; one that was done has 409.
     #[test]
-    fn an_operation_that_the_service_refused_has_the_status_of_then() {
+    fn refused_operation_repeats_recorded_status() {
         for (status, reason, answered) in [
             (None, Reason::AlreadyDone, 409),
             (Some(200), Reason::AlreadyDone, 409),
@@ -117,8 +119,9 @@ mod tests {
         }
     }
 
+    /// Guards that contradict each other are refused for another reason than a guard that is not trusted.
     #[test]
-    fn guards_that_contradict_each_other_are_told_from_one_that_is_not_believed() {
+    fn split_differs_from_distrusted_guard() {
         let refused = |why| Refusal::from(&ConnectError::Distrusted { endpoint: "a:1".into(), why }).reason;
         assert_eq!(refused(Box::new(GuardIdentityError::Split)), Reason::GuardSplit);
         assert_eq!(refused(Box::new(GuardIdentityError::MultipleProcesses)), Reason::GuardSplit);

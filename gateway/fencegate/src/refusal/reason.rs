@@ -1,4 +1,4 @@
-//! The table of reasons: why the gateway answers a request itself, or why it does not know the outcome.
+//! The table of reasons: why the gateway answers a request itself, or why the outcome is unknown.
 
 use fencegate_guard::error as guard;
 use fencegate_http::{listen::handler, upstream::pool::ConnectError};
@@ -13,7 +13,7 @@ use super::source::SourceError::{self, Call, Guard, Key, Listener, Lock, Name, O
 use crate::guard_identity::GuardIdentityError;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
-/// `Fencing-Outcome` say it in the same words.
+/// `Fencing-Outcome` have the same words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The upstream answered in full.
@@ -26,13 +26,13 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Who gets to see a reason.
+/// The audience of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     Clients,
     /// Gateways that forward requests to each other.
     Gateways,
-    /// Gateways that ask a guard. They tell their clients another reason.
+    /// Gateways that send requests to a guard. They report another reason to their clients.
     AskersOfGuards,
 }
 
@@ -54,15 +54,15 @@ impl Outcome {
     }
 }
 
-// A row has: sentences for the documents, where the title does not say it all; then name, word, status, outcome,
-// title; then, in brackets, the refusals of other parts that it stands for. A reason without brackets is refused by a
-// step itself.
+// A row has: sentences for the documents, where the title is not enough; then name, word, status, outcome, title;
+// then, in brackets, the refusals of other modules that it stands for. A reason without brackets is refused by a step
+// itself.
 macro_rules! reasons {
     ($($hearers:ident { $(
         $(#[doc = $note:literal])*
         $name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal $([$($below:tt)+])?;
     )* })*) => {
-        /// Why the gateway refuses, or does not know the outcome. One list for metrics, logs and answers.
+        /// Why the gateway refuses, or why the outcome is unknown. One list for metrics, logs and answers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
 
@@ -89,12 +89,12 @@ macro_rules! reasons {
                 match self { $($(Self::$name => Outcome::$outcome,)*)* }
             }
 
-            /// The text for the client. It tells nothing about hosts, holders or keys.
+            /// The text for the client. It has nothing about hosts, holders or keys.
             pub fn title(self) -> &'static str {
                 match self { $($(Self::$name => $title,)*)* }
             }
 
-            /// What documents say beside the title: whole sentences, or nothing.
+            /// The sentences of the documents beside the title, or nothing.
             pub fn note(self) -> String {
                 let lines: &[&str] = match self { $($(Self::$name => &[$($note),*],)*)* };
                 lines.concat().trim().to_owned()
@@ -114,7 +114,7 @@ macro_rules! reasons {
 }
 
 // 409 is never used for a stale token, because service meshes retry it; "maybe dispatched" is never 503, because
-// clients do.
+// clients retry that.
 reasons! {
     Clients {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
@@ -278,7 +278,7 @@ reasons! {
 }
 
 impl Reason {
-    /// The words by which a guard tells that it let nothing in, or how an earlier operation ended.
+    /// The words with which a guard reports that it let nothing in, or how an earlier operation ended.
     pub fn is_guard_reason(self) -> bool {
         guard::Word::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
     }
@@ -288,15 +288,17 @@ impl Reason {
 mod tests {
     use super::*;
 
+    /// The reason that is made of a word of the guard has the same word.
     #[test]
-    fn a_word_of_the_guard_is_the_word_of_its_reason() {
+    fn guard_word_is_its_reason_word() {
         for word in guard::Word::ALL {
             assert_eq!(Reason::from(Guard(*word)).word(), word.as_str());
         }
     }
 
+    /// Reasons share a word only where they mean the same to a client.
     #[test]
-    fn words_are_shared_only_by_what_means_the_same() {
+    fn only_synonymous_reasons_share_word() {
         let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();

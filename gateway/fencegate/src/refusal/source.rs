@@ -1,4 +1,4 @@
-//! The refusals that a step can meet: those of the crates below, and those of our own trust in guards.
+//! The refusals that a step can meet: those of the crates below, and those of the gateway's own check of guards.
 
 use fencegate_guard::error as guard;
 use fencegate_http::{listen::handler, upstream::pool::ConnectError};
@@ -10,14 +10,14 @@ use fencegate_policies::key::KeyError;
 
 use crate::guard_identity::GuardIdentityError;
 
-/// A refusal in the words of whoever made it. The table of reasons has a row for each of them.
+/// A refusal as its origin reports it. The table of reasons has a row for each of them.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceError<'a> {
     /// A request has no key.
     Key(&'a KeyError),
     /// A request has no valid name for its operation.
     Name(&'a KeyError),
-    /// What came to a listener was never a request.
+    /// The input of a listener was never a request.
     Listener(handler::RequestRejection),
     Lock(&'a lock_manager::AcquireError),
     /// The request does not run inside the dispatch in which it was called.
@@ -27,7 +27,7 @@ pub enum SourceError<'a> {
     Guard(guard::Word),
     /// There is no connection to the upstream.
     Pool(&'a ConnectError),
-    /// There is a connection, but the guard at its other end is not believed.
+    /// There is a connection, but the guard at its other end is not trusted.
     Trust(&'a GuardIdentityError),
 }
 

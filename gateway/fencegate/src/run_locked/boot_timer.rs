@@ -26,7 +26,7 @@ impl BootTimer {
     /// Returns at `at`, or at once if that time has passed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing: the next one sets the timer anew.
@@ -36,7 +36,7 @@ impl BootTimer {
         let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: i64::from(at.subsec_nanos()) };
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let set = Itimerspec { it_interval: once, it_value: at };
-        // This also cancels an expiry that nobody has read.
+        // This also cancels an expiry that was not read.
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &set)?;
         loop {
             self.0.readable().await?;
@@ -54,8 +54,9 @@ mod tests {
 
     use super::*;
 
+    /// The timer returns when its moment is reached and not before, and at once for a moment that is past.
     #[tokio::test]
-    async fn it_returns_when_it_is_time_and_not_before() {
+    async fn never_returns_before_deadline() {
         let timer = BootTimer::new().expect("a descriptor");
         for at in
             [MachineClock.now() + Duration::from_millis(30), BootInstant::from_nanos(0), MachineClock.now()]
@@ -65,8 +66,9 @@ mod tests {
         }
     }
 
+    /// After a wait that was abandoned, the timer serves the next one.
     #[tokio::test]
-    async fn one_that_was_given_up_is_set_anew() {
+    async fn abandoned_timer_is_set_anew() {
         let timer = BootTimer::new().expect("a descriptor");
         let far = MachineClock.now() + Duration::from_secs(60);
         assert!(tokio::time::timeout(Duration::from_millis(10), timer.sleep_until(far)).await.is_err());

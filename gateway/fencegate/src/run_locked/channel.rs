@@ -1,4 +1,4 @@
-//! The socket between keeper and watchman. It also carries the standard input of the command.
+//! The socket between lock keeper and supervisor. It also carries the standard input of the command.
 
 use std::{
     fmt::Display,
@@ -19,14 +19,14 @@ use tokio::net::unix::OwnedWriteHalf;
 /// A message with a descriptor needs at least one byte.
 const HERE: [u8; 1] = *b"\n";
 
-/// Sends at once or not at all, so that nobody waits for a process that is stopped. The runtime's own `try_write`
-/// would first wait for a report that there is room.
+/// Sends at once or not at all, so that the sender never waits for a process that is stopped. The runtime's own
+/// `try_write` would first wait for a report that the socket is writable.
 pub(super) fn send_message(socket: &OwnedWriteHalf, what: impl Display) {
     let socket: &tokio::net::UnixStream = socket.as_ref();
     send(socket, what.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
 }
 
-/// Sends our standard input to the watchman, whose own standard input is the socket.
+/// Sends our standard input to the supervisor, whose own standard input is the socket.
 pub(super) fn hand_over_input(socket: impl AsFd) -> io::Result<()> {
     let input = stdin();
     let shown = [input.as_fd()];

@@ -13,13 +13,13 @@ use rustix::{
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Descendants {
     pub(super) root: Pid,
-    /// A child that is spared, while its descendants are not. `None` once somebody has waited for it.
+    /// A child that is spared, while its descendants are not. `None` once it was reaped.
     pub(super) excluded: Option<Pid>,
     pub(super) group: Option<Pid>,
 }
 
 impl Descendants {
-    /// Asks all of them to end. Stopped processes are continued, so that they get the signal.
+    /// Requests that all of them end. Stopped processes are continued, so that they get the signal.
     pub(super) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
@@ -31,7 +31,7 @@ impl Descendants {
         self.signal(Signal::KILL);
     }
 
-    /// True if one of them runs or can run. A dead process that nobody has waited for does not count.
+    /// True if one of them runs or can run. A dead process that was not reaped does not count.
     pub(super) fn any_alive(&self) -> bool {
         self.find_all().into_keys().any(is_alive)
     }
@@ -44,7 +44,7 @@ impl Descendants {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // The process has ended, or belongs to another user, who must end it.
+            // The process has ended, or belongs to another user, which must end it.
             kill_process_group(group, signal).ok();
         }
         for (process, parent) in self.find_all() {
@@ -54,8 +54,8 @@ impl Descendants {
         }
     }
 
-    /// The process that was found below `parent` may have ended, and its id may belong to a stranger. A descriptor
-    /// pins the process; then its parent is checked once more.
+    /// The process that was found below `parent` may have ended, and its id may belong to an unrelated process. A
+    /// descriptor pins the process; then its parent is checked once more.
     fn signal_one(&self, process: Pid, parent: Pid, signal: Signal) {
         let held = pidfd_open(process, PidfdFlags::empty());
         // An orphan has become the child of one of these.
@@ -65,7 +65,7 @@ impl Descendants {
         }
         match held {
             Ok(held) => pidfd_send_signal(held, signal).ok(),
-            // The kernel is older than 5.3, or is told to refuse the call.
+            // The kernel is older than 5.3, or is configured to refuse the call.
             Err(Errno::NOSYS | Errno::PERM) => kill_process(process, signal).ok(),
             Err(_gone) => None,
         };
@@ -73,7 +73,8 @@ impl Descendants {
 
     /// Each process, with the parent below which it was found.
     fn find_all(&self) -> HashMap<Pid, Pid> {
-        let (mut found, mut look) = (HashMap::new(), vec![self.root]);
+        let mut found = HashMap::new();
+        let mut look = vec![self.root];
         while let Some(process) = look.pop() {
             for child in children(process) {
                 if Some(child) != self.excluded && found.insert(child, process).is_some() {
@@ -116,8 +117,8 @@ const STATE: usize = 0;
 const PARENT: usize = 1;
 
 /// The name in parentheses may contain any characters.
-fn stat_field(said: &str, at: usize) -> Option<&str> {
-    said.rsplit_once(") ")?.1.split(' ').nth(at)
+fn stat_field(stat: &str, at: usize) -> Option<&str> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(at)
 }
 
 #[cfg(test)]
@@ -133,20 +134,24 @@ mod tests {
 
     use super::*;
 
+    /// State and parent are read from `/proc/PID/stat` whatever the name of the process contains.
     #[test]
-    fn state_and_parent_are_read_behind_any_name() {
-        for (said, state, parent) in [("7 (a) Z) S 1 7", "S", "1"), ("7 (sh) Z 2 7", "Z", "2")] {
-            assert_eq!([stat_field(said, STATE), stat_field(said, PARENT)], [Some(state), Some(parent)]);
+    fn stat_parses_despite_process_name() {
+        for (stat, state, parent) in [("7 (a) Z) S 1 7", "S", "1"), ("7 (sh) Z 2 7", "Z", "2")] {
+            assert_eq!([stat_field(stat, STATE), stat_field(stat, PARENT)], [Some(state), Some(parent)]);
         }
         assert_eq!(stat_field("", STATE), None);
         assert_eq!(parent_of(getpid()), rustix::process::getppid());
     }
 
+    /// A process that has the id of a descendant that is gone is not signalled.
     #[test]
-    fn a_stranger_with_the_number_of_one_that_is_gone_is_not_signalled() {
+    fn process_with_reused_id_is_spared() {
         let sleep = || Command::new("sleep").arg("60").spawn().expect("coreutils");
-        let (mut stranger, mut parent) = (sleep(), sleep());
-        let (process, of) = (Pid::from_child(&stranger), Pid::from_child(&parent));
+        let mut stranger = sleep();
+        let mut parent = sleep();
+        let process = Pid::from_child(&stranger);
+        let of = Pid::from_child(&parent);
         // The id of a process that never had this child.
         let below = Descendants { root: of, excluded: None, group: None };
         below.signal_one(process, of, Signal::TERM);
@@ -158,8 +163,9 @@ mod tests {
         parent.wait().expect("our own child");
     }
 
+    /// Once the excluded process is gone, a process that has its id counts as a descendant.
     #[test]
-    fn who_has_the_number_of_one_that_was_spared_is_not_spared() {
+    fn reused_id_of_excluded_process_counts() {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
         let process = Pid::from_child(&spared);
         let mut all = Descendants { root: getpid(), excluded: Some(process), group: None };
@@ -171,8 +177,9 @@ mod tests {
         spared.wait().expect("our own child");
     }
 
+    /// A descendant that has left its session is found and killed.
     #[test]
-    fn what_has_left_its_session_is_found_and_ended() {
+    fn descendant_in_own_session_is_killed() {
         let script = "setsid sh -c 'echo up; exec sleep 60' & wait";
         let mut shell =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().expect("a shell");

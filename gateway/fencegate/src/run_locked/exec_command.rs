@@ -1,5 +1,5 @@
 //! Becomes the command. This is the last step before the command runs, so that the kernel kills the command if its
-//! watchman dies.
+//! supervisor dies.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,7 @@ use super::{
     termination::KILLED_BEFORE,
 };
 
-/// The arguments are the process id of the parent, the time until which the lock is proven, and the command.
+/// The arguments are the process id of the parent, the end of the lock validity, and the command.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|number| Pid::from_raw(number.to_str()?.parse().ok()?));
     let until =
@@ -28,7 +28,7 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         print_error(&format!("error: ask the kernel to end us with our parent: {error}"));
         return ExitCode::from(NOT_RUN);
     }
-    // The parent may have died before the kernel was asked.
+    // The parent may have died before the kernel received the request for the signal.
     if getppid() != Some(parent) {
         return ExitCode::from(NOT_RUN);
     }
@@ -43,6 +43,6 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// The exit codes of `env(1)`.
-fn exec_error_code(why: &io::Error) -> u8 {
-    if why.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+fn exec_error_code(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }

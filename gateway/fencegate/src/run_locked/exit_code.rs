@@ -11,12 +11,12 @@ pub const HELD_BY_ANOTHER: u8 = 124;
 /// Nothing was run.
 pub const NOT_RUN: u8 = 125;
 
-/// Does not fail if nobody reads it.
+/// Does not fail if standard error is closed.
 pub(super) fn print_error(text: &str) {
     write_stderr(format!("{text}\n").as_bytes()).ok();
 }
 
-/// The answer to a user who starts an inner process by hand.
+/// The answer to a user that starts an inner process by hand.
 pub(super) fn refuse_manual_start() -> ExitCode {
     print_error("error: this is a part of a command under a lock, which starts it by itself");
     ExitCode::from(NOT_RUN)

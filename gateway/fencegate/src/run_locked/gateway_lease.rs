@@ -19,13 +19,13 @@ use super::{
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
-/// The gateways of one installation that may be asked.
+/// The gateways of one installation at which the lease may be requested.
 pub struct GatewayLeaseSource {
     gateways: GatewayEndpoints,
     client: LeaseClient,
     /// How long a lease lives without a renewal. Default: the one of the gateways.
     ttl: Option<Duration>,
-    /// A note that others see when they ask who holds the lock.
+    /// A note that is shown to others who query the holder of the lock.
     note: Option<String>,
     /// A lease that was requested and has not reached the caller yet.
     open_lease: Option<LeaseRef>,
@@ -43,13 +43,13 @@ pub(super) struct RemoteLease {
     _renewed: JoinSet<()>,
 }
 
-/// The pause between two attempts while no gateway can tell.
+/// The pause between two attempts while no gateway has an answer.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The longest wait for an answer, beside the wait that was asked for.
+/// The longest wait for an answer, in addition to the requested wait.
 const ANSWER: Duration = Duration::from_secs(3);
 /// A renewal without an answer for so long is sent again, to another gateway.
 const RENEWAL: Duration = Duration::from_secs(1);
-/// How many seconds one question waits for a change of the lease.
+/// How many seconds one request waits for a change of the lease.
 const WATCH: u64 = 20;
 
 impl GatewayLeaseSource {
@@ -77,7 +77,7 @@ impl GatewayLeaseSource {
         }
     }
 
-    /// Waits in line with one lease.
+    /// Waits in the queue with one lease.
     async fn try_acquire(
         &mut self,
         wanted: &LockSpec,
@@ -95,9 +95,9 @@ impl GatewayLeaseSource {
         }
         // A request that does not wait is answered at once.
         let in_line = left() != Some(Duration::ZERO);
-        let mut told = self.client.request(&body, in_line, ANSWER).await;
+        let mut response = self.client.request(&body, in_line, ANSWER).await;
         loop {
-            let (lease, sent) = into_document(key, told)?;
+            let (lease, sent) = into_document(key, response)?;
             let name = LeaseRef::from_document(&lease)
                 .or(self.open_lease.take())
                 .ok_or_else(|| unavailable(key, "no id"))?;
@@ -116,11 +116,11 @@ impl GatewayLeaseSource {
             if left() == Some(Duration::ZERO) {
                 return Err(AcquireLockError::Held(key.clone()));
             }
-            told = self.wait_in_queue(&name, &lease, left()).await;
+            response = self.wait_in_queue(&name, &lease, left()).await;
         }
     }
 
-    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also tells the state.
+    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also has the state.
     async fn wait_in_queue(
         &mut self,
         name: &LeaseRef,
@@ -132,19 +132,19 @@ impl GatewayLeaseSource {
         if seconds == 0 {
             sleep(turn.min(PAUSE)).await;
         } else {
-            let told =
+            let response =
                 self.client.watch(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER).await;
-            if let LeaseResponse::Lease(now, _) = &told
+            if let LeaseResponse::Lease(now, _) = &response
                 && now.state != WAITING
             {
-                return told;
+                return response;
             }
         }
         self.client.renew(name, ANSWER).await
     }
 
-    /// The document of a lease of which enough is left for a command. The promised time counts from the question, which
-    /// may have waited for longer than that. Then one renewal comes first.
+    /// The document of a lease of which enough is left for a command. The promised time counts from the request,
+    /// which may have waited for longer than that. Then one renewal comes first.
     async fn ensure_fresh(
         &mut self,
         key: &ResourceKey,
@@ -174,14 +174,15 @@ impl GatewayLeaseSource {
             return Err(unavailable(key, "a lease without a token"));
         };
         self.open_lease = None;
-        let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
+        let lease_id = Some(lease.id.clone());
+        let permit = document.permit.map(u32::from);
         let shown = CommandLockInfo { token: token.to_string(), number, lease: lease_id, permit };
         let stands = lease_status(document, sent);
         let renewals = RenewalSchedule::for_lease(proven_until(&stands).since(MachineClock.now()));
-        let (told, stands) = watch::channel(stands);
+        let (sender, stands) = watch::channel(stands);
         let mut renewed = JoinSet::new();
-        renewed.spawn(run_renewals(LeaseClient::new(&self.gateways), lease.clone(), told.clone()));
-        renewed.spawn(run_watch(LeaseClient::new(&self.gateways), lease.clone(), told, document.revision));
+        renewed.spawn(run_renewals(LeaseClient::new(&self.gateways), lease.clone(), sender.clone()));
+        renewed.spawn(run_watch(LeaseClient::new(&self.gateways), lease.clone(), sender, document.revision));
         Ok(RemoteLease {
             info: shown,
             lease,
@@ -192,7 +193,7 @@ impl GatewayLeaseSource {
         })
     }
 
-    /// Releases a lease under which nobody works.
+    /// Releases a lease under which nothing runs.
     async fn release_open(&mut self) {
         if let Some(lease) = self.open_lease.take() {
             self.client.release(&lease, ANSWER).await;
@@ -204,57 +205,63 @@ impl GatewayLeaseSource {
     }
 }
 
-/// Renews the lease until a gateway says that it is gone.
-async fn run_renewals(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>) {
+/// Renews the lease until a gateway reports that it is gone.
+async fn run_renewals(mut client: LeaseClient, lease: LeaseRef, sender: watch::Sender<LockStatus>) {
     let mut unheard = 0;
     loop {
-        let left = proven_until(&told.borrow()).since(MachineClock.now());
+        let left = proven_until(&sender.borrow()).since(MachineClock.now());
         sleep(renewal_pause(left, unheard)).await;
-        if *told.borrow() == LockStatus::Lost {
+        if *sender.borrow() == LockStatus::Lost {
             return;
         }
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
         match client.renew(&lease, patience).await {
             LeaseResponse::Lease(document, sent) => {
                 unheard = 0;
-                publish_status(&told, lease_status(&document, sent));
+                publish_status(&sender, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => return publish_status(&told, LockStatus::Lost),
-            // The proof that there is ends by itself.
+            LeaseResponse::Refused(..) => return publish_status(&sender, LockStatus::Lost),
+            // The lock validity ends by itself.
             LeaseResponse::NoAnswer(_) => unheard += 1,
         }
     }
 }
 
-/// The pause between two renewals: a sixth of the time that is proven. The grace of the command takes half of that
-/// time, and an answer may be lost. When nothing is proven any more, the pause doubles with each unanswered question.
+/// The pause between two renewals: a sixth of the remaining lock validity. The grace of the command takes half of
+/// that time, and an answer may be lost. When the validity is over, the pause doubles with each unanswered request.
 fn renewal_pause(left: Duration, unheard: u32) -> Duration {
-    let (shortest, longest) = (Duration::from_millis(50), Duration::from_secs(5));
+    let shortest = Duration::from_millis(50);
+    let longest = Duration::from_secs(5);
     let unheard = if left.is_zero() { unheard } else { 0 };
     let backed_off = shortest.saturating_mul(1_u32.checked_shl(unheard).unwrap_or(u32::MAX));
     (left / 6).max(backed_off).clamp(shortest, longest)
 }
 
-/// Learns at once that the lease is over or that its holder is asked to release it.
-async fn run_watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>, mut seen: u64) {
+/// Detects at once that the lease is over or that its holder must release it.
+async fn run_watch(
+    mut client: LeaseClient,
+    lease: LeaseRef,
+    sender: watch::Sender<LockStatus>,
+    mut seen: u64,
+) {
     loop {
         match client.watch(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
             LeaseResponse::Lease(document, sent) => {
                 seen = document.revision;
-                publish_status(&told, lease_status(&document, sent));
+                publish_status(&sender, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => publish_status(&told, LockStatus::Lost),
+            LeaseResponse::Refused(..) => publish_status(&sender, LockStatus::Lost),
             LeaseResponse::NoAnswer(_) => sleep(PAUSE).await,
         }
-        if *told.borrow() == LockStatus::Lost {
+        if *sender.borrow() == LockStatus::Lost {
             return;
         }
     }
 }
 
-/// A lost lock never comes back, and a late answer never shortens the proof.
-fn publish_status(told: &watch::Sender<LockStatus>, news: LockStatus) {
-    told.send_modify(|stands| {
+/// A lost lock never comes back, and a late answer never shortens the lock validity.
+fn publish_status(sender: &watch::Sender<LockStatus>, news: LockStatus) {
+    sender.send_modify(|stands| {
         let until = proven_until(stands).max(proven_until(&news));
         *stands = match (&*stands, news) {
             (LockStatus::Lost, _) | (_, LockStatus::Lost) => LockStatus::Lost,
@@ -271,7 +278,7 @@ fn proven_until(stands: &LockStatus) -> BootInstant {
     }
 }
 
-/// The proof counts from the moment when the question was sent: the gateway has counted from a later one.
+/// The lock validity counts from the moment when the request was sent: the gateway has counted from a later one.
 fn lease_status(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
     let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
     match until.filter(|_| document.state == HELD) {
@@ -283,21 +290,23 @@ fn lease_status(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
 
 fn into_document(
     key: &ResourceKey,
-    told: LeaseResponse,
+    response: LeaseResponse,
 ) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
-    match told {
+    match response {
         LeaseResponse::Lease(document, sent) => Ok((*document, sent)),
         LeaseResponse::Refused(StatusCode::LOCKED, _) => Err(AcquireLockError::Held(key.clone())),
         // The lease was ours and is over. The next attempt begins anew.
-        LeaseResponse::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseResponse::NoAnswer(why) => {
-            Err(unavailable(key, &why))
+        LeaseResponse::Refused(StatusCode::PRECONDITION_FAILED, reason) | LeaseResponse::NoAnswer(reason) => {
+            Err(unavailable(key, &reason))
         }
-        LeaseResponse::Refused(_, why) => Err(AcquireLockError::Permanent { key: key.clone(), why }),
+        LeaseResponse::Refused(_, reason) => {
+            Err(AcquireLockError::Permanent { key: key.clone(), why: reason })
+        }
     }
 }
 
-fn unavailable(key: &ResourceKey, why: &str) -> AcquireLockError {
-    AcquireLockError::Unavailable { key: key.clone(), why: why.to_owned() }
+fn unavailable(key: &ResourceKey, reason: &str) -> AcquireLockError {
+    AcquireLockError::Unavailable { key: key.clone(), why: reason.to_owned() }
 }
 
 impl RemoteLease {
@@ -332,25 +341,29 @@ mod tests {
         BootInstant::from_nanos(millis * 1_000_000)
     }
 
+    /// A lease is released through another gateway where some do not answer.
     #[tokio::test]
-    async fn a_lease_is_given_back_through_another_gateway_where_some_do_not_answer() {
-        // The first gateway takes connections and is silent; nobody is behind the second address.
+    async fn release_passes_silent_gateways() {
+        // The first gateway accepts connections and is silent; nothing listens at the second address.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (away, last) = (gone.local_addr().expect("bound"), FakeGateway::start(204).await);
+        let away = gone.local_addr().expect("bound");
+        let last = FakeGateway::start(204).await;
         drop(gone);
-        let door =
+        let endpoint =
             |address: std::net::SocketAddr| GatewayEndpoint { host: address.to_string(), speaks_tls: false };
-        let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.endpoint()];
-        let mut client = LeaseClient::new(&GatewayEndpoints { endpoints: doors, ..last.endpoints() });
+        let endpoints = vec![endpoint(silent.local_addr().expect("bound")), endpoint(away), last.endpoint()];
+        let mut client = LeaseClient::new(&GatewayEndpoints { endpoints, ..last.endpoints() });
         client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
         assert_eq!(last.request_count(), 1);
     }
 
-    /// The gateway cannot reach the gateway that holds the lease.
+    /// The first gateway answers 503, because it cannot reach the gateway of the lease; another one is tried before
+    /// it again.
     #[tokio::test]
-    async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
-        let (away, last) = (FakeGateway::start(503).await, FakeGateway::start(204).await);
+    async fn release_moves_on_after_503() {
+        let away = FakeGateway::start(503).await;
+        let last = FakeGateway::start(204).await;
         let mut client = LeaseClient::new(&GatewayEndpoints {
             endpoints: vec![away.endpoint(), last.endpoint()],
             ..last.endpoints()
@@ -359,18 +372,20 @@ mod tests {
         assert_eq!((away.request_count(), last.request_count()), (1, 1));
     }
 
+    /// An answer that the lease is gone ends the renewals after this one request.
     #[tokio::test]
-    async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
+    async fn renewals_end_when_lease_is_gone() {
         let gateway = FakeGateway::start(412).await;
-        let (told, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
+        let (sender, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
         let client = LeaseClient::new(&gateway.endpoints());
-        let ended = timeout(Duration::from_secs(20), run_renewals(client, LeaseRef::example(), told)).await;
+        let ended = timeout(Duration::from_secs(20), run_renewals(client, LeaseRef::example(), sender)).await;
         assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.request_count());
         assert_eq!((stands.borrow().clone(), gateway.request_count()), (LockStatus::Lost, 1));
     }
 
+    /// While the lease is held the pause is one second; later it doubles with each failure, up to five seconds.
     #[test]
-    fn who_hears_nothing_and_has_nothing_asks_less_and_less_often() {
+    fn renewal_pause_grows_while_unanswered() {
         let second = Duration::from_secs(1);
         let pauses = [0, 1, 2, 3, 10, 40].map(|unheard| renewal_pause(Duration::ZERO, unheard));
         assert_eq!(pauses.map(|pause| pause.as_millis()), [50, 100, 200, 400, 5000, 5000]);
@@ -381,16 +396,17 @@ mod tests {
         );
     }
 
+    /// An answer that arrives late takes back neither a later deadline nor a revocation nor the loss of the lock.
     #[test]
-    fn an_answer_that_was_long_on_its_way_takes_nothing_back() {
-        let (told, stands) = watch::channel(LockStatus::Proven(at(900)));
-        publish_status(&told, LockStatus::Proven(at(500)));
+    fn late_answer_reverts_no_status() {
+        let (sender, stands) = watch::channel(LockStatus::Proven(at(900)));
+        publish_status(&sender, LockStatus::Proven(at(500)));
         assert_eq!(*stands.borrow(), LockStatus::Proven(at(900)));
-        publish_status(&told, LockStatus::Revoked(at(1000)));
-        publish_status(&told, LockStatus::Proven(at(1100)));
+        publish_status(&sender, LockStatus::Revoked(at(1000)));
+        publish_status(&sender, LockStatus::Proven(at(1100)));
         assert_eq!(*stands.borrow(), LockStatus::Revoked(at(1100)));
-        publish_status(&told, LockStatus::Lost);
-        publish_status(&told, LockStatus::Proven(at(2000)));
+        publish_status(&sender, LockStatus::Lost);
+        publish_status(&sender, LockStatus::Proven(at(2000)));
         assert_eq!(*stands.borrow(), LockStatus::Lost);
     }
 }

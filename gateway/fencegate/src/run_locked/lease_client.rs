@@ -1,4 +1,4 @@
-//! Asks gateways about one lease. If a gateway does not answer, the next one is asked.
+//! Sends requests about one lease to gateways. If a gateway does not answer, the next one is used.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     leases::{id::LeaseId, lease_json::LeaseDocument},
 };
 
-/// The gateways, and the credentials to show them.
+/// The gateways, and the credentials of the client.
 #[derive(Clone)]
 pub struct GatewayEndpoints {
     pub endpoints: Vec<GatewayEndpoint>,
-    /// A token, where clients are known by tokens.
+    /// A token, where clients are identified by tokens.
     pub bearer: Option<Vec<u8>>,
-    /// The certificates that we accept, and the one that we show.
+    /// The certificates that we accept, and our own.
     pub secured: Option<Arc<UpstreamTls>>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct LeaseRef {
 
 /// The answer of a gateway.
 pub(super) enum LeaseResponse {
-    /// The lease, as it was at some moment after this time, at which the question was sent.
+    /// The lease, as it was at some moment after this time, at which the request was sent.
     Lease(Box<LeaseDocument>, BootInstant),
     Refused(StatusCode, String),
     /// No result. Another attempt may succeed.
@@ -65,7 +65,7 @@ impl LeaseClient {
         Self { gateways: gateways.clone(), current: 0, connection: None }
     }
 
-    /// `in_line`: the lease exists at once, and waits in line as long as it is renewed.
+    /// `in_line`: the lease exists at once, and waits in the queue as long as it is renewed.
     pub(super) async fn request(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseResponse {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
         self.send(Method::POST, LEASES, prefer, Some(body), patience).await
@@ -86,7 +86,8 @@ impl LeaseClient {
         self.send_for_lease(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
-    /// Tells each gateway in turn until one has answered. A silent gateway does not keep the others from being told.
+    /// Sends the release to each gateway in turn until one has answered. A silent gateway does not keep the others
+    /// from receiving it.
     pub(super) async fn release(&mut self, lease: &LeaseRef, patience: Duration) {
         let late = Instant::now() + patience;
         for left in (1..=self.gateways.endpoints.len()).rev() {
@@ -122,19 +123,19 @@ impl LeaseClient {
         let sent = MachineClock.now();
         match self.exchange(method, path, fields, body, patience).await {
             Ok(answer) => {
-                let told = parse_response(answer, sent);
-                // This gateway cannot tell, for example because it cannot reach the gateway of the lease. Another one
-                // may.
-                if matches!(told, LeaseResponse::NoAnswer(_)) {
+                let response = parse_response(answer, sent);
+                // This gateway has no result, for example because it cannot reach the gateway of the lease. Another
+                // one may have one.
+                if matches!(response, LeaseResponse::NoAnswer(_)) {
                     self.next_endpoint();
                 }
-                told
+                response
             }
-            Err(why) => {
-                let door = self.gateways.endpoints[self.current].host.clone();
-                // The question may have had its effect; the next question about the lease shows that.
+            Err(error) => {
+                let host = self.gateways.endpoints[self.current].host.clone();
+                // The request may have had its effect; the next request about the lease shows that.
                 self.next_endpoint();
-                LeaseResponse::NoAnswer(format!("{door}: {}", error_chain(&why)))
+                LeaseResponse::NoAnswer(format!("{host}: {}", error_chain(&error)))
             }
         }
     }
@@ -183,11 +184,11 @@ fn parse_response(answer: JsonResponse, sent: BootInstant) -> LeaseResponse {
         };
     }
     let text = |member: &str| body[member].as_str().map(str::to_owned);
-    let said = text("detail").or_else(|| text("title")).unwrap_or_else(|| "no word of why".to_owned());
+    let detail = text("detail").or_else(|| text("title")).unwrap_or_else(|| "no word of why".to_owned());
     match status {
-        StatusCode::TOO_MANY_REQUESTS => LeaseResponse::NoAnswer(said),
-        _ if status.is_server_error() => LeaseResponse::NoAnswer(said),
-        _ => LeaseResponse::Refused(status, format!("{said} ({status})")),
+        StatusCode::TOO_MANY_REQUESTS => LeaseResponse::NoAnswer(detail),
+        _ if status.is_server_error() => LeaseResponse::NoAnswer(detail),
+        _ => LeaseResponse::Refused(status, format!("{detail} ({status})")),
     }
 }
 
@@ -242,34 +243,38 @@ impl LeaseRef {
 mod tests {
     use super::*;
 
+    /// A gateway is named by an `http` or `https` URL without a path.
     #[test]
-    fn a_gateway_is_named_by_a_url_without_a_path() {
-        let door = |url| GatewayEndpoint::parse(url).map(|door| (door.host, door.speaks_tls));
-        assert_eq!(door("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
-        assert_eq!(door("https://gw-1/"), Some(("gw-1:443".to_owned(), true)));
-        assert_eq!(door("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
+    fn gateway_url_has_no_path() {
+        let endpoint = |url| GatewayEndpoint::parse(url).map(|endpoint| (endpoint.host, endpoint.speaks_tls));
+        assert_eq!(endpoint("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
+        assert_eq!(endpoint("https://gw-1/"), Some(("gw-1:443".to_owned(), true)));
+        assert_eq!(endpoint("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
         for wrong in ["gw-1:8080", "ftp://gw-1", "http://", "http://gw-1/x", "http://a@b", "http://a b"] {
-            assert_eq!(door(wrong), None, "{wrong}");
+            assert_eq!(endpoint(wrong), None, "{wrong}");
         }
     }
 
+    /// An answer after which another try can succeed is distinguished from a final refusal.
     #[test]
-    fn what_may_be_better_at_another_try_is_told_apart() {
+    fn retryable_answer_differs_from_refusal() {
         let answer = |status: u16, body: Value| JsonResponse {
             status: StatusCode::from_u16(status).expect("a status"),
             outcome: None,
             token: None,
             body,
         };
-        let told = |status| {
+        let parsed = |status| {
             parse_response(
                 answer(status, serde_json::json!({"title": "t", "detail": "why"})),
                 BootInstant::from_nanos(1),
             )
         };
-        assert!(matches!(told(423), LeaseResponse::Refused(StatusCode::LOCKED, why) if why.contains("why")));
-        assert!(matches!(told(503), LeaseResponse::NoAnswer(why) if why == "why"));
-        assert!(matches!(told(429), LeaseResponse::NoAnswer(_)));
-        assert!(matches!(told(200), LeaseResponse::Refused(..)), "no lease");
+        assert!(
+            matches!(parsed(423), LeaseResponse::Refused(StatusCode::LOCKED, why) if why.contains("why"))
+        );
+        assert!(matches!(parsed(503), LeaseResponse::NoAnswer(why) if why == "why"));
+        assert!(matches!(parsed(429), LeaseResponse::NoAnswer(_)));
+        assert!(matches!(parsed(200), LeaseResponse::Refused(..)), "no lease");
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps a lock while a command runs, and ends the command itself should its watchman not.
+//! Keeps a lock while a command runs, and ends the command itself if its supervisor does not.
 
 use std::{
     ffi::OsString,
@@ -47,21 +47,21 @@ use super::{
 pub struct LockedCommand {
     pub key: ResourceKey,
     pub command: Vec<OsString>,
-    /// The time between the request to end and the kill. Default: a third of the proven time, or the longest grace that
-    /// leaves time for a renewal if that is shorter.
+    /// The time between the request to end and the kill. Default: a third of the lock validity, or the longest grace
+    /// that leaves time for a renewal if that is shorter.
     pub grace: Option<Duration>,
 }
 
 /// The longest default of `grace`.
 const LONGEST_GRACE: Duration = Duration::from_secs(10);
 
-/// What the process needs once for all commands that it runs.
+/// The resources that the process needs once for all commands that it runs.
 pub struct CommandRunner {
     children: ChildReaper,
     signals: SignalForwarder,
     timer: BootTimer,
     group: ProcessGroup,
-    /// The signal by which somebody has asked this process to end, and not only the command.
+    /// The signal that has ended this process, and not only the command.
     ending: Option<&'static str>,
 }
 
@@ -70,52 +70,53 @@ pub struct CommandRunner {
 pub enum CommandExit {
     /// By itself, with this code.
     Exited(u8),
-    /// It was ended, because the lock was lost, which was proven until then.
+    /// The command was ended, because the lock was lost, which was valid until then.
     Terminated(LockLossReason, BootInstant),
 }
 
 /// How a lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockLossReason {
-    /// Somebody broke the lock, or its session ended.
+    /// The lock was broken, or its session ended.
     Taken,
     /// The lock was not renewed in time.
     Unproven,
-    /// An operator asked the holder to release it.
+    /// An operator requested that the holder release it.
     Revoked,
     /// One of the two processes that watch over the command was stopped or killed.
     SupervisorLost,
 }
 
-/// The keeper's view of one command and its watchman.
+/// The lock keeper's view of one command and its supervisor.
 struct KeeperState<'h> {
     lock: &'h CommandLock,
     supervisor: OwnedWriteHalf,
-    /// Until when the lock is proven, as last known.
+    /// Until when the lock is valid, as last known.
     proven: BootInstant,
     schedule: TerminationSchedule,
-    /// All but the watchman, which is ended last.
+    /// All but the supervisor, which is ended last.
     descendants: Descendants,
     terminating: bool,
     lost: Option<LockLossReason>,
-    /// The number of messages to the watchman without an answer.
+    /// The number of messages to the supervisor without an answer.
     unanswered: u32,
-    /// The watchman has ended, or does not answer.
+    /// The supervisor has ended, or does not answer.
     unsupervised: bool,
 }
 
-/// So many looks without an answer (three seconds) mean that the watchman is stopped.
+/// So many checks without an answer (three seconds) mean that the supervisor is stopped.
 const SILENT: u32 = 30;
-/// How much later than the watchman the keeper acts. It still acts before the lock could be another's.
+/// How much later than the supervisor the lock keeper acts. It still acts before another holder could get the lock.
 const SECOND: Duration = Duration::from_millis(60);
 /// The interval of the checks whether all killed processes are gone.
 const AGAIN: Duration = Duration::from_millis(10);
 
 impl CommandRunner {
     /// # Errors
-    /// The kernel refuses something that is needed.
+    /// The kernel refuses a resource that is needed.
     pub fn open() -> io::Result<Self> {
-        let (children, signals) = (ChildReaper::adopt()?, SignalForwarder::listen()?);
+        let children = ChildReaper::adopt()?;
+        let signals = SignalForwarder::listen()?;
         Ok(Self {
             children,
             signals,
@@ -125,7 +126,7 @@ impl CommandRunner {
         })
     }
 
-    /// Returns when we are asked to end, with the name of the signal.
+    /// Returns when this process must end, with the name of the signal.
     ///
     /// # Cancellation
     /// Dropping the future loses no signal.
@@ -141,7 +142,7 @@ impl CommandRunner {
         }
     }
 
-    /// The signal that was passed to the command and that asks it to end. A hangup may mean something else.
+    /// The signal that was passed to the command and that requests its end. A hangup may mean something else.
     pub fn termination_signal(&self) -> Option<&'static str> {
         self.ending
     }
@@ -149,11 +150,11 @@ impl CommandRunner {
     /// Runs the command under the lock. Returns when the command and all its descendants have ended.
     ///
     /// # Errors
-    /// The watchman cannot be started. Nothing was run.
+    /// The supervisor cannot be started. Nothing was run.
     ///
     /// # Cancellation
-    /// Must not be dropped: the command would be killed, and nobody would wait for it.
-    pub async fn run(&mut self, charge: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
+    /// Must not be dropped: the command would be killed, and would not be waited for.
+    pub async fn run(&mut self, command: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
         let until = match lock.status() {
             LockStatus::Proven(until) => until,
             LockStatus::Revoked(until) => return Ok(CommandExit::Terminated(LockLossReason::Revoked, until)),
@@ -168,53 +169,53 @@ impl CommandRunner {
         let ours = UnixStream::from_std(ours)?;
         let proves = until.since(MachineClock.now());
         let longest = lock.renewals.longest_grace().unwrap_or(Duration::ZERO).min(proves / 2);
-        let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
+        let grace = command.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
         let orders = SupervisorArgs { group: self.group, grace, until };
-        let watchman = spawn_supervisor(charge, &lock.info, orders, theirs)?;
+        let supervisor = spawn_supervisor(command, &lock.info, orders, theirs)?;
         channel::hand_over_input(&ours)?;
-        let (heard, to) = ours.into_split();
+        let (reader, to) = ours.into_split();
         let mut keep = KeeperState {
             lock,
             supervisor: to,
             proven: until,
             schedule: TerminationSchedule::new(until, grace).with_delay(SECOND),
-            descendants: Descendants { root: getpid(), excluded: Some(watchman), group: None },
+            descendants: Descendants { root: getpid(), excluded: Some(supervisor), group: None },
             terminating: false,
             lost: None,
             unanswered: 0,
             unsupervised: false,
         };
-        Ok(keep.run(self, BufReader::new(heard).lines()).await)
+        Ok(keep.run(self, BufReader::new(reader).lines()).await)
     }
 }
 
-/// The watchman is in a process group of its own, so that keys typed at a terminal do not stop it.
+/// The supervisor is in a process group of its own, so that keys typed at a terminal do not stop it.
 fn spawn_supervisor(
-    charge: &LockedCommand,
+    command: &LockedCommand,
     shown: &CommandLockInfo,
     orders: SupervisorArgs,
     socket: net::UnixStream,
 ) -> io::Result<Pid> {
-    let mut watchman = Command::new(OURSELVES);
-    watchman.arg0(WATCHMAN).args(orders.to_args()).args(&charge.command);
-    watchman.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
-    watchman.env("FENCING_KEY", charge.key.as_str());
-    watchman.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
+    let mut supervisor = Command::new(OURSELVES);
+    supervisor.arg0(WATCHMAN).args(orders.to_args()).args(&command.command);
+    supervisor.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
+    supervisor.env("FENCING_KEY", command.key.as_str());
+    supervisor.env("FENCING_TOKEN", &shown.token).env("FENCING_NUMBER", shown.number.to_string());
     let permit = shown.permit.map(|permit| permit.to_string());
     // For a command inside another one, variables of the outer lock must not look like those of the inner one.
     for (name, value) in [("FENCING_LEASE", &shown.lease), ("FENCING_PERMIT", &permit)] {
         match value {
-            Some(value) => watchman.env(name, value),
-            None => watchman.env_remove(name),
+            Some(value) => supervisor.env(name, value),
+            None => supervisor.env_remove(name),
         };
     }
-    Ok(Pid::from_child(&watchman.spawn()?))
+    Ok(Pid::from_child(&supervisor.spawn()?))
 }
 
 impl KeeperState<'_> {
     async fn run(
         &mut self,
-        house: &mut CommandRunner,
+        runner: &mut CommandRunner,
         mut lines: Lines<BufReader<OwnedReadHalf>>,
     ) -> CommandExit {
         let mut looks = interval(LOOK);
@@ -222,26 +223,26 @@ impl KeeperState<'_> {
         loop {
             let due = self.check_command(MachineClock.now());
             if self.unsupervised && !self.descendants.any_alive() {
-                return self.clean_up(house).await;
+                return self.clean_up(runner).await;
             }
             tokio::select! {
                 _ = looks.tick() => self.check_lock(),
-                told = lines.next_line(), if !self.unsupervised => match told {
+                next_line = lines.next_line(), if !self.unsupervised => match next_line {
                     Ok(Some(line)) => match KeeperMessage::parse(&line) {
-                        Some(KeeperMessage::Exited { code, because }) => return self.finish(house, code, because).await,
+                        Some(KeeperMessage::Exited { code, because }) => return self.finish(runner, code, because).await,
                         Some(KeeperMessage::Terminating) => self.terminating = true,
                         Some(KeeperMessage::Acknowledged) | None => self.unanswered = 0,
                     },
                     Ok(None) | Err(_) => self.take_over(),
                 },
-                signal = house.signals.next() => {
+                signal = runner.signals.next() => {
                     if signals::is_termination(signal) && signal != Signal::HUP {
-                        house.ending = Some(signals::signal_name(signal));
+                        runner.ending = Some(signals::signal_name(signal));
                     }
-                    self.forward_signal(signal, house.group);
+                    self.forward_signal(signal, runner.group);
                 }
-                () = house.children.wait_changed() => while self.reap(house) {},
-                waited = house.timer.sleep_until(due) => if waited.is_err() {
+                () = runner.children.wait_changed() => while self.reap(runner) {},
+                waited = runner.timer.sleep_until(due) => if waited.is_err() {
                     // Without a timer nothing would be on time, so the lock counts as lost.
                     self.schedule.set_proven_until(BootInstant::from_nanos(0));
                 },
@@ -280,7 +281,7 @@ impl KeeperState<'_> {
         }
     }
 
-    /// The last proof has ended or is about to.
+    /// The lock validity has ended or is about to.
     fn is_unproven(&self) -> bool {
         MachineClock.now() + KILLED_BEFORE >= self.proven
     }
@@ -292,7 +293,7 @@ impl KeeperState<'_> {
         self.schedule.begin_termination(MachineClock.now());
     }
 
-    /// Does what the watchman should have done by now. Returns when the next step is due.
+    /// Takes the steps that the supervisor should have taken by now. Returns when the next step is due.
     fn check_command(&mut self, now: BootInstant) -> BootInstant {
         match self.schedule.next_step(now, self.terminating) {
             TerminationStep::Wait(until) if self.unsupervised => until.min(now + AGAIN),
@@ -304,7 +305,7 @@ impl KeeperState<'_> {
             }
             TerminationStep::Kill => {
                 self.descendants.kill();
-                // The kernel kills the command together with the watchman, in case we have not found the command.
+                // The kernel kills the command together with the supervisor, in case we have not found the command.
                 self.kill_supervisor();
                 self.unsupervised = true;
                 now + AGAIN
@@ -318,24 +319,24 @@ impl KeeperState<'_> {
         }
     }
 
-    /// Does not wait: a watchman that is stopped reads the message later.
+    /// Does not wait: a supervisor that is stopped reads the message later.
     fn send(&self, what: SupervisorMessage) {
         channel::send_message(&self.supervisor, what);
     }
 
     fn kill_supervisor(&self) {
-        // Nobody has waited for the watchman yet, so its process id still belongs to it.
-        if let Some(watchman) = self.descendants.excluded {
-            kill_process(watchman, Signal::KILL).ok();
+        // The supervisor was not reaped yet, so its process id still belongs to it.
+        if let Some(supervisor) = self.descendants.excluded {
+            kill_process(supervisor, Signal::KILL).ok();
         }
     }
 
-    /// The watchman has reported the end: no process is left below it.
-    async fn finish(&mut self, house: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
+    /// The supervisor has reported the end: no process is left below it.
+    async fn finish(&mut self, runner: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
         self.kill_supervisor();
         while self.descendants.excluded.is_some() {
-            if !self.reap(house) {
-                house.children.wait_changed().await;
+            if !self.reap(runner) {
+                runner.children.wait_changed().await;
             }
         }
         match because {
@@ -345,12 +346,12 @@ impl KeeperState<'_> {
     }
 
     /// Ends all that the command has started.
-    async fn clean_up(&mut self, house: &mut CommandRunner) -> CommandExit {
+    async fn clean_up(&mut self, runner: &mut CommandRunner) -> CommandExit {
         self.kill_supervisor();
-        // After the watchman's end its descendants become our children. A list of processes is no snapshot: only the
-        // kernel's report that there is no child proves that none has come to us meanwhile.
+        // After the supervisor's end its descendants become our children. A list of processes is no snapshot: only
+        // the kernel's report that there is no child proves that none has been reparented to us meanwhile.
         loop {
-            match house.children.reap_next() {
+            match runner.children.reap_next() {
                 ReapOutcome::Exited(process, _) => self.descendants.remove(process),
                 ReapOutcome::NoChildren => return self.terminated(),
                 ReapOutcome::StillRunning => {
@@ -366,8 +367,8 @@ impl KeeperState<'_> {
     }
 
     /// Waits for one child that has ended; `false` where there is none.
-    fn reap(&mut self, house: &mut CommandRunner) -> bool {
-        let ReapOutcome::Exited(process, _) = house.children.reap_next() else { return false };
+    fn reap(&mut self, runner: &mut CommandRunner) -> bool {
+        let ReapOutcome::Exited(process, _) = runner.children.reap_next() else { return false };
         self.descendants.remove(process);
         true
     }

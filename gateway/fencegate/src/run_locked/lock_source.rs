@@ -1,4 +1,4 @@
-//! Where the lock of a command comes from: straight from ZooKeeper, or through a gateway.
+//! The source of a command's lock: ZooKeeper itself, or a gateway.
 
 use super::{
     gateway_lease::{GatewayLeaseSource, RemoteLease},
@@ -7,7 +7,7 @@ use super::{
     zookeeper_lock::{DirectLock, ZooKeeperLockSource},
 };
 
-/// Where locks come from.
+/// The source of locks.
 pub enum LockSource {
     Ensemble(ZooKeeperLockSource),
     Gateway(GatewayLeaseSource),
@@ -32,7 +32,7 @@ impl LockSource {
     /// [`AcquireLockError`]
     ///
     /// # Cancellation
-    /// Dropping the future gives up the place in line.
+    /// Dropping the future gives up the place in the queue.
     pub async fn acquire(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
         match self {
             Self::Ensemble(ensemble) => {

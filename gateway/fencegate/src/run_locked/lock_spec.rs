@@ -1,22 +1,22 @@
-//! The lock that a command asks for, and what is known about the lock that it holds.
+//! The lock that a command requests, and the facts about the lock that it holds.
 
 use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::BootInstant;
 
-/// The lock that a command asks for.
+/// The lock that a command requests.
 #[derive(Debug, Clone)]
 pub struct LockSpec {
     pub key: ResourceKey,
     pub access: Access,
-    /// How many may hold the key at once. All who ask for the key must say the same. Default: the number in the
-    /// policy.
+    /// How many may hold the key at once. All clients of the key must give the same number. Default: the number in
+    /// the policy.
     pub permits: Option<u16>,
     pub wait: WaitPolicy,
 }
 
-/// Who else may hold the key.
+/// Whether other holders are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Exclusive,
@@ -31,7 +31,7 @@ pub enum WaitPolicy {
     Forever,
 }
 
-/// What the command learns about its lock.
+/// The facts about its lock that the command receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLockInfo {
     /// `Fencing-Token`.
@@ -47,11 +47,11 @@ pub struct CommandLockInfo {
 /// The state of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockStatus {
-    /// Nobody else can hold the lock before then.
+    /// No other holder can have the lock before then.
     Proven(BootInstant),
-    /// The same, and an operator has asked the holder to release the lock.
+    /// The same, and an operator has requested that the holder release the lock.
     Revoked(BootInstant),
-    /// Somebody else may hold the lock now.
+    /// Another holder may have the lock now.
     Lost,
 }
 

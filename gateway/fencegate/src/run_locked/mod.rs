@@ -1,13 +1,13 @@
-//! Runs a command under a lock, and ends the command before the lock could be another's.
+//! Runs a command under a lock, and ends the command before another holder could have the lock.
 //!
 //! Two processes do this together, because each of them may be stopped or killed at any moment. The [`lock_keeper`]
-//! process is the one that the user has started: it takes the lock ([`lock_source`]) and renews it. The [`supervisor`]
-//! is its child, and the parent of the command. Over a socket the keeper tells the watchman until when the lock is
-//! proven ([`protocol`]). Each of them ends the command in time ([`termination`]) without waiting for the other.
-//! [`renewals`] bounds the grace of a command, so that a renewal in time ends none.
+//! process is the one that the user has started: it takes the lock ([`lock_source`]) and renews it. The
+//! [`supervisor`] is its child, and the parent of the command. Over a socket the lock keeper sends to the supervisor
+//! until when the lock is valid ([`protocol`]). Each of them ends the command in time ([`termination`]) without
+//! waiting for the other. [`renewals`] bounds the grace of a command, so that a renewal in time ends none.
 //! [`run_loop`] does all of it again and again, for leaders.
 //!
-//! This module knows nothing about requests.
+//! This module is independent of requests.
 
 mod boot_timer;
 mod channel;

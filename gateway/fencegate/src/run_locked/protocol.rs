@@ -1,14 +1,14 @@
-//! The messages between keeper and watchman, one line each.
+//! The messages between lock keeper and supervisor, one line each.
 
 use std::fmt;
 
 use fencegate_process::clock::BootInstant;
 use rustix::process::Signal;
 
-/// A message of the keeper.
+/// A message of the lock keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SupervisorMessage {
-    /// The lock is proven until then. Zero means that it is lost.
+    /// The lock is valid until then. Zero means that it is lost.
     Until(BootInstant),
     /// Pass this signal on.
     Signal(Signal),
@@ -16,12 +16,12 @@ pub(super) enum SupervisorMessage {
     Terminate,
 }
 
-/// A message of the watchman.
+/// A message of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeeperMessage {
-    /// It has heard until when the lock is proven.
+    /// The supervisor has received the last lock validity.
     Acknowledged,
-    /// It has asked the command to end.
+    /// The supervisor has requested that the command end.
     Terminating,
     /// The command and all its descendants have ended.
     Exited { code: u8, because: ExitCause },
@@ -85,23 +85,24 @@ impl KeeperMessage {
 mod tests {
     use super::*;
 
+    /// Each message between supervisor and lock manager is parsed as it was written, and noise is rejected.
     #[test]
-    fn what_is_said_is_understood() {
-        for said in [
+    fn messages_round_trip() {
+        for message in [
             SupervisorMessage::Until(BootInstant::from_nanos(17)),
             SupervisorMessage::Signal(Signal::USR1),
             SupervisorMessage::Terminate,
         ] {
-            assert_eq!(SupervisorMessage::parse(said.to_string().trim_end()), Some(said));
+            assert_eq!(SupervisorMessage::parse(message.to_string().trim_end()), Some(message));
         }
         let over = |because| KeeperMessage::Exited { code: 143, because };
-        for said in [
+        for message in [
             KeeperMessage::Acknowledged,
             KeeperMessage::Terminating,
             over(ExitCause::Exited),
             over(ExitCause::Terminated),
         ] {
-            assert_eq!(KeeperMessage::parse(said.to_string().trim_end()), Some(said));
+            assert_eq!(KeeperMessage::parse(message.to_string().trim_end()), Some(message));
         }
         for noise in ["", "until", "until x", "pass 0", "over", "over 256", "end 1"] {
             assert_eq!(

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// All children of this process, also orphans of the processes that it has started.
 pub(super) struct ChildReaper(Signal);
 
-/// The result of one look.
+/// The result of one check.
 #[derive(Debug)]
 pub(super) enum ReapOutcome {
     /// This child has ended.
@@ -26,7 +26,7 @@ impl ChildReaper {
     /// Makes this process the parent of orphans among its descendants, in place of the first process of the machine.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub(super) fn adopt() -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self(signal(SignalKind::child())?))
@@ -35,7 +35,7 @@ impl ChildReaper {
     /// Returns when children may have ended.
     ///
     /// # Cancellation
-    /// Dropping the future loses nothing: the next look finds them.
+    /// Dropping the future loses nothing: the next check finds them.
     pub(super) async fn wait_changed(&mut self) {
         self.0.recv().await;
     }

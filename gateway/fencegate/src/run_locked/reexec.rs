@@ -1,4 +1,4 @@
-//! The part that this process plays for a command. The binary starts itself again under other names.
+//! Dispatches the inner processes of a command. The binary starts itself again under other names.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -8,7 +8,7 @@ use super::{
     supervisor,
 };
 
-/// Plays the part that belongs to the name under which the process was started; `None` for any other name.
+/// Runs the inner process whose name this process was started with; `None` for any other name.
 pub fn run_if_reexecuted(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter();
     match arguments.next()?.to_str()? {

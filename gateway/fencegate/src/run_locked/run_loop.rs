@@ -20,7 +20,7 @@ pub struct RunLoop {
     pub repeat: Repeat,
 }
 
-/// Whether to ask for the key again when the command is over.
+/// Whether to request the key again when the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
     Once,
@@ -60,35 +60,35 @@ impl RunLoop {
     /// Must not be dropped while a command runs.
     pub async fn run(
         &self,
-        house: &mut CommandRunner,
+        runner: &mut CommandRunner,
         source: &mut LockSource,
-        told: impl Fn(RunProgress<'_>),
+        report: impl Fn(RunProgress<'_>),
     ) -> Result<u8, RunCommandError> {
         loop {
-            told(RunProgress::Waiting);
+            report(RunProgress::Waiting);
             let lock = tokio::select! {
                 lock = source.acquire(&self.spec) => lock?,
-                signal = house.wait_for_termination() => return Err(RunCommandError::Interrupted(signal)),
+                signal = runner.wait_for_termination() => return Err(RunCommandError::Interrupted(signal)),
             };
-            told(RunProgress::Holding(&lock));
-            let came = house.run(&self.command, &lock).await;
+            report(RunProgress::Holding(&lock));
+            let came = runner.run(&self.command, &lock).await;
             lock.release().await;
             let code = match came? {
                 CommandExit::Exited(code) => {
-                    told(RunProgress::Exited(code));
+                    report(RunProgress::Exited(code));
                     code
                 }
                 CommandExit::Terminated(lost, proven) => {
-                    told(RunProgress::Lost(lost, proven));
+                    report(RunProgress::Lost(lost, proven));
                     LOST
                 }
             };
-            if self.repeat == Repeat::Once || house.termination_signal().is_some() {
+            if self.repeat == Repeat::Once || runner.termination_signal().is_some() {
                 return Ok(code);
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                _signal = house.wait_for_termination() => return Ok(code),
+                _signal = runner.wait_for_termination() => return Ok(code),
             }
         }
     }

@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 
-/// The signals that operators, terminals and init systems send to give orders.
+/// The signals by which operators, terminals and init systems control a process.
 const PASSED: [Signal; 7] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH];
 
@@ -20,16 +20,16 @@ impl SignalForwarder {
     /// started, as by `nohup`, stays ignored, by the command as well.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub(super) fn listen() -> io::Result<Self> {
-        let (told, heard) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::unbounded_channel();
         let ignored = ignored_mask();
         for one in PASSED.into_iter().filter(|one| !is_among(*one, ignored)) {
             let mut came = signal(SignalKind::from_raw(one.as_raw()))?;
-            let told = told.clone();
-            tokio::spawn(async move { while came.recv().await.is_some() && told.send(one).is_ok() {} });
+            let sender = sender.clone();
+            tokio::spawn(async move { while came.recv().await.is_some() && sender.send(one).is_ok() {} });
         }
-        Ok(Self(heard))
+        Ok(Self(receiver))
     }
 
     /// # Cancellation
@@ -43,7 +43,7 @@ impl SignalForwarder {
     }
 }
 
-/// True for a signal that asks a process to end.
+/// True for a signal that requests the end of a process.
 pub(super) fn is_termination(signal: Signal) -> bool {
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].contains(&signal)
 }
@@ -78,15 +78,17 @@ fn is_among(signal: Signal, mask: u64) -> bool {
 mod tests {
     use super::*;
 
+    /// The signals that are ignored are read from the mask in `/proc/self/status`.
     #[test]
-    fn what_is_ignored_is_read_from_the_mask() {
+    fn ignored_signals_come_from_mask() {
         let mask = parse_mask("Name:\tx\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n");
         let ignored = PASSED.into_iter().filter(|one| is_among(*one, mask)).collect::<Vec<_>>();
         assert_eq!(ignored, [Signal::HUP]);
     }
 
+    /// Signals of a terminal are distinguished from signals that request the end.
     #[test]
-    fn what_a_terminal_types_is_not_what_asks_to_end() {
+    fn terminal_signals_are_no_terminations() {
         assert!(is_termination(Signal::TERM) && !is_terminal_signal(Signal::TERM));
         assert!(is_terminal_signal(Signal::WINCH) && !is_termination(Signal::WINCH));
         assert_eq!(signal_name(Signal::INT), "SIGINT");

@@ -1,5 +1,5 @@
-//! The parent of a command. It ends the command before another could hold the lock, if nobody says in time that the
-//! lock is still held.
+//! The parent of a command. It ends the command before another holder could have the lock, unless it receives in time
+//! that the lock is still held.
 
 use std::{
     ffi::OsString,
@@ -39,9 +39,9 @@ struct Supervisor {
     group: ProcessGroup,
     descendants: Descendants,
     schedule: TerminationSchedule,
-    /// Until when the lock is proven, by the last message.
+    /// Until when the lock is valid, by the last message.
     proven: BootInstant,
-    /// This process has asked the command to end.
+    /// This process has requested that the command end.
     terminating: bool,
     /// The command was killed. Reported once.
     killed: bool,
@@ -80,14 +80,14 @@ async fn supervise(
     // The name for `ps` and `pkill`. If it cannot be set, nothing depends on it.
     fs::write("/proc/self/comm", WATCHMAN).ok();
     socket.set_nonblocking(true)?;
-    let (heard, keeper) = UnixStream::from_std(socket)?.into_split();
+    let (reader, keeper) = UnixStream::from_std(socket)?.into_split();
     let timer = BootTimer::new()?;
     let mut children = ChildReaper::adopt()?;
-    // Signals for the command come from the keeper. If they reach this process, they must not end it and leave the
-    // command alone.
+    // Signals for the command come from the lock keeper. If they reach this process, they must not end it and leave
+    // the command alone.
     let mut ours = SignalForwarder::listen()?;
     let mut watch = Supervisor::start(orders, command, input, keeper)?;
-    let mut lines = Some(BufReader::new(heard).lines());
+    let mut lines = Some(BufReader::new(reader).lines());
     loop {
         if watch.poll_finished(&mut children) {
             watch.report_exit();
@@ -95,8 +95,8 @@ async fn supervise(
         }
         let due = watch.run_due_steps(MachineClock.now());
         tokio::select! {
-            told = next_message(&mut lines) => match told {
-                Some(told) => watch.handle(told),
+            message = next_message(&mut lines) => match message {
+                Some(message) => watch.handle(message),
                 None => {
                     (lines, watch.keeper) = (None, None);
                     watch.schedule.begin_termination(MachineClock.now());
@@ -109,7 +109,7 @@ async fn supervise(
     }
 }
 
-/// `None` if the keeper has ended. A line that cannot be read is ignored.
+/// `None` if the lock keeper has ended. A line that cannot be read is ignored.
 async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
     match lines {
         Some(lines) => SupervisorMessage::parse(&lines.next_line().await.ok()??),
@@ -155,8 +155,8 @@ impl Supervisor {
         })
     }
 
-    fn handle(&mut self, told: SupervisorMessage) {
-        match told {
+    fn handle(&mut self, message: SupervisorMessage) {
+        match message {
             SupervisorMessage::Until(until) => {
                 if until != BootInstant::from_nanos(0) {
                     self.proven = until;
@@ -165,7 +165,7 @@ impl Supervisor {
                 self.send(KeeperMessage::Acknowledged);
             }
             SupervisorMessage::Terminate => self.schedule.begin_termination(MachineClock.now()),
-            // Nobody has waited for the command yet, so its process id still belongs to it.
+            // The command was not reaped yet, so its process id still belongs to it.
             SupervisorMessage::Signal(signal) if self.ended.is_none() => self.forward_signal(signal),
             SupervisorMessage::Signal(_) => {}
         }
@@ -179,7 +179,7 @@ impl Supervisor {
         };
     }
 
-    /// Does what is due, and returns when the next step is due.
+    /// Takes the steps that are due, and returns when the next one is due.
     fn run_due_steps(&mut self, now: BootInstant) -> BootInstant {
         match self.schedule.next_step(now, self.terminating) {
             TerminationStep::Wait(until) => until,
@@ -201,7 +201,7 @@ impl Supervisor {
         }
     }
 
-    /// True if the command and all its descendants have ended, and nobody is left to wait for.
+    /// True if the command and all its descendants have ended, and no child is left to wait for.
     fn poll_finished(&mut self, children: &mut ChildReaper) -> bool {
         loop {
             match children.reap_next() {
@@ -224,7 +224,7 @@ impl Supervisor {
         }
     }
 
-    /// Does not wait: a stopped keeper reads the message later, and a dead one never.
+    /// Does not wait: a stopped lock keeper reads the message later, and a dead one never.
     fn send(&self, what: KeeperMessage) {
         if let Some(keeper) = &self.keeper {
             channel::send_message(keeper, what);

@@ -1,4 +1,4 @@
-//! The arguments with which a watchman is started.
+//! The arguments with which a supervisor is started.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use super::terminal::ProcessGroup;
 
-/// The arguments with which a watchman is started.
+/// The arguments with which a supervisor is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SupervisorArgs {
     pub(super) group: ProcessGroup,
@@ -26,7 +26,9 @@ impl SupervisorArgs {
 
     pub(super) fn parse(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
         let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
-        let (group, grace, until) = (number()?, number()?, number()?);
+        let group = number()?;
+        let grace = number()?;
+        let until = number()?;
         let group = match i32::try_from(group).ok()? {
             0 => ProcessGroup::Own,
             group => ProcessGroup::Shared(Pid::from_raw(group)?),
@@ -41,8 +43,9 @@ mod tests {
 
     use super::*;
 
+    /// The arguments of the supervisor are parsed as they were written.
     #[test]
-    fn orders_are_read_as_they_were_written() {
+    fn arguments_round_trip() {
         for group in [ProcessGroup::Own, ProcessGroup::Shared(getpid())] {
             let orders = SupervisorArgs {
                 group,

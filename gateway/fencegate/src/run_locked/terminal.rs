@@ -37,9 +37,10 @@ fn read_stat() -> String {
 
 /// The process group in the foreground of the terminal that controls us (fields 7 and 8 of proc_pid_stat(5)); `None` without
 /// a terminal.
-fn foreground_group(said: &str) -> Option<i32> {
-    let mut fields = said.rsplit_once(") ")?.1.split(' ').skip(4);
-    let (terminal, group) = (fields.next()?, fields.next()?);
+fn foreground_group(stat: &str) -> Option<i32> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(4);
+    let terminal = fields.next()?;
+    let group = fields.next()?;
     (terminal != "0").then(|| group.parse().ok()).flatten()
 }
 
@@ -47,8 +48,9 @@ fn foreground_group(said: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
+    /// The foreground group is read where the process has a terminal, and nowhere else.
     #[test]
-    fn the_foreground_is_read_where_there_is_a_terminal() {
+    fn foreground_group_requires_terminal() {
         assert_eq!(foreground_group("12 (a b) S 1 12 12 34816 77 4194304 0"), Some(77));
         assert_eq!(foreground_group("12 (sh) S 1 12 12 0 -1 4194304 0"), None);
         assert_eq!(foreground_group(""), None);

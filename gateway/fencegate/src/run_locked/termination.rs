@@ -1,20 +1,21 @@
-//! When a command is asked to end and when it is killed, so that it is dead before another can hold its lock.
+//! When a command must end and when it is killed, so that it is dead before another holder can have its lock.
 
 use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-/// The time between the kill and the end of the proof: sending the signal and ending the process take a while.
+/// The time between the kill and the end of the lock validity: sending the signal and ending the process take a
+/// while.
 pub(super) const KILLED_BEFORE: Duration = Duration::from_millis(200);
 
 /// The times for the end of one command, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TerminationSchedule {
-    /// Until when the lock is proven. Each renewal moves it on.
+    /// Until when the lock is valid. Each renewal moves it on.
     until: BootInstant,
     /// Between the request to end and the kill.
     grace: Duration,
-    /// When the command was, or will be, asked to end.
+    /// When the command was, or will be, requested to end.
     terminate_from: Option<BootInstant>,
     /// How much later this process acts than the other one that does the same.
     delay: Duration,
@@ -39,13 +40,13 @@ impl TerminationSchedule {
         Self { delay: after, ..self }
     }
 
-    /// The lock is proven until then. An end that has begun goes on: a command that was asked to end is not told to
-    /// continue.
+    /// The lock is valid until then. A termination that has begun goes on: a command that was requested to end is not
+    /// continued.
     pub(super) fn set_proven_until(&mut self, until: BootInstant) {
         self.until = until;
     }
 
-    /// The command must end now, whatever is proven. Only the first call counts.
+    /// The command must end now, whatever the lock validity. Only the first call counts.
     pub(super) fn begin_termination(&mut self, now: BootInstant) {
         self.terminate_from.get_or_insert(now);
     }
@@ -54,10 +55,11 @@ impl TerminationSchedule {
         self.terminate_from.is_some()
     }
 
-    /// `told`: the command was asked already.
-    pub(super) fn next_step(&self, now: BootInstant, told: bool) -> TerminationStep {
-        let (ask, kill) = (self.terminate_at(), self.kill_at());
-        match told {
+    /// `requested`: the request to end was sent already.
+    pub(super) fn next_step(&self, now: BootInstant, requested: bool) -> TerminationStep {
+        let ask = self.terminate_at();
+        let kill = self.kill_at();
+        match requested {
             _ if now >= kill => TerminationStep::Kill,
             true => TerminationStep::Wait(kill),
             false if now >= ask => TerminationStep::Terminate,
@@ -67,11 +69,11 @@ impl TerminationSchedule {
 
     fn terminate_at(&self) -> BootInstant {
         let last = self.deadline() - self.grace;
-        self.terminate_from.map_or(last, |asked| asked.min(last)) + self.delay
+        self.terminate_from.map_or(last, |requested| requested.min(last)) + self.delay
     }
 
     fn kill_at(&self) -> BootInstant {
-        self.terminate_from.map_or(self.deadline(), |asked| (asked + self.grace).min(self.deadline()))
+        self.terminate_from.map_or(self.deadline(), |requested| (requested + self.grace).min(self.deadline()))
             + self.delay
     }
 
@@ -90,8 +92,9 @@ mod tests {
         BootInstant::from_nanos(millis * 1_000_000)
     }
 
+    /// Without a renewal the program is asked to end, and then killed, before the lock validity ends.
     #[test]
-    fn without_a_renewal_it_is_asked_and_then_killed_before_the_end_of_the_proof() {
+    fn terminates_then_kills_before_deadline() {
         let moments = TerminationSchedule::new(ms(10_000), GRACE);
         assert_eq!(moments.next_step(ms(0), false), TerminationStep::Wait(ms(8_800)));
         assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Terminate);
@@ -104,15 +107,17 @@ mod tests {
         );
     }
 
+    /// A renewal moves the termination to the end of the new lock validity.
     #[test]
-    fn a_renewal_moves_it_on() {
+    fn renewal_postpones_termination() {
         let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
         moments.set_proven_until(ms(11_000));
         assert_eq!(moments.next_step(ms(9_000), false), TerminationStep::Wait(ms(9_800)));
     }
 
+    /// A program that was asked early has its grace and not more, and less where the lock validity ends before.
     #[test]
-    fn who_was_asked_early_has_the_grace_and_not_more() {
+    fn early_termination_has_grace_at_most() {
         let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
         moments.begin_termination(ms(2_000));
         moments.begin_termination(ms(2_500));
@@ -127,15 +132,17 @@ mod tests {
         );
     }
 
+    /// A lock that is lost leaves the program no time.
     #[test]
-    fn a_lock_that_is_gone_leaves_no_time() {
+    fn lost_lock_kills_at_once() {
         let mut moments = TerminationSchedule::new(ms(10_000), GRACE);
         moments.set_proven_until(ms(0));
         assert_eq!(moments.next_step(ms(5_000), false), TerminationStep::Kill);
     }
 
+    /// The process that steps in acts after the other one would have, and before the lock validity ends.
     #[test]
-    fn who_steps_in_comes_after_the_other_one_and_before_the_end() {
+    fn backup_acts_after_primary_before_deadline() {
         let moments = TerminationSchedule::new(ms(10_000), GRACE).with_delay(Duration::from_millis(50));
         assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
         assert_eq!(moments.next_step(ms(9_800), true), TerminationStep::Wait(ms(9_850)));

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How long to wait for the end of the session. After that its timeout ends it.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// The longest single wait. Whoever waits without a limit begins a new one.
+/// The longest single wait. An unlimited wait is repeated.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl ZooKeeperLockSource {
@@ -50,7 +50,7 @@ impl ZooKeeperLockSource {
         Self { plan: Arc::new(plan), options, client: None }
     }
 
-    /// The renewals of a session with the timeout that is asked for.
+    /// The renewals of a session with the requested timeout.
     pub(super) fn renewals(&self) -> RenewalSchedule {
         let timeout = self.options.session_timeout;
         let proves = timeout.saturating_sub(self.plan.zookeeper.margin(timeout));
@@ -64,12 +64,12 @@ impl ZooKeeperLockSource {
         };
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
-            let why = match self.request_lock(wanted, left).await {
+            let error = match self.request_lock(wanted, left).await {
                 Ok(held) => return Ok(DirectLock(held)),
-                Err(why) => why,
+                Err(error) => error,
             };
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
-            match acquire_error(&wanted.key, why) {
+            match acquire_error(&wanted.key, error) {
                 AcquireLockError::Held(_) | AcquireLockError::Unavailable { .. } if again => {
                     sleep(PAUSE).await
                 }
@@ -142,16 +142,17 @@ impl DirectLock {
     }
 }
 
-fn acquire_error(key: &ResourceKey, why: Error) -> AcquireLockError {
+fn acquire_error(key: &ResourceKey, error: Error) -> AcquireLockError {
     let key = key.clone();
-    match why {
+    match error {
         Error::Locked => AcquireLockError::Held(key),
         Error::Unavailable(_) | Error::KeyLimit(_) => {
-            AcquireLockError::Unavailable { key, why: why.to_string() }
+            AcquireLockError::Unavailable { key, why: error.to_string() }
         }
-        Error::Options(why) | Error::Key(why) | Error::NotInitialised(why) | Error::RolledBack(why) => {
-            AcquireLockError::Permanent { key, why }
-        }
+        Error::Options(error)
+        | Error::Key(error)
+        | Error::NotInitialised(error)
+        | Error::RolledBack(error) => AcquireLockError::Permanent { key, why: error },
     }
 }
 

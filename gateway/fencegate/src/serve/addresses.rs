@@ -49,7 +49,8 @@ pub(super) fn bind_peer(
 /// Binds the public listener, for all workers.
 pub(super) fn bind_public(listener: &plan::Listener, beside: bool) -> Result<ListenAddr, ProcessError> {
     ListenAddr::bind(&listener.address, takeover(beside)).map_err(|source| {
-        let (name, address) = (listener.name.clone(), listener.address.to_string());
+        let name = listener.name.clone();
+        let address = listener.address.to_string();
         match listener.address {
             BindAddress::Tcp(_) => ProcessError::Listen { listener: name, address, source },
             BindAddress::Unix(_) => ProcessError::UnixSocket { listener: name, address, source },

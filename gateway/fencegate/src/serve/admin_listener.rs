@@ -1,4 +1,4 @@
-//! The admin listener. Its address is bound at the start, and it opens when the process has something to show.
+//! The admin listener. Its address is bound at the start, and it opens when the process can answer.
 
 use std::{
     future::Future,
@@ -27,7 +27,7 @@ use crate::{
 /// The admin listener before it opens.
 pub(super) struct BoundAdminListener {
     listener: TcpListener,
-    /// Decides who gets in.
+    /// Authenticates requests.
     door: AdminAuth,
     certificates: Option<Arc<Certificates>>,
 }
@@ -42,14 +42,14 @@ impl BoundAdminListener {
     ) -> Result<Self, ProcessError> {
         let shown = |tls| Certificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
-        let door = AdminAuth::new(admin)?;
-        Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
+        let auth = AdminAuth::new(admin)?;
+        Ok(Self { listener: bind_admin(admin.address, beside)?, door: auth, certificates })
     }
 
-    /// Where a browser finds it; `None` where it would not be let in by any name that is known here.
+    /// The URL for a browser; `None` where no known name would pass the host check.
     ///
     /// # Errors
-    /// The kernel does not say where it listens.
+    /// The kernel does not report the bound address.
     pub(super) fn page(&self, admin: &plan::AdminListener) -> io::Result<Option<PageAddress>> {
         Ok(page(admin, self.listener.local_addr()?.port(), host_name()))
     }
@@ -67,8 +67,8 @@ impl BoundAdminListener {
     }
 }
 
-/// By a name of `admin.hosts`, else by its address, else by the name of the machine. A listener on the loopback is found by its address
-/// alone: under a name stands something before it, at a port of its own.
+/// The host is a name of `admin.hosts`, else the address, else the name of the machine. A listener on the loopback is
+/// found by its address alone: under a name stands a proxy before it, at a port of its own.
 fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageAddress> {
     let ours = admin.address.ip();
     let named = admin.hosts.iter().filter(|_| !ours.is_loopback()).find_map(|host| match host {
@@ -80,7 +80,7 @@ fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageA
         IpAddr::V4(ours) => ours.to_string(),
         IpAddr::V6(ours) => format!("[{ours}]"),
     });
-    // What the door refuses leads nobody anywhere.
+    // Do not advertise a host that admin authentication rejects.
     let host = CanonicalHost::parse(&host).ok().filter(|host| admin.accepts_host(host))?;
     let scheme = if admin.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}:{port}/", host.name());
@@ -91,9 +91,10 @@ fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageA
 mod tests {
     use super::*;
 
+    /// The URL of the admin page that peers receive has a host that the admin listener accepts.
     #[test]
-    fn what_the_others_are_told_of_the_page_leads_through_its_door() {
-        let told = |address: &str, hosts: &[&str]| {
+    fn advertised_page_passes_host_check() {
+        let advertised = |address: &str, hosts: &[&str]| {
             let hosts = hosts.iter().map(|host| HostPattern::parse(host).expect("a host")).collect();
             let address = address.parse().expect("an address");
             let admin = plan::AdminListener { address, hosts, bearer: None, tls: None };
@@ -113,7 +114,7 @@ mod tests {
             ("0.0.0.0:0", &["*.internal", "admin.internal"], at("http://admin.internal:9901/")),
             ("[::]:0", &["gw-1"], at("http://gw-1:9901/")),
         ] {
-            assert_eq!(told(address, hosts), page, "{address} {hosts:?}");
+            assert_eq!(advertised(address, hosts), page, "{address} {hosts:?}");
         }
         let below = plan::AdminListener {
             address: ([0, 0, 0, 0], 0).into(),

@@ -8,23 +8,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{liveness::ThreadMonitor, metrics::Metrics};
 
-/// Nothing of it asks the system for anything, so making it does not fail.
+/// Makes no system call, so creating it does not fail.
 pub struct ProcessContext {
     pub clock: SharedClock,
     pub metrics: Arc<Metrics>,
-    /// The memory for bodies that are here in full.
+    /// The memory for bodies that are buffered in full.
     pub budget: Budget,
-    /// Cancelled when the process drains: from then on nothing new is begun.
+    /// Cancelled when the process drains: from then on nothing new is started.
     pub drain: CancellationToken,
-    /// Those that have to turn.
+    /// The threads that must make progress.
     pub threads: ThreadMonitor,
 }
 
 impl ProcessContext {
     pub fn new(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
         let budget = Budget::for_process(metrics.buffered().clone());
-        let (drain, threads) =
-            (CancellationToken::new(), ThreadMonitor::with_counter(metrics.hung_seconds()));
+        let drain = CancellationToken::new();
+        let threads = ThreadMonitor::with_counter(metrics.hung_seconds());
         Self { clock, metrics, budget, drain, threads }
     }
 }

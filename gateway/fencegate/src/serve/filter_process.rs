@@ -27,7 +27,7 @@ use crate::{
     steps::{extract_claim::Bypass, filter},
 };
 
-/// The filter's part of a worker.
+/// The filter's state of a worker.
 #[derive(Clone)]
 pub struct FilterRole {
     clock_error: Duration,
@@ -38,10 +38,11 @@ pub struct FilterRole {
 impl<N: Network> WorkerRole<N> for FilterRole {
     const ROLE: Role = Role::Filter;
 
-    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerDeps { edition, parts, forward, .. } = bench;
+    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition: config, parts, forward, .. } = deps;
         let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
-        let (clock, plan) = (shared.clock.clone(), Rc::new(edition.plan.clone()));
+        let clock = shared.clock.clone();
+        let plan = Rc::new(config.plan.clone());
         pipeline::filter_pipeline(
             parts,
             filter::FilterDeps { clock, clock_error, enforce, bypass, plan },
@@ -63,7 +64,8 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
     let shared = worker_pool::build_context(&plan.serving, &base, equipment)?;
-    let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let tellers = shared.tellers.clone();
+    let certificates = shared.certificates.clone();
     let staff = WorkerPool::start(shared)?;
     let routes = admin::filter_routes(base.metrics.clone(), base.threads.clone());
     reception.open(routes, base.threads.clone().watch())?;
@@ -90,7 +92,7 @@ async fn wait_shutdown(
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a filter does not read its file again");
-        // Certificates that cannot be used are told in the log by whoever reads them.
+        // Certificates that cannot be used are logged by their reader.
         manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
     }
 }

@@ -24,37 +24,40 @@ use super::{
 };
 use crate::{key_secret, leases::lease_worker::LeaseWorker, metrics::Metrics};
 
-/// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock given
-/// back, the session closed. A second signal ends the process at once.
+/// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock
+/// released, the session closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
     let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_gateway(&gateway));
     let servers = sessions::servers(&gateway, &base)?;
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
-    let belongings = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
+    let resources = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;
-    let mut made = GatewayParts::assemble(&gateway, &options, (&base, &belongings), page, Sockets)?;
-    let ProcessResources { memory, name, kept, .. } = belongings;
+    let mut made = GatewayParts::assemble(&gateway, &options, (&base, &resources), page, Sockets)?;
+    let ProcessResources { memory, name, kept, .. } = resources;
 
     let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;
     made.taker.take().map(LeaseWorker::start).transpose()?;
-    let (shared, keeper, nameplate) = (made.shared.clone(), made.keeper.clone(), made.nameplate.clone());
+    let shared = made.shared.clone();
+    let lock_manager = made.keeper.clone();
+    let nameplate = made.nameplate.clone();
     let staff = WorkerPool::start(shared.clone())?;
     drop(kept);
 
     let commands =
         admin_setup::start_admin(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
-    let (watch, file) = (options.watch, options.file);
+    let watch = options.watch;
+    let file = options.file;
     let mut reloads = ReloadLoop::new(made.reloader(file, gateway, staff.update_senders()), watch);
     let in_force = made.in_force.clone();
-    // It would keep open what spans are sent by, and the end of the process waits for the last of them.
+    // It would keep the channel of the spans open, and the end of the process waits for the last of them.
     drop(made);
     let manager = ServiceNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = reloads.run(&mut main.signals, commands, &manager) => Ok(()),
-            () = manager.notify_ready_when(|| keeper.is_ready()) => Ok(()),
+            () = manager.notify_ready_when(|| lock_manager.is_ready()) => Ok(()),
             () = manager.run_watchdog(&base.threads) => Ok(()),
             _ = &mut sessions.end => Err(ProcessError::SessionEnded),
         }
@@ -64,8 +67,8 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let patience = in_force.plan().serving.listener.timeouts.drain;
     let left = main.drain(manager, &base, staff, patience);
     if left > 0 {
-        // The session is not closed: its nodes stay until its timeout, so that nobody gets a key whose upstream may
-        // still be at work.
+        // The session is not closed: its nodes stay until its timeout, so that no other holder gets a key whose
+        // upstream may still be at work.
         return Err(ProcessError::DrainTimeout(left));
     }
     shared.tellers.finish();

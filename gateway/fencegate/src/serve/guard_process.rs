@@ -1,4 +1,4 @@
-//! Starts a guard, waits for a signal, and writes its state so that the next start knows everything.
+//! Starts a guard, waits for a signal, and writes its state so that the next start has all of it.
 
 mod admin_setup;
 mod error;
@@ -36,8 +36,8 @@ use crate::key_secret;
 use crate::metrics::Metrics;
 use crate::serve::guard_process::store_setup::GuardWithStore;
 
-/// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
-/// fails: what could not be remembered must not be acted on.
+/// Runs until SIGTERM or SIGINT, then drains and writes the state that only memory has. Ends by itself when the store
+/// fails: a decision that cannot be stored must not be acted on.
 pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardProcessError> {
     if plan.store == plan::StoreLocation::Stateless {
         return match options.init {
@@ -61,7 +61,8 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     let tried_with = tickets.as_ref().map(TicketKeySource::verifier);
     let shared = assemble(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
-    let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
+    let tellers = shared.tellers.clone();
+    let certificates = shared.certificates.clone();
     let fleet = shared.edition.fleets.get(UpstreamId(0)).clone();
     let staff = WorkerPool::start(shared)?;
 
@@ -74,7 +75,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
             failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
-            // Its failures are those of the store, which are seen above.
+            // Its failures are those of the store, which are handled above.
             () = guard.run_background() => Ok(()),
             () = outcome_probes::probe_unknown_outcomes(&Sockets, &fleet, &guard) => Ok(()),
             () = key_source::keep_current(tickets.as_ref()) => Ok(()),
@@ -92,10 +93,10 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     Ok(())
 }
 
-/// What the workers of a guard share. Where they run is another matter: on threads of their own, or in a simulation.
+/// The state that the workers of a guard share. They run on threads of their own, or in a simulation.
 ///
 /// # Errors
-/// A file cannot be used, or the machine has no thread for what looks after the endpoint.
+/// A file cannot be used, or the machine has no thread for the checks of the endpoint.
 pub fn assemble(
     plan: &plan::GuardPlan,
     base: &ProcessContext,
@@ -108,7 +109,8 @@ pub fn assemble(
     worker_pool::build_context(&plan.serving, base, equipment)
 }
 
-/// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
+/// Returns when a signal requests the end. A guard reads its file once: watermarks and journal are kept under its
+/// settings.
 async fn wait_shutdown(
     signals: &mut Signals,
     certificates: Option<&Certificates>,
@@ -116,7 +118,7 @@ async fn wait_shutdown(
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
-        // Certificates that cannot be used are told in the log by whoever reads them.
+        // Certificates that cannot be used are logged by their reader.
         manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The main thread of a process, gateway or guard: it waits for signals while others work, and leads the drain.
+//! The main thread of a process, gateway or guard: it waits for signals while the workers run, and directs the drain.
 
 use std::{io, thread, time::Duration};
 
@@ -27,8 +27,9 @@ impl MainThread {
         Ok(Self { runtime, signals })
     }
 
-    /// Stops new work and waits until the workers have finished or have given up, for `patience`. A second signal ends the process at
-    /// once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many requests were left at work.
+    /// Stops new work and waits until the workers have finished or reached their limit, for `patience`. A second
+    /// signal ends the process at once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many
+    /// requests were still running.
     pub(super) fn drain(
         self,
         manager: ServiceNotifier,
@@ -40,7 +41,8 @@ impl MainThread {
         manager.notify_stopping();
         base.drain.cancel();
         base.threads.allow_exit();
-        let (Self { runtime, signals }, threads) = (self, base.threads.clone());
+        let Self { runtime, signals } = self;
+        let threads = base.threads.clone();
         let ends = async move {
             tokio::select! {
                 () = signals.exit_on_second_signal() => (),

@@ -1,8 +1,9 @@
 //! The running process of a gateway or guard: its threads, and their end.
 //!
-//! [`gateway_process`] starts, runs and ends a gateway, [`guard_process`] a guard, [`filter_process`] a filter. All are made of the same parts: [`context`],
-//! [`main_thread`], [`admin_listener`] and [`worker_pool`], in the order in which they are made. What is made there does not know which
-//! thread it will run on, nor whose network, clock and ZooKeeper it has: a simulation runs all of it on one.
+//! [`gateway_process`] starts, runs and ends a gateway, [`guard_process`] a guard, [`filter_process`] a filter. All
+//! are assembled from the same parts: [`context`], [`main_thread`], [`admin_listener`] and [`worker_pool`], in the
+//! order in which they are created. These parts are independent of the thread they will run on, and of its network,
+//! clock and ZooKeeper: a simulation runs all of it on one.
 
 pub(crate) mod addresses;
 mod admin_listener;

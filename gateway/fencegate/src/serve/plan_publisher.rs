@@ -1,8 +1,10 @@
-//! Tells the other gateways which locks a plan takes and grants, and not before all is over that took others.
+//! Publishes to the other gateways which locks a plan takes and grants, and not before every request and lease with
+//! other locks is over.
 //!
-//! *No gateway locks a key, or leases it, under another lock than the others were told of.* So a route is told when all is over
-//! that took its requests under other locks. A pattern of leases is told for as long as a lease may hold the lock of one of its keys,
-//! whatever plan it was granted by: another plan is taken over only where it has the locks of all these leases where they are.
+//! *No gateway locks a key, or leases it, under another lock than the one that is published.* So a route is published
+//! when all requests are over that took other locks for it. A lease pattern is published for as long as a lease may
+//! hold the lock of one of its keys, whatever plan granted it: another plan is put in force only where it has the
+//! locks of all these leases in the same place.
 
 use std::{
     mem,
@@ -29,33 +31,34 @@ pub struct PlanPublisher {
     nameplate: LocalMember,
     agreement: Arc<PlanCompat>,
     told: Arc<Mutex<PublishedState>>,
-    /// Publishes the routes of the last plan when all is over that took other locks.
+    /// Publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
 }
 
 struct PublishedState {
     /// The plan that other gateways see.
     now: PlanDigest,
-    /// Of the plan in force.
+    /// The digest of the plan in force.
     latest: PlanDigest,
     /// How many plans were in force.
     plans: u64,
 }
 
-/// How often it is looked whether leases of withdrawn patterns are over.
+/// How often it is checked whether leases of withdrawn patterns are over.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl PlanPublisher {
-    /// Of a process that has published this plan.
-    pub fn new(nameplate: LocalMember, agreement: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
+    /// The publisher of a process that has published this plan.
+    pub fn new(nameplate: LocalMember, compat: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
         let now = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
-        let told = PublishedState { latest: now.clone(), now, plans: 1 };
-        Self { nameplate, agreement, told: Arc::new(Mutex::new(told)), waiting: None }
+        let published = PublishedState { latest: now.clone(), now, plans: 1 };
+        Self { nameplate, agreement: compat, told: Arc::new(Mutex::new(published)), waiting: None }
     }
 
-    /// `plan` is in force. `left`: terms in which requests began under locks that it does not know any more. Until they are
-    /// over, others have to give way to those locks; what takes the same locks as before is told at once. `leases`: as they are taken
-    /// over. Others have to give way to those that are there, each until its end, and no route waits for that.
+    /// `plan` is in force. `left`: config generations in which requests began under locks that it no longer has.
+    /// Until they are over, other gateways have to respect those locks; a plan that takes the same locks as before is
+    /// published at once. `leases`: as they are taken over. Other gateways have to respect those that exist, each
+    /// until its end, and no route waits for that.
     pub fn publish(
         &mut self,
         plan: &Plan,
@@ -65,17 +68,18 @@ impl PlanPublisher {
         let terms = leases.map(ConfigSwitchGuard::settings);
         let next = PlanDigest::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
         let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
-        // Before anything else of it is told: a session that turns asks who is leased what.
+        // Before any other part of it is published: a session that switches checks which keys are leased.
         self.agreement.set_leases(&next, keys(&held));
-        let (told, nameplate, agreement) =
-            (self.told.clone(), self.nameplate.clone(), self.agreement.clone());
+        let published = self.told.clone();
+        let nameplate = self.nameplate.clone();
+        let compat = self.agreement.clone();
         let turn = {
-            let mut told = lock(&told);
-            told.latest = next.clone();
-            told.plans += 1;
-            let now = told.now.during_switch_to(&next);
-            told.set_published(now, &nameplate);
-            told.plans
+            let mut published = lock(&published);
+            published.latest = next.clone();
+            published.plans += 1;
+            let now = published.now.during_switch_to(&next);
+            published.set_published(now, &nameplate);
+            published.plans
         };
         let before = self.waiting.take();
         self.waiting = Some(tokio::spawn(async move {
@@ -87,21 +91,22 @@ impl PlanPublisher {
                 term.wait_finished().await;
             }
             {
-                let mut told = lock(&told);
-                // Another plan may have come since, and its own terms are not over yet.
-                let next = next.during_switch_to(&told.latest).with_leases_of(&told.now);
-                told.set_published(next, &nameplate);
+                let mut published = lock(&published);
+                // Another plan may have come since, and its own config generations are not over yet.
+                let next = next.during_switch_to(&published.latest).with_leases_of(&published.now);
+                published.set_published(next, &nameplate);
             }
             // The next plan's routes do not wait for leases.
-            drop(tokio::spawn(forget_leases((told, nameplate, agreement), turn, held)));
+            drop(tokio::spawn(forget_leases((published, nameplate, compat), turn, held)));
         }));
     }
 }
 
-/// Gives way less and less, as the leases end that are `held`: all that are of plans before the one in force. What that does not lease
-/// any more is told no longer. Where another plan comes into force, its own task does that.
+/// Publishes less and less, as the leases end that are `held`: all that began under plans before the one in force. A
+/// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
+/// its own task does that.
 async fn forget_leases(
-    (told, nameplate, agreement): (Arc<Mutex<PublishedState>>, LocalMember, Arc<PlanCompat>),
+    (published, nameplate, compat): (Arc<Mutex<PublishedState>>, LocalMember, Arc<PlanCompat>),
     turn: u64,
     mut held: Vec<Arc<Lease>>,
 ) {
@@ -109,15 +114,15 @@ async fn forget_leases(
         let before = held.len();
         held.retain(|lease| lease.may_hold());
         {
-            let mut told = lock(&told);
-            if told.plans != turn {
+            let mut published = lock(&published);
+            if published.plans != turn {
                 return;
             }
             let keys = keys(&held);
-            let next = told.now.without_leases_gone_in(&told.latest, &keys);
-            told.set_published(next, &nameplate);
+            let next = published.now.without_leases_gone_in(&published.latest, &keys);
+            published.set_published(next, &nameplate);
             if held.len() < before {
-                agreement.set_leases(&told.latest, keys);
+                compat.set_leases(&published.latest, keys);
             }
         }
         if held.is_empty() {
@@ -131,8 +136,8 @@ fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
     held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
 }
 
-fn lock(told: &Mutex<PublishedState>) -> MutexGuard<'_, PublishedState> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(published: &Mutex<PublishedState>) -> MutexGuard<'_, PublishedState> {
+    published.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PublishedState {

@@ -26,15 +26,16 @@ use crate::{
     policy_file::PolicyFile,
 };
 
-/// The order to a worker to take over another edition.
+/// The order to a worker to switch to another config generation.
 #[derive(Debug)]
 pub struct ConfigUpdate {
     pub edition: Arc<ActiveConfig>,
-    /// Nothing begins under the old one any more.
+    /// Sent when nothing starts under the old one any more.
     pub taken: oneshot::Sender<()>,
 }
 
-/// Reads the file again and puts its plan in force: it has what is in force, and all who have to be told of a change.
+/// Reads the file again and puts its plan in force: it has the plan in force, and every part that must receive a
+/// change.
 pub struct Reloader {
     pub file: PathBuf,
     /// The policy at the start. Settings that need a restart are still those.
@@ -58,10 +59,10 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads the file again, and the certificates that clients are shown, whatever the file says.
+    /// Reads the file again, and the served certificates, whatever the file has.
     ///
     /// # Cancellation
-    /// Not to be dropped: some workers would have the new plan and others the old one.
+    /// Must not be dropped: some workers would have the new plan and others the old one.
     pub async fn reload(&mut self, dry: bool) -> ReloadReport {
         let mut report = self.reload_policy(dry).await;
         if !dry {
@@ -74,18 +75,18 @@ impl Reloader {
     }
 
     async fn reload_policy(&mut self, dry: bool) -> ReloadReport {
-        let refused = |said| ReloadReport {
+        let refused = |lines| ReloadReport {
             result: Reloaded::Refused,
             difference: Difference::default(),
-            said,
+            said: lines,
             fleet: None,
         };
-        let told = match PolicyFile::open(&self.file) {
+        let checked = match PolicyFile::open(&self.file) {
             Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
-        let said = told.said;
-        let Some(gateway) = told.plan else { return refused(said) };
+        let lines = checked.said;
+        let Some(gateway) = checked.plan else { return refused(lines) };
         let difference = Difference::between(&self.gateway, &gateway);
         let same = difference.is_empty();
         let difference = difference.with_restarts_since(&self.started, &gateway);
@@ -97,11 +98,11 @@ impl Reloader {
                 Err(failed) => return refused(vec![failed]),
             },
         };
-        ReloadReport { result, difference, said, fleet: None }
+        ReloadReport { result, difference, said: lines, fleet: None }
     }
 
     /// # Errors
-    /// What cannot be used. Nothing has changed.
+    /// A part of the plan cannot be used. Nothing has changed.
     async fn apply(&mut self, gateway: GatewayPlan, difference: &Difference) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
@@ -118,65 +119,65 @@ impl Reloader {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
         })?;
-        // Nothing behind this can fail: a plan that is refused changes nothing, not even what the log tells of keys.
+        // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
         key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
         if let Some(turning) = &turning {
             turning.mark_rekeyed(&difference.rekeyed);
         }
-        let (edition, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
+        let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.apply_plan(&gateway);
         self.in_force.add_plan_keys(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
-            worker.send(ConfigUpdate { edition: edition.clone(), taken }).ok().map(|()| took)
+            worker.send(ConfigUpdate { edition: config.clone(), taken }).ok().map(|()| took)
         });
-        // Fails for a worker that has ended, and then nothing begins under it either.
+        // Fails for a worker that has ended, and then nothing starts under it either.
         for took in taken.collect::<Vec<_>>() {
             took.await.ok();
         }
         self.guards.retain(&plan.upstreams);
         self.nameplate.set_plan(gateway.fingerprint);
         self.agreement.set_config(&gateway);
-        // Whether there are leases at all needs a restart; until then what was in force stays.
+        // Whether there are leases at all needs a restart; until then the settings in force stay.
         if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
             turning.set_settings(terms);
         }
         self.publisher.publish(
             &gateway.serving,
             turning.as_ref(),
-            ActiveConfig::dropped_generations(&old, &edition),
+            ActiveConfig::dropped_generations(&old, &config),
         );
-        self.in_force.replace(gateway.clone(), edition.clone());
+        self.in_force.replace(gateway.clone(), config.clone());
         drop(turning);
         old.fleets.retire();
         for opening in openings {
-            let keeper = self.keeper.clone();
+            let lock_manager = self.keeper.clone();
             tokio::spawn(async move {
                 opening.wait_predecessors().await;
-                keeper.close_all();
+                lock_manager.close_all();
                 opening.open();
             });
         }
-        (self.gateway, self.edition) = (gateway, edition);
+        (self.gateway, self.edition) = (gateway, config);
         Ok(())
     }
 
     /// Compares the file with all other gateways. `Err`: why that is not possible.
     pub async fn compare(&self) -> Result<FleetReport, String> {
-        let told =
+        let checked =
             PolicyFile::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
-        let gateway = told.plan.ok_or_else(|| told.said.join("\n"))?;
+        let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
         let fleet = self.keeper.published_plans().await.map_err(|untold| untold.to_string())?;
         let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
         Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 
     fn log_report(&self, report: &ReloadReport, dry: bool) {
-        let ReloadReport { result, difference, said, .. } = report;
+        let ReloadReport { result, difference, said: lines, .. } = report;
         let file = self.file.display();
         match result {
             Reloaded::Refused => {
-                error!(%file, dry, said = said.join("\n"), "config.refused: the old plan stays in force")
+                error!(%file, dry, said = lines.join("\n"), "config.refused: the old plan stays in force")
             }
             _ => log_difference(&file.to_string(), result.as_str(), difference),
         }
@@ -210,14 +211,14 @@ fn log_difference(file: &str, result: &str, difference: &Difference) {
     );
 }
 
-/// Sees when a file changes. A file that is being written changes more than once.
+/// Detects when a file changes. A file that is being written changes more than once.
 pub struct FileWatcher {
     file: PathBuf,
     known: Option<Vec<u8>>,
     seen: Option<Vec<u8>>,
 }
 
-/// How often the file is looked at. Folders that are swapped as a whole, as orchestrators do, send no event for the
+/// How often the file is checked. Directories that are swapped as a whole, as orchestrators do, send no event for the
 /// file.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -227,7 +228,7 @@ impl FileWatcher {
         Self { file, seen: known.clone(), known }
     }
 
-    /// Returns when the file has another content than before, and the same one in two looks. A file that is not there
+    /// Returns when the file has another content than before, and the same one in two checks. A file that is missing
     /// is about to come back.
     pub async fn wait_changed(&mut self) {
         loop {

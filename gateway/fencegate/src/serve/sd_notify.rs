@@ -1,4 +1,4 @@
-//! Tells the service manager about start, reload and end, and that the process still works, with the datagrams of
+//! Reports start, reload and end to the service manager, and that the process still works, with the datagrams of
 //! sd_notify(3).
 
 use std::{
@@ -33,7 +33,7 @@ pub(super) struct ServiceNotifier {
     started: AtomicBool,
 }
 
-/// How often the end of the start is checked. Only a person at a terminal waits for it.
+/// How often the end of the start is checked. Only a user at a terminal waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl ServiceNotifier {
@@ -92,7 +92,7 @@ impl ServiceNotifier {
         std::future::pending().await
     }
 
-    /// Reports the drain: requests in progress are finished, and nothing new is begun.
+    /// Reports the drain: requests in progress are finished, and nothing new is started.
     pub(super) fn notify_stopping(&self) {
         self.send("STOPPING=1");
     }
@@ -113,7 +113,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// `whom` is the process id for which the watchdog is meant, if there is one.
+/// `whom` is the id of the process for which the watchdog is meant, if there is one.
 fn watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
     if whom.is_some_and(|whom| whom != process::id().to_string()) {
         return None;
@@ -122,7 +122,7 @@ fn watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
     within?.parse().ok().filter(|within| *within >= 2).map(Duration::from_micros)
 }
 
-/// The clock by which systemd tells two reloads apart.
+/// The clock by which systemd distinguishes two reloads.
 fn monotonic() -> Duration {
     let now = clock_gettime(ClockId::Monotonic);
     Duration::try_from(now).unwrap_or_default()
@@ -132,8 +132,9 @@ fn monotonic() -> Duration {
 mod tests {
     use super::*;
 
+    /// A watchdog interval that systemd set for another process is ignored.
     #[test]
-    fn a_watchdog_of_another_process_is_not_ours() {
+    fn watchdog_of_other_process_is_ignored() {
         let ours = process::id().to_string();
         let half_a_minute = Some(Duration::from_secs(30));
         assert_eq!(watchdog(Some("30000000"), None), half_a_minute);

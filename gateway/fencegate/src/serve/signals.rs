@@ -1,4 +1,4 @@
-//! The signals that a process handles from start to end, and what each asks for.
+//! The signals that a process handles from start to end, and the action that each requests.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use tokio::{
 };
 use tracing::warn;
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalAction {
     Shutdown,
@@ -24,7 +24,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Call this before anything listens, so that all that begins can end in order.
+    /// Call this before anything listens, so that every request and connection can end in order.
     pub(super) fn register(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();
         Ok(Self {
@@ -34,7 +34,7 @@ impl Signals {
         })
     }
 
-    /// Returns at the next signal that demands the end.
+    /// Returns at the next signal that requests the end.
     async fn wait_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => (),
@@ -51,8 +51,8 @@ impl Signals {
         }
     }
 
-    /// During the drain: a further signal that asks for the end stops the process at once. Connections to services are
-    /// reset by that, as after a kill.
+    /// During the drain: a further signal that requests the end stops the process at once. Connections to services
+    /// are reset by that, as after a kill.
     pub(super) async fn exit_on_second_signal(mut self) {
         self.wait_end().await;
         warn!("second signal: stopping at once; locks go by the session timeout");

@@ -34,10 +34,10 @@ use crate::{
     via::ViaName,
 };
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Clone)]
 pub struct WorkerContext<R> {
-    /// The edition that is in force at the start.
+    /// The config generation that is in force at the start.
     pub edition: Arc<ActiveConfig>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
@@ -45,11 +45,11 @@ pub struct WorkerContext<R> {
     pub tellers: TelemetrySinks,
     /// The name of this process in the fields that name the hops of a request.
     pub hop: ViaName,
-    /// What is known of the guards among the upstreams.
+    /// The facts about the guards among the upstreams.
     pub guards: Arc<GuardRegistry>,
     /// The number of requests of each client.
     pub shares: ClientQuotas,
-    /// The memory for bodies that are here in full.
+    /// The memory for bodies that are buffered in full.
     pub budget: Budget,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
@@ -60,7 +60,7 @@ pub struct WorkerContext<R> {
     pub threads: ThreadMonitor,
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<Certificates>>,
-    /// The address and credentials of this process for other gateways, if they reach it.
+    /// The address and credentials of this process for other gateways, if they can reach it.
     pub ours: Option<LocalPeer>,
     pub role: R,
 }
@@ -72,7 +72,7 @@ pub struct WorkerDeps<N> {
     pub metrics: Rc<WorkerMetrics>,
     pub pool: Rc<Pool<N>>,
     pub forward: UpstreamForwarder<N>,
-    /// Sends requests on to other gateways, where these reach us as well.
+    /// Forwards requests to other gateways, where these can reach this one as well.
     pub courier: Option<Rc<PeerForwarder<N>>>,
 }
 
@@ -108,7 +108,7 @@ pub struct WorkerHandle {
     /// Its address, on which other workers can listen as well.
     pub place: ListenAddr,
     pub thread: thread::JoinHandle<DrainOutcome>,
-    /// Takes other editions.
+    /// Receives other config generations.
     pub turns: mpsc::UnboundedSender<ConfigUpdate>,
 }
 
@@ -126,16 +126,16 @@ pub fn start<N: Network + Send, R: WorkerRole<N>>(
     let address = place.to_string();
     let deaf = move |source| BindError { listener: public.clone(), address: address.clone(), source };
     let unable = deaf.clone();
-    let (turns, told) = mpsc::unbounded_channel();
+    let (turns, updates) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => {
                 let tasks = LocalSet::new();
-                let drained = tasks.block_on(&runtime, run(network, place, shared, told, listening));
+                let drained = tasks.block_on(&runtime, run(network, place, shared, updates, listening));
                 if drained != DrainOutcome::Clean {
-                    // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
-                    // now; the lock goes by the session timeout. The kernel closes the sockets then. Each of them
+                    // Dropping an exchange releases its lock while its upstream may be at work. The process ends now;
+                    // the lock goes with the session timeout. The kernel closes the sockets then. Each of them
                     // resets, so no byte arrives after the end of the process.
                     std::mem::forget(tasks);
                 }
@@ -152,8 +152,8 @@ pub fn start<N: Network + Send, R: WorkerRole<N>>(
     Ok(WorkerHandle { place, thread, turns })
 }
 
-/// Serves until the drain is over. What it listens on is told as soon as it does. Call it on a current-thread runtime inside a
-/// `LocalSet`.
+/// Serves until the drain is over. The bound address is reported as soon as it listens. Call it on a current-thread
+/// runtime inside a `LocalSet`.
 pub async fn run<N: Network, R: WorkerRole<N>>(
     network: N,
     place: ListenAddr,
@@ -176,23 +176,26 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.evict_idle().await });
     let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
-    let (tended, bell) = (pool.clone(), shared.edition.fleets.subscribe());
+    let tended = pool.clone();
+    let bell = shared.edition.fleets.subscribe();
     tokio::task::spawn_local(async move { tended.run_sweeper(bell).await });
-    let (open, running) = (TaskTracker::new(), TaskTracker::new());
+    let open = TaskTracker::new();
+    let running = TaskTracker::new();
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
     let places = || (share, shared.shares.clone(), shared.budget.clone());
     let clients = shared.metrics.clients();
-    let door =
+    let acceptor =
         Rc::new(Acceptor::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
     let among = shared.ours.as_ref().map(|ours| {
-        let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
+        let listens = ours.listener(listens);
+        let certificates = ours.certificates.clone();
         Rc::new(
             Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients)
                 .rejecting_when_full(),
         )
     });
-    let desks = PipelineFactory {
+    let factory = PipelineFactory {
         in_flight: ConcurrencyLimit::new(1),
         shared,
         network,
@@ -200,21 +203,24 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         pool,
         running: running.clone(),
     };
-    let edition = desks.shared.edition.clone();
-    let front = Frontend::new(desks.build(&edition), R::ROLE, desks.shared.drain.clone());
-    let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
-    let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
-    let (ours, also) = (desks.shared.ours.clone(), among.clone());
+    let config = factory.shared.edition.clone();
+    let front = Frontend::new(factory.build(&config), R::ROLE, factory.shared.drain.clone());
+    let patience = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
+    let running_frontend = front.clone();
+    let running_patience = patience.clone();
+    let running_acceptor = acceptor.clone();
+    let ours = factory.shared.ours.clone();
+    let also = among.clone();
     tokio::task::spawn_local(async move {
-        while let Some(ConfigUpdate { edition, taken }) = turns.recv().await {
-            let begun = facing.replace_pipeline(desks.build(&edition));
-            opens.update_config(&edition.plan.listener);
+        while let Some(ConfigUpdate { edition: config, taken }) = turns.recv().await {
+            let begun = running_frontend.replace_pipeline(factory.build(&config));
+            running_acceptor.update_config(&config.plan.listener);
             if let (Some(ours), Some(also)) = (&ours, &also) {
-                also.update_config(&ours.listener(&edition.plan.listener));
+                also.update_config(&ours.listener(&config.plan.listener));
             }
-            asked.set(edition.plan.listener.timeouts.drain);
+            running_patience.set(config.plan.listener.timeouts.drain);
             begun.await;
-            // Fails when nobody waits for it.
+            // Fails when the receiver no longer waits for it.
             taken.send(()).ok();
         }
     });
@@ -223,13 +229,13 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             among.serve::<N>(gateways, Rc::new(front.for_peers()), &open).await;
         }
     };
-    join(door.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
+    join(acceptor.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
     drain(patience.get(), &open, &running).await
 }
 
 type BoundListeners<N> = (ListenAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
 
-/// On the public address, and on that for gateways where there is one.
+/// Listens on the public address, and on that for gateways where there is one.
 fn listen<N: Network, R>(
     network: &N,
     place: &ListenAddr,
@@ -237,7 +243,8 @@ fn listen<N: Network, R>(
 ) -> Result<BoundListeners<N>, BindError> {
     let public = &shared.edition.plan.listener.name;
     let deaf = |listener: &str, place: &ListenAddr| {
-        let (listener, address) = (listener.to_owned(), place.to_string());
+        let listener = listener.to_owned();
+        let address = place.to_string();
         move |source| BindError { listener, address, source }
     };
     let listener = network.listen(place).map_err(deaf(public, place))?;
@@ -249,7 +256,7 @@ fn listen<N: Network, R>(
     Ok((place, (listener, gateways.transpose()?)))
 }
 
-/// Makes the steps of each edition.
+/// Makes the steps of each config generation.
 struct PipelineFactory<N, R> {
     shared: WorkerContext<R>,
     network: N,
@@ -257,15 +264,15 @@ struct PipelineFactory<N, R> {
     idle: Rc<peers::PeerPool>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
-    /// Goes on counting from one edition to the next.
+    /// Continues from one config generation to the next.
     in_flight: ConcurrencyLimit,
 }
 
 impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
-    fn build(&self, edition: &Arc<ActiveConfig>) -> PipelineInstance {
+    fn build(&self, config: &Arc<ActiveConfig>) -> PipelineInstance {
         let WorkerContext { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
-        let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
-        let limits = &edition.plan.listener.limits;
+        let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &config.plan));
+        let limits = &config.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
         budget.update(limits);
         let parts = PipelineDeps {
@@ -276,7 +283,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
             callers: None,
             leases: None,
-            plan: edition.plan.clone(),
+            plan: config.plan.clone(),
             running: self.running.clone(),
         };
         let forward = UpstreamForwarder {
@@ -284,8 +291,8 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
             clock: clock.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
-            fleets: edition.fleets.clone(),
-            fields: Arc::new(edition.plan.fields.clone()),
+            fleets: config.fleets.clone(),
+            fields: Arc::new(config.plan.fields.clone()),
             running: self.running.clone(),
             drain: self.shared.drain.clone(),
         };
@@ -294,15 +301,15 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
                 network: self.network.clone(),
                 clock: clock.clone(),
                 ours,
-                plan: edition.plan.clone(),
+                plan: config.plan.clone(),
                 metrics: metrics.clone(),
                 idle: self.idle.clone(),
             })
         });
-        let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
-        let bench = WorkerDeps { edition, parts, metrics: metrics.clone(), pool, forward, courier };
+        let (config, pool, plan) = (config.clone(), self.pool.clone(), config.plan.clone());
+        let deps = WorkerDeps { edition: config, parts, metrics: metrics.clone(), pool, forward, courier };
         let audience = self.shared.tellers.sinks(&plan.log);
-        PipelineInstance::new(R::pipeline(&self.shared, bench), metrics).with_sinks(audience)
+        PipelineInstance::new(R::pipeline(&self.shared, deps), metrics).with_sinks(audience)
     }
 }
 

@@ -31,23 +31,23 @@ use crate::{
     via::ViaName,
 };
 
-/// What workers are given beside the plan and the base of their process.
+/// The parts of the workers beside the plan and the base of their process.
 pub(super) struct WorkerPoolConfig<R> {
     pub(super) role: R,
     /// The number of workers.
     pub(super) workers: usize,
     /// Another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
-    /// How far tokens have come, and which installation they belong to.
+    /// The newest token so far, and the installation that the tokens belong to.
     pub(super) memory: Arc<TokenHistory>,
-    /// The address and credentials of this process for other gateways, if they reach it.
+    /// The address and credentials of this process for other gateways, if they can reach it.
     pub(super) ours: Option<LocalPeer>,
 }
 
 /// The threads of the workers.
 pub(super) struct WorkerPool {
     threads: Vec<thread::JoinHandle<DrainOutcome>>,
-    /// One channel for each worker, to give it another plan.
+    /// One channel for each worker, to switch it to another plan.
     turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
 }
 
@@ -100,7 +100,8 @@ impl WorkerPool {
     /// # Errors
     /// An address belongs to another process.
     pub(super) fn start<R: WorkerRole<Sockets>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
-        let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
+        let plan = shared.edition.plan.clone();
+        let workers = shared.workers;
         let listeners = 1 + usize::from(shared.ours.is_some());
         rlimit::warn_if_insufficient(plan.listener.limits.connections.saturating_mul(listeners));
         let mut place = addresses::bind_public(&plan.listener, shared.beside)?;
@@ -114,7 +115,8 @@ impl WorkerPool {
         }
         info!(listener = %plan.listener.name, address = %place, workers, "listening");
         if let Some(ours) = &shared.ours {
-            let (address, advertised) = (ours.address, &ours.reach.address);
+            let address = ours.address;
+            let advertised = &ours.reach.address;
             info!(listener = peers::NAME, %address, %advertised, workers, "listening");
         }
         Ok(staff)
@@ -124,7 +126,7 @@ impl WorkerPool {
         self.turns.clone()
     }
 
-    /// Waits until all workers have ended. Returns how many exchanges they have left at work.
+    /// Waits until all workers have ended. Returns how many exchanges were still running.
     pub(super) fn join(self) -> usize {
         self.threads.into_iter().map(|worker| exchanges_left(worker.join())).sum()
     }
@@ -135,7 +137,7 @@ fn exchanges_left(worker: thread::Result<DrainOutcome>) -> usize {
         Ok(DrainOutcome::Clean) => 0,
         Ok(DrainOutcome::TimedOut { exchanges }) => {
             warn!(exchanges, "drain took too long");
-            // A connection without an exchange holds no lock: its client only did not take the answer.
+            // A connection without an exchange holds no lock: its client has only not read the answer.
             exchanges
         }
         Err(_) => {

@@ -24,14 +24,15 @@ use tracing::{info, warn};
 
 use crate::refusal::{Reason, Refusal};
 
-/// Keeps the key until an answer is complete. Dropped without a call of the last three methods, it counts as an
+/// Keeps the key until an answer is complete. Dropped without a call of one of the last three methods, it counts as
+/// an exchange whose end was not seen.
 /// exchange without a seen end.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn wait_lapsed(&self);
-    /// An answer came in full. `body` is there if it was taken in full. The answer may be one that does not end the
-    /// execution: see [`crate::request_context::RequestContext::unfinished`].
+    /// An answer came in full. `body` is there if it was buffered in full. The answer may be one that does not end
+    /// the execution: see [`crate::request_context::RequestContext::unfinished`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
     fn on_broken(self);
@@ -41,12 +42,12 @@ pub trait ExchangeObserver: 'static {
     fn keys(&self) -> String;
 }
 
-/// How much of an answer is taken in full, and how long its parts may take.
+/// How much of an answer is buffered in full, and how long its parts may take.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseLimits {
-    /// The most bytes that are taken in full.
+    /// The most bytes that are buffered in full.
     pub most: usize,
-    /// How long the client may take nothing of a larger answer.
+    /// How long the client may read nothing of a larger answer.
     pub idle: Duration,
     /// How long the client may take for the whole answer.
     pub total: Duration,
@@ -73,7 +74,7 @@ impl ReadResponseError {
     }
 }
 
-/// Takes the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
+/// Reads the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
 /// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
 /// cannot be refused.
 pub async fn receive<K: ExchangeObserver>(
@@ -86,10 +87,10 @@ pub async fn receive<K: ExchangeObserver>(
     let (head, mut body) = reply.into_parts();
     failpoint::pass("after_answer_head");
     if let Some(dug) = body.take_upgrade_handler() {
-        let said = head.clone();
+        let switch_head = head.clone();
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
-                TunnelEnd::Closed => keep.on_complete(&said, None).await,
+                TunnelEnd::Closed => keep.on_complete(&switch_head, None).await,
                 TunnelEnd::Broken => keep.on_broken(),
                 TunnelEnd::Cut(_) => keep.on_abandoned(),
             }
@@ -98,14 +99,15 @@ pub async fn receive<K: ExchangeObserver>(
     }
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
-    let (mut pieces, mut trailers) = (ChunkBuffer::new(budget, expected), None);
+    let mut pieces = ChunkBuffer::new(budget, expected);
+    let mut trailers = None;
     while let Some(frame) = next_frame(&mut body, &keep).await {
         let frame = match frame {
             Ok(frame) => frame,
-            Err(why) => {
+            Err(error) => {
                 drop(body);
-                why.notify(keep);
-                return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {why}")));
+                error.notify(keep);
+                return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {error}")));
             }
         };
         let more = match frame.into_data().map(|data| pieces.add(data)) {
@@ -135,7 +137,7 @@ pub async fn receive<K: ExchangeObserver>(
 /// Pieces of a large answer that wait for the client.
 const PIPE_CAPACITY: usize = 4;
 
-/// An answer too large to be taken in full.
+/// An answer too large to be buffered in full.
 struct LargeResponse<K> {
     head: Parts,
     keep: K,
@@ -146,14 +148,14 @@ struct LargeResponse<K> {
 
 impl<K: ExchangeObserver> LargeResponse<K> {
     /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
-    /// and thrown away. The upstream is at work until the end of its answer, and only that end says how the request
+    /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
     /// came out.
     async fn pipe(self, begun: (ChunkBuffer, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Chunk>) {
         let mut feed = Some(feed);
-        if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
-            warn!(keys = self.keep.keys(), %why, "the answer broke off");
+        if let Err(error) = self.pump(begun, &mut rest, &mut feed).await {
+            warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
             drop(rest);
-            return why.notify(self.keep);
+            return error.notify(self.keep);
         }
         rest.wait_settled().await;
         self.keep.on_complete(&self.head, None).await;

@@ -28,13 +28,13 @@ pub struct AuthorizedRequest<H> {
     pub hold: Option<H>,
 }
 
-/// The right to dispatch a request: its token, and the evidence that the token is still good.
+/// The right to dispatch a request: its token, and the deadline until which the token is certainly good.
 pub trait DispatchPermit: 'static {
     /// `None` when no further dispatch is possible.
     fn dispatch(&self) -> Option<Dispatch>;
     fn keys(&self) -> &[ResourceKey];
     fn mode(&self) -> Mode;
     /// Adds the fields beside token, number, key and mode. Returns the moment after which the dispatch must not be
-    /// begun: that of `span`, or an earlier one if the ticket says so.
+    /// started: that of `span`, or an earlier one from the ticket.
     fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter;
 }

@@ -1,5 +1,5 @@
-//! Takes the body of a fenced request in full before the lock is requested, so that a slow client never holds a key.
-//! Where the route streams large bodies, the rest of such a body stays unread until the request has its key.
+//! Buffers the body of a fenced request in full before the lock is requested, so that a slow client never holds a
+//! key. Where the route streams large bodies, the rest of such a body stays unread until the request has its key.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
     steps::bufferable::BufferableRequest,
 };
 
-/// A request whose body was taken in full; of a large body that is streamed, only its beginning.
+/// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
 pub struct Buffered<R>(pub R);
 
 impl<R: BufferableRequest> BufferableRequest for Buffered<R> {
@@ -49,7 +49,7 @@ pub async fn buffer<R: BufferableRequest, S: Handler<Buffered<R>>>(
 ) -> Result<Reply, Refusal> {
     if request.is_fenced() {
         refuse_early_data(request.http().headers())?;
-        // Most requests have no body. For them the large future that takes one is not made.
+        // Most requests have no body. For them the large future that reads one is not made.
         if request.http().body().bytes() != Some(&[]) {
             let large = request.large_bodies();
             Box::pin(buffer_body(buffering, request.http(), large)).await?;
@@ -66,8 +66,8 @@ async fn buffer_body(
     let mut body = mem::replace(http.body_mut(), Body::empty());
     let max_body = plan.listener.limits.max_body;
     let most = body_limit(max_body, budget.largest(), large);
-    let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
-    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
+    let limit_note = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
+    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{limit_note}"));
     // A body that announces too large a length is not read at all.
     if large == LargeBodyPolicy::Refuse && body.size_hint().lower() > most as u64 {
         return Err(too_large());
@@ -92,16 +92,16 @@ async fn buffer_body(
     Ok(())
 }
 
-/// How much of a body is taken. A body that would not fit into an empty memory is too large at any time.
+/// How much of a body is buffered. A body that would not fit into an empty memory is too large at any time.
 fn body_limit(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
     match large {
         LargeBodyPolicy::Refuse => max_body.min(largest),
-        // The piece that passes the limit has to find room as well.
+        // The piece that passes the limit needs memory as well.
         LargeBodyPolicy::Stream { .. } => max_body.min(largest / 2),
     }
 }
 
-/// Refuses a request that a proxy accepted before the TLS handshake was complete: anybody who has recorded such a
+/// Refuses a request that a proxy accepted before the TLS handshake was complete: an attacker who has recorded such a
 /// request can send it again (RFC 8470, 5.1).
 pub(super) fn refuse_early_data(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(EARLY_DATA) {
@@ -112,7 +112,7 @@ pub(super) fn refuse_early_data(headers: &HeaderMap) -> Result<(), Refusal> {
 
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
-/// What was taken of a body.
+/// The buffered part of a body.
 enum BufferedBody {
     Whole(Bytes),
     /// The beginning of a body, a little more than the limit. Empty where large bodies are refused.
@@ -160,8 +160,9 @@ mod tests {
         }
     }
 
+    /// A body that can never fit into the memory for bodies is too large, and not refused as a temporary shortage.
     #[tokio::test]
-    async fn a_body_that_never_finds_room_is_too_large_and_is_not_told_to_come_again() {
+    async fn body_beyond_capacity_is_too_large() {
         let refuse = LargeBodyPolicy::Refuse;
         assert_eq!(taken(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
         assert_eq!(taken((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");

@@ -1,15 +1,15 @@
-//! What the steps that buffer a body, or detach a client, need to know about a request.
+//! The facts about a request for the steps that buffer a body, or detach a client.
 
 use fencegate_http::{body::Body, upstream::client_connection::AcceptsTrailers};
 use fencegate_policies::plan::LargeBodyPolicy;
 use hyper::Request;
 
-/// A request whose body may have to be taken in full, and that may outlive its client.
+/// A request whose body may have to be buffered in full, and that may outlive its client.
 pub trait BufferableRequest {
     fn http(&mut self) -> &mut Request<Body>;
     fn is_fenced(&self) -> bool;
 
-    /// What happens to a body that is too large to be taken in full.
+    /// What happens to a body that is too large to be buffered in full.
     fn large_bodies(&self) -> LargeBodyPolicy {
         LargeBodyPolicy::Refuse
     }

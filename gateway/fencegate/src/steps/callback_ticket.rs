@@ -1,5 +1,5 @@
 //! Reads the ticket and the token that a service shows when it calls back while it works on a dispatch. Whether that
-//! dispatch is still in flight is asked later, where its lock is held.
+//! dispatch is still in flight is checked later, where its lock is held.
 
 use std::rc::Rc;
 
@@ -35,8 +35,8 @@ pub fn read_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
     }
 }
 
-/// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger is not told
-/// about the mistake, and is served as a request without a ticket.
+/// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger gets no report
+/// of the mistake, and is served as a request without a ticket.
 fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> {
     let ticket = match parse_headers::ticket(presented) {
         Ok(ticket) => ticket,

@@ -3,7 +3,7 @@
 use fencegate_guard::waiter::Waiter;
 use tokio::sync::oneshot;
 
-/// The client of a request, who waits for its answer.
+/// The client of a request, which waits for its answer.
 pub struct ClientWatch {
     /// `None` for a client that is not detached: its request ends with it.
     gone: Option<oneshot::Receiver<()>>,
@@ -25,13 +25,13 @@ impl ClientWatch {
         Self { gone: None }
     }
 
-    /// The client has hung up already.
+    /// The client has disconnected already.
     pub fn is_disconnected(&mut self) -> bool {
-        let told = self.gone.as_mut().map(oneshot::Receiver::try_recv);
-        told.is_some_and(|told| !matches!(told, Err(oneshot::error::TryRecvError::Empty)))
+        let signal = self.gone.as_mut().map(oneshot::Receiver::try_recv);
+        signal.is_some_and(|signal| !matches!(signal, Err(oneshot::error::TryRecvError::Empty)))
     }
 
-    /// Returns when the client has hung up.
+    /// Returns when the client has disconnected.
     pub async fn disconnected(&mut self) {
         // A channel must not be polled again after it has reported the end.
         if self.is_disconnected() {

@@ -1,8 +1,9 @@
-//! Cuts a fenced request loose from its client's connection. Below it, a client that hangs up cancels nothing: the
-//! upstream may be at work, and the key must not be given on before it has answered.
+//! Detaches a fenced request from its client's connection. Below it, a client that disconnects cancels nothing: the
+//! upstream may be at work, and the key must not be handed on before it has answered.
 //!
-//! As long as the client waits, the exchange runs in the task of its connection: a task of its own would be one more to
-//! make, to wake and to queue for each request. Only what is left when the client goes away becomes a task.
+//! As long as the client waits, the exchange runs in the task of its connection: a task of its own would be one more
+//! to create, to wake and to queue for each request. Only the rest of an exchange whose client disconnects becomes a
+//! task.
 
 use std::{
     any::Any,
@@ -28,13 +29,13 @@ use crate::{
     },
 };
 
-/// A request that goes on when its client leaves. Steps that wait can still notice that.
+/// A request that goes on when its client disconnects. Steps that wait can still detect that.
 pub struct Detached<R> {
     pub request: R,
     pub client: ClientWatch,
 }
 
-/// Unfenced requests stay attached: when their client leaves, they end.
+/// Unfenced requests stay attached: when their client disconnects, they end.
 pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
     running: &TaskTracker,
     request: R,
@@ -44,7 +45,8 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
         return next.handle(Detached { request, client: ClientWatch::attached() }).await;
     }
     let (here, client) = client_channel();
-    let (request, next) = (Detached { request, client }, next.clone());
+    let request = Detached { request, client };
+    let next = next.clone();
     let exchange = Box::pin(AssertUnwindSafe(async move { next.handle(request).await }).catch_unwind());
     let exchange = Exchange { left: Some(exchange), here: Some(here), running: running.token() };
     exchange.await.unwrap_or_else(|panic| {
@@ -54,7 +56,7 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
 
 type ExchangeResult = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
 
-/// An exchange from its begin to its end, whether or not its client waits.
+/// An exchange from its start to its end, whether or not its client waits.
 struct Exchange {
     /// `None` once it is over.
     left: Option<Pin<Box<dyn Future<Output = ExchangeResult>>>>,
@@ -77,13 +79,13 @@ impl Future for Exchange {
 }
 
 impl Drop for Exchange {
-    /// The client has left. Steps that wait for its sake notice that; everything else goes on.
+    /// The client has disconnected. Steps that wait because of it detect that; everything else goes on.
     fn drop(&mut self) {
         drop(self.here.take());
         if let Some(left) = self.left.take() {
             let running = self.running.clone();
             spawn_local(async move {
-                // Nobody is there to be told of its end.
+                // The result has no receiver.
                 let _ended = left.await;
                 drop(running);
             });

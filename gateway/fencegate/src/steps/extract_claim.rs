@@ -1,4 +1,5 @@
-//! Reads the claim of a request: token, key, mode, ticket, operation. Answers what gateways ask of the guard itself.
+//! Reads the claim of a request: token, key, mode, ticket, operation. Answers queries of gateways about the guard
+//! itself.
 
 pub mod parse_headers;
 
@@ -55,7 +56,7 @@ pub struct VerifiedClaim {
     pub operation: Option<Operation>,
     /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
-    /// Whether it arrived before the moment after which it must not be begun.
+    /// Whether it arrived before the moment after which it must not be started.
     pub in_time: bool,
 }
 
@@ -69,12 +70,12 @@ impl BufferableRequest for ClaimedRequest {
     }
 }
 
-/// What the step works with.
+/// The settings and state of the step.
 #[derive(Clone)]
 pub struct ClaimDeps {
     pub guard: Arc<Guard>,
     pub plan: PlanHandle,
-    /// What tickets are verified with, where they are required.
+    /// Verifies tickets, where they are required.
     pub tickets: Option<Arc<Verifier>>,
     pub bypass: Arc<Bypass>,
     /// For operators.
@@ -90,8 +91,8 @@ pub struct Bypass {
     pub missing: MissingToken,
 }
 
-/// Answers the question with which every connection of a gateway begins. It is no client's request, and is not
-/// counted as one.
+/// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
+/// as one.
 pub async fn announce<S: Handler<SanitizedRequest>>(
     claiming: &ClaimDeps,
     request: SanitizedRequest,
@@ -109,23 +110,25 @@ pub async fn claim<S: Handler<ClaimedRequest>>(
     request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let SanitizedRequest { request: ValidatedRequest { mut http, notes, peer, path, .. }, presented } =
-        request;
+    let SanitizedRequest {
+        request: ValidatedRequest { mut http, notes: context, peer, path, .. },
+        presented,
+    } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Refusal::new(Reason::Method, "a method in lower case"));
     }
-    notes.hop_seen.set(is_relayed(notes.hops.get(), &presented));
+    context.hop_seen.set(is_relayed(context.hops.get(), &presented));
     let claimed = match claiming.verify_claim(&presented) {
         Ok(claimed) => Some(claimed),
-        Err(refused) => claiming.pass_unclaimed(&http, refused, &notes, &peer)?,
+        Err(refused) => claiming.pass_unclaimed(&http, refused, &context, &peer)?,
     };
     if let Some(VerifiedClaim { claim, .. }) = &claimed {
-        notes.fenced.set(true);
-        notes.token.set(Some(claim.token));
-        notes.keys.get_or_init(|| Rc::from(&*claim.keys));
+        context.fenced.set(true);
+        context.token.set(Some(claim.token));
+        context.keys.get_or_init(|| Rc::from(&*claim.keys));
     }
     if let Some(VerifiedClaim { claim, .. }) =
         claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
@@ -135,7 +138,7 @@ pub async fn claim<S: Handler<ClaimedRequest>>(
     }
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    next.handle(ClaimedRequest { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
+    next.handle(ClaimedRequest { http, notes: context, plan: claiming.plan.clone(), upstream, claimed }).await
 }
 
 impl ClaimDeps {
@@ -144,7 +147,7 @@ impl ClaimDeps {
         let operation = parse_headers::operation(presented, self.guard.config.journal.keep.as_secs())?;
         let parent = parse_headers::parent(presented)?;
         if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_grant(claim.token)) {
-            // Without tickets anybody could claim that a request runs inside another one.
+            // Without tickets any caller could claim that a request runs inside another one.
             return Err(AdmitError::CallbackWithoutTickets);
         }
         claim.parent = parent;
@@ -169,7 +172,7 @@ impl ClaimDeps {
         &self,
         http: &Request<Body>,
         refused: AdmitError,
-        notes: &RequestContext,
+        context: &RequestContext,
         peer: &ConnectionInfo,
     ) -> Result<Option<VerifiedClaim>, Refusal> {
         let missing = refused == AdmitError::TokenMissing;
@@ -179,12 +182,12 @@ impl ClaimDeps {
         if missing {
             self.guard.metrics.record_decision("bypass");
         }
-        self.log_rejected(http, &refused, notes, peer);
+        self.log_rejected(http, &refused, context, peer);
         if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingToken::Observe)
         {
-            notes.observed.set(Some(Reason::from(&refused)));
-            notes.fenced.set(true);
+            context.observed.set(Some(Reason::from(&refused)));
+            context.fenced.set(true);
             return Ok(None);
         }
         Err(self.guard.record_refusal(refused, None).into())
@@ -203,21 +206,23 @@ impl ClaimDeps {
         &self,
         http: &Request<Body>,
         refused: &AdmitError,
-        notes: &RequestContext,
+        context: &RequestContext,
         peer: &ConnectionInfo,
     ) {
         let shown = KeyRedaction(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
-        let (method, peer, reason) = (http.method(), peer.address, refused.code().as_str());
-        let client = notes.client.get().filter(|client| *client != peer.ip());
+        let method = http.method();
+        let peer = peer.address;
+        let reason = refused.code().as_str();
+        let client = context.client.get().filter(|client| *client != peer.ip());
         let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
         self.unbelieved
             .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
-        let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
+        let request_id = context.request_id.get().and_then(|name| name.to_str().ok());
         if *refused == AdmitError::TokenMissing {
-            // Somebody reaches the guard without a gateway.
+            // A caller reaches the guard without a gateway.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");
         } else {
             warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
@@ -225,8 +230,8 @@ impl ClaimDeps {
     }
 }
 
-/// The gateway says how many hops the request came through before. One more entry means that something stands between
-/// gateway and guard.
+/// The gateway reports how many hops the request came through before. One more entry means that a proxy stands
+/// between gateway and guard.
 fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     hops > before.unwrap_or(0)

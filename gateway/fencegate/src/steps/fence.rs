@@ -66,11 +66,12 @@ pub async fn fence<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         None => next.handle(authorize(request, None)).await,
         // Boxed, so that a request without a lock does not carry this future along.
         Some(fenced) => {
-            let (notes, staying) = (request.notes.clone(), active_request(&request, &fenced));
+            let context = request.notes.clone();
+            let staying = active_request(&request, &fenced);
             let stay = Rc::new(fencing.stays.track(&fenced.keys, &staying));
             let asked = (request, fenced, stay.clone());
             let came = Box::pin(with_lock(fencing, asked, (called, waits), client, next)).await;
-            stay.record_finished(&finished_request(staying, &notes, &came));
+            stay.record_finished(&finished_request(staying, &context, &came));
             came
         }
     }
@@ -144,8 +145,8 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
                 return observe(fence.enforce, refusal, request, &mut client, next).await;
             }
         };
-        // The lock is held by another session than the one that was asked. That session has to agree with other
-        // gateways as well.
+        // The lock is held by another session than the one that was checked. That session has to be compatible with
+        // other gateways as well.
         if !matches!(called, CallContext::SameKeys(_) | CallContext::UnderLease(_))
             && !fencing.is_compatible(&fenced, &held)
         {
@@ -155,27 +156,27 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         if client.is_disconnected() && request.http.body().upload().is_some() {
             return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
         }
-        // A client that left during the second attempt may already have asked elsewhere.
+        // A client that left during the second attempt may already have repeated the request elsewhere.
         if let Some(refusal) = first.take_if(|_| client.is_disconnected()) {
             return Err(refusal);
         }
         let once = fencing.admit_operation(&request, &fenced, fence, &held, &mut client).await?;
-        let notes = request.notes.clone();
+        let context = request.notes.clone();
         let refusal = match fencing.exchange(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
-        // Nothing was dispatched: a newer tenure came first, or the proof ended. So one more attempt is safe, because
-        // no byte has left.
+        // Nothing was dispatched: a newer tenure came first, or the lock validity ended. So one more attempt is safe,
+        // because no byte has left.
         match (refusal.reason, second.take()) {
-            // A client that has left may have asked again elsewhere.
+            // A client that has left may have repeated the request elsewhere.
             (Reason::Fenced, Some(again)) if !client.is_disconnected() => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 fencing.keeper.wait_for_session(&fenced.keys[0], left).await;
                 (request, first) = (again, Some(refusal));
             }
             (Reason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
-                notes.token.set(None);
+                context.token.set(None);
                 return observe(fence.enforce, refusal, again, &mut client, next).await;
             }
             _ => return Err(refusal),
@@ -197,25 +198,25 @@ fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest
 /// The entry of a finished request in [`crate::request_tracker::RequestTracker`].
 fn finished_request(
     staying: ActiveRequest,
-    notes: &RequestContext,
+    context: &RequestContext,
     came: &Result<Reply, Refusal>,
 ) -> FinishedRequest {
     let (status, outcome, reason) = match came {
-        Ok(reply) if notes.unfinished.get() => (reply.status(), Outcome::Unknown, None),
+        Ok(reply) if context.unfinished.get() => (reply.status(), Outcome::Unknown, None),
         Ok(reply) => (reply.status(), Outcome::Done, None),
         Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
     };
-    // Another gateway has answered, and it knows the outcome.
-    let told = notes.told.get();
+    // Another gateway has answered, and it has the outcome.
+    let report = context.told.get();
     FinishedRequest {
         request: staying.request,
         route: staying.route,
         at: SystemTime::now(),
         took: staying.came.elapsed(),
         status: status.as_u16(),
-        outcome: told.map_or(outcome, |told| told.outcome),
-        reason: told.map_or(reason, |told| told.reason),
-        token: notes.token.get(),
+        outcome: report.map_or(outcome, |report| report.outcome),
+        reason: report.map_or(reason, |report| report.reason),
+        token: context.token.get(),
     }
 }
 
@@ -240,13 +241,14 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
 pub fn max_wait(request: &KeyedRequest, fence: &Fence) -> Duration {
-    let asked = prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
-    asked.map_or(fence.wait, |asked| asked.min(fence.wait))
+    let preferred =
+        prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
+    preferred.map_or(fence.wait, |preferred| preferred.min(fence.wait))
 }
 
 fn authorize(request: KeyedRequest, hold: Option<Rc<RequestGrant>>) -> AuthorizedRequest<Rc<RequestGrant>> {
-    let KeyedRequest { http, notes, plan, upstream, .. } = request;
-    AuthorizedRequest { http, notes, plan, upstream, hold }
+    let KeyedRequest { http, notes: context, plan, upstream, .. } = request;
+    AuthorizedRequest { http, notes: context, plan, upstream, hold }
 }
 
 impl<N: Network> FenceDeps<N> {
@@ -266,7 +268,7 @@ impl<N: Network> FenceDeps<N> {
             .ok_or_else(|| Refusal::new(Reason::ClientLimit, "the client has its share of the route"))
     }
 
-    /// A copy of the request for a second attempt, in case a guard says that a newer tenure came first. A streamed
+    /// A copy of the request for a second attempt, in case a guard reports that a newer tenure came first. A streamed
     /// body cannot be sent again.
     fn retry_copy(&self, request: &KeyedRequest, fence: &Fence) -> Option<KeyedRequest> {
         let upstream = request.plan.upstream(request.upstream);
@@ -296,7 +298,7 @@ impl<N: Network> FenceDeps<N> {
         }
     }
 
-    /// Sends the request under the tenure, and takes the answer.
+    /// Sends the request under the tenure, and reads the answer.
     async fn exchange<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         &self,
         request: KeyedRequest,
@@ -316,14 +318,14 @@ impl<N: Network> FenceDeps<N> {
             total: upstream.response_body_total,
             tunnel: longest,
         };
-        let notes = request.notes.clone();
+        let context = request.notes.clone();
         let terms = AbandonPolicy {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
             expiry: upstream.expiry,
             running: self.running.clone(),
         };
-        let kept = HoldGuard::new(hold.clone(), terms, self.clock.clone(), once, notes.clone());
+        let kept = HoldGuard::new(hold.clone(), terms, self.clock.clone(), once, context.clone());
         let taken = match next.handle(authorize(request, Some(hold.clone()))).await {
             Ok(reply) => answer::receive(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
@@ -331,13 +333,13 @@ impl<N: Network> FenceDeps<N> {
                 Err(refusal)
             }
         };
-        notes.proof_lost.set(!hold.tenure.validity().is_valid_at(self.clock.now()));
+        context.proof_lost.set(!hold.tenure.validity().is_valid_at(self.clock.now()));
         match &taken {
             Err(refusal) if refusal.retires() => {
-                // The upstream may still be at work under this token, or knows a newer one. Dropping the tenure
-                // without saying that all is known retires it: nothing more is dispatched under it, and the next
-                // tenure has a larger token.
-                let token = notes.token.get().map(|token| token.to_string());
+                // The upstream may still be at work under this token, or have a newer one. Dropping the tenure
+                // without a report that the outcome is certain retires it: nothing more is dispatched under it, and
+                // the next tenure has a larger token.
+                let token = context.token.get().map(|token| token.to_string());
                 hold.tenure.retire();
                 warn!(
                     keys = key_redaction::redact_keys(&hold.keys),
@@ -347,7 +349,7 @@ impl<N: Network> FenceDeps<N> {
                 );
             }
             Err(_) => hold.tenure.mark_settled(),
-            // Whoever has read the answer to its end reports that end.
+            // The reader of the answer reports its end.
             Ok(_) => {}
         }
         taken

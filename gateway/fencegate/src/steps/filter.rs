@@ -1,5 +1,5 @@
-//! At a filter: refuses a request that comes after the moment until which it may be begun, and lets no byte of it leave
-//! later. Everything else passes as it came.
+//! At a filter: refuses a request that comes after the moment until which it may be started, and sends no byte of it
+//! later. Everything else passes unchanged.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use crate::{
     },
 };
 
-/// What the steps of a filter work with.
+/// The settings and state of the steps of a filter.
 #[derive(Clone)]
 pub struct FilterDeps {
     pub clock: SharedClock,
@@ -46,7 +46,7 @@ pub struct FilterDeps {
     pub plan: PlanHandle,
 }
 
-/// A request, and the permission to begin it where it has one.
+/// A request, and the permission to start it where it has one.
 pub struct FilteredRequest {
     pub http: Box<Request<Body>>,
     pub notes: Rc<RequestContext>,
@@ -61,13 +61,13 @@ impl BufferableRequest for FilteredRequest {
         &mut self.http
     }
 
-    /// Its body is taken in full first, so that all of it is sent at once and in time.
+    /// Its body is buffered in full first, so that all of it is sent at once and in time.
     fn is_fenced(&self) -> bool {
         self.permission.is_some()
     }
 }
 
-/// The permission to send a request until it must not be begun any more.
+/// The permission to send a request until it must not be started any more.
 #[derive(Debug)]
 struct StartDeadline(BootInstant);
 
@@ -89,53 +89,55 @@ pub fn show_clock(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequ
     Ok(request)
 }
 
-/// Looks at the moment as the request arrives.
+/// Checks the deadline as the request arrives.
 pub async fn filter<S: Handler<FilteredRequest>>(
     filtering: &FilterDeps,
     request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let SanitizedRequest { request: ValidatedRequest { mut http, notes, path, .. }, presented } = request;
+    let SanitizedRequest { request: ValidatedRequest { mut http, notes: context, path, .. }, presented } =
+        request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
     let permission = match filtering.permission(&http, &presented) {
         Ok(permission) => permission,
         Err(refused) => {
-            filtering.observe(refused, &notes)?;
+            filtering.observe(refused, &context)?;
             None
         }
     };
-    // A request that must not be begun late is never sent twice.
-    notes.fenced.set(permission.is_some());
+    // A request that must not be started late is never sent twice.
+    context.fenced.set(permission.is_some());
     set_origin_form(&mut http, path.as_str());
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
     }
-    let (plan, upstream) = (filtering.plan.clone(), UpstreamId(0));
-    next.handle(FilteredRequest { http, notes, plan, upstream, permission }).await
+    let plan = filtering.plan.clone();
+    let upstream = UpstreamId(0);
+    next.handle(FilteredRequest { http, notes: context, plan, upstream, permission }).await
 }
 
-/// Looks once more, now that the body is here, and sends the request under its permission.
+/// Checks once more, now that the body is here, and sends the request under its permission.
 pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
     filtering: &FilterDeps,
     Buffered(request): Buffered<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let FilteredRequest { http, notes, plan, upstream, permission } = request;
+    let FilteredRequest { http, notes: context, plan, upstream, permission } = request;
     if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.clock.now())) {
         return Err(AdmitError::Expired.into());
     }
-    notes.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
-    match next.handle(AuthorizedRequest { http, notes: notes.clone(), plan, upstream, hold: None }).await {
+    context.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
+    match next.handle(AuthorizedRequest { http, notes: context.clone(), plan, upstream, hold: None }).await {
         Ok(mut reply) => {
-            // What a service that compares tokens says of a stale one is for the sender.
-            if let Some(word) = notes.refused_by_service.take() {
+            // The report of a stale token by a service that compares tokens is for the sender.
+            if let Some(word) = context.refused_by_service.take() {
                 reply.headers_mut().insert(FENCING_REFUSAL, word);
             }
             Ok(reply)
         }
-        Err(refusal) if refusal.outcome() == Outcome::NotDispatched && has_expired(&notes) => {
+        Err(refusal) if refusal.outcome() == Outcome::NotDispatched && has_expired(&context) => {
             Err(AdmitError::Expired.into())
         }
         Err(refusal) => Err(refusal),
@@ -143,8 +145,8 @@ pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
 }
 
 /// The permission ended before the first byte was written.
-fn has_expired(notes: &RequestContext) -> bool {
-    notes.gate.borrow().as_ref().is_some_and(|gate| gate.is_permission_lost() && gate.written_bytes() == 0)
+fn has_expired(context: &RequestContext) -> bool {
+    context.gate.borrow().as_ref().is_some_and(|gate| gate.is_permission_lost() && gate.written_bytes() == 0)
 }
 
 impl FilterDeps {
@@ -161,7 +163,7 @@ impl FilterDeps {
         }
     }
 
-    /// The method needs no moment. A field that makes another method or path of the request rules that out.
+    /// The method needs no deadline. A field that makes another method or path of the request rules that out.
     fn is_unfenced(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
@@ -169,19 +171,19 @@ impl FilterDeps {
     }
 
     /// Lets a request pass that would be refused, where the filter only observes.
-    fn observe(&self, refused: AdmitError, notes: &RequestContext) -> Result<(), Refusal> {
+    fn observe(&self, refused: AdmitError, context: &RequestContext) -> Result<(), Refusal> {
         let missing = refused == AdmitError::NotAfterMissing;
         if self.enforce == Enforcement::Refuse && !(missing && self.bypass.missing == MissingToken::Observe) {
             return Err(refused.into());
         }
         let reason = Reason::from(&refused);
         warn!(reason = reason.word(), "filter.observed");
-        notes.observed.set(Some(reason));
+        context.observed.set(Some(reason));
         Ok(())
     }
 }
 
-/// The moment from which on a request must not be begun, on this clock; `None` where its fields name none.
+/// The moment from which on a request must not be started, on this clock; `None` where its fields name none.
 ///
 /// # Errors
 /// [`AdmitError::Expired`] if that moment has come.

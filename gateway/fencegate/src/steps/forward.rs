@@ -77,7 +77,7 @@ pub struct UpstreamForwarder<N> {
 
 impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamForwarder<N> {
     async fn handle(&self, request: AuthorizedRequest<H>) -> Result<Reply, Refusal> {
-        let AuthorizedRequest { mut http, notes, plan, upstream, hold } = request;
+        let AuthorizedRequest { mut http, notes: context, plan, upstream, hold } = request;
         let mut tour = self.fleets.get(upstream).cursor(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
@@ -85,29 +85,33 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
         if let Some(field) = &upstream.operation_field {
             rename_operation(http.headers_mut(), field);
         }
-        let route = notes.route.get().map(|id| plan.routes.get(id));
-        let asked = upgrade::request_upgrade(&mut http, route);
+        let route = context.route.get().map(|id| plan.routes.get(id));
+        let upgrade = upgrade::request_upgrade(&mut http, route);
         if let (Some(_), Some(LargeBodyPolicy::Stream { within })) = (&hold, route.and_then(large_bodies)) {
             http.body_mut().set_deadline(Instant::now() + within);
         }
         loop {
-            let mut lend = self.pool.checkout(&mut tour).await.map_err(|error| {
+            let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.record_upstream_error(&upstream.name, not_connected_kind(&error));
                 Refusal::from(&error)
             })?;
             let stamped = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream, &*self.clock));
             let (dispatch, not_after) = stamped.transpose()?.unzip();
-            notes.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            notes.not_after.set(not_after.or(notes.not_after.get()));
+            context.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
+            context.not_after.set(not_after.or(context.not_after.get()));
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match hold {
-                None if !notes.fenced.get() && !tour.fresh && lend.pooled().reused && asked.is_none() => {
-                    retry_copy(&http, notes.overridden.get())
+                None if !context.fenced.get()
+                    && !tour.fresh
+                    && checkout.pooled().reused
+                    && upgrade.is_none() =>
+                {
+                    retry_copy(&http, context.overridden.get())
                 }
                 _ => None,
             };
-            let way = AttemptContext { asked: asked.clone(), spare, plan: &plan, notes: &notes };
-            match self.exchange(lend, http, dispatch, way).await {
+            let attempt = AttemptContext { asked: upgrade.clone(), spare, plan: &plan, notes: &context };
+            match self.exchange(checkout, http, dispatch, attempt).await {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
                 Err(AttemptError::Retry { back, reused }) => {
@@ -120,7 +124,8 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
     }
 }
 
-/// Nothing was begun. A guard says it to its gateway in the gateway's words; a client is told that its hold is over.
+/// Nothing was started. A guard reports it to its gateway in the gateway's words; to a client the gateway reports
+/// that its hold is over.
 fn expired_refusal(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { Reason::Expired } else { Reason::Fenced };
@@ -140,8 +145,8 @@ fn frame(http: &mut Request<Body>) {
     }
 }
 
-/// Gives the name of the operation under the name that the upstream wants. The fields by which Go's HTTP client knows a
-/// request that it may send again are gone then.
+/// Writes the name of the operation into the field that the upstream expects. The fields by which Go's HTTP client
+/// recognises a request that it may send again are gone then.
 fn rename_operation(headers: &mut HeaderMap, field: &str) {
     let name = HeaderName::from_bytes(field.as_bytes()).expect("the plan holds field names");
     let lines: Vec<HeaderValue> = headers.get_all(IDEMPOTENCY_KEY).iter().cloned().collect();
@@ -173,9 +178,9 @@ fn large_bodies(route: &Route) -> Option<LargeBodyPolicy> {
 
 /// What one attempt needs beside its connection.
 struct AttemptContext<'a> {
-    /// The client asks to switch to another protocol.
+    /// The client requests a switch to another protocol.
     asked: Option<RequestedUpgrade>,
-    /// A copy of the request, if it may be sent again over a connection that died without a word.
+    /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryCopy>,
     plan: &'a PlanHandle,
     notes: &'a RequestContext,
@@ -184,78 +189,84 @@ struct AttemptContext<'a> {
 impl<N: Network> UpstreamForwarder<N> {
     async fn exchange(
         &self,
-        mut lend: Checkout,
+        mut checkout: Checkout,
         mut http: Box<Request<Body>>,
         dispatch: Option<Dispatch>,
         way: AttemptContext<'_>,
     ) -> Result<Reply, AttemptError> {
-        let AttemptContext { asked, spare, plan, notes } = way;
+        let AttemptContext { asked: upgrade, spare, plan, notes: context } = way;
         let began = Instant::now();
-        notes.record_sent(began, &lend.upstream().name);
-        notes.gate.replace(Some(lend.gate().clone()));
-        notes.address.replace(Some(lend.pooled().address().clone()));
-        let evidence = match &dispatch {
+        context.record_sent(began, &checkout.upstream().name);
+        context.gate.replace(Some(checkout.gate().clone()));
+        context.address.replace(Some(checkout.pooled().address().clone()));
+        let validity = match &dispatch {
             Some(dispatch) => Some(dispatch.validity.clone()),
-            None => notes.begun_by.borrow().clone(),
+            None => context.begun_by.borrow().clone(),
         };
-        lend.gate().arm(evidence.clone());
-        if evidence.is_some() {
-            lend.gate().bound_delivery(lend.upstream().deliver_within);
+        checkout.gate().arm(validity.clone());
+        if validity.is_some() {
+            checkout.gate().bound_delivery(checkout.upstream().deliver_within);
         }
-        if lend.upstream().fencing.compares_tokens() {
-            lend.gate().set_awaiting_response();
+        if checkout.upstream().fencing.compares_tokens() {
+            checkout.gate().set_awaiting_response();
         }
-        let switch =
-            asked.and_then(|asked| Some(PendingUpgrade { asked, stream: lend.pooled().upgraded_stream()? }));
-        let patience = AttemptTimeouts::new(http.body(), evidence.is_some());
+        let switch = upgrade.and_then(|upgrade| {
+            Some(PendingUpgrade { asked: upgrade, stream: checkout.pooled().upgraded_stream()? })
+        });
+        let patience = AttemptTimeouts::new(http.body(), validity.is_some());
         if patience.fenced && patience.upload.is_some() {
-            attach_gate(&mut http, lend.gate());
+            attach_gate(&mut http, checkout.gate());
         }
-        if let Some(saying) = notes.interims.get() {
-            reply::pass_interims(&mut http, saying.clone(), self.fields.clone());
+        if let Some(interims) = context.interims.get() {
+            reply::pass_interims(&mut http, interims.clone(), self.fields.clone());
         }
-        let answer = lend.pooled().send(*http);
-        let (limit, level) = (lend.upstream().response_timeout, lend.upstream().fencing);
-        let progress = lend.pooled().progress();
+        let answer = checkout.pooled().send(*http);
+        let limit = checkout.upstream().response_timeout;
+        let level = checkout.upstream().fencing;
+        let progress = checkout.pooled().progress();
         let answered = tokio::select! {
             answered = answer => answered,
-            late = patience.wait_elapsed(progress, limit) => return Err(self.timed_out(&lend, late, limit)),
-            () = patience.wait_unproven(evidence.as_deref(), level, &self.clock) => {
-                lend.gate().shut(ShutReason::ProofLost);
-                let why = "the session could not be proven any more".to_owned();
-                return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
+            late = patience.wait_elapsed(progress, limit) => return Err(self.timed_out(&checkout, late, limit)),
+            () = patience.wait_unproven(validity.as_deref(), level, &self.clock) => {
+                checkout.gate().shut(ShutReason::ProofLost);
+                let detail = "the session could not be proven any more".to_owned();
+                return Err(self.abandoned(&checkout, "proof", Reason::OutcomeUnknown, detail));
             }
         };
         let attempt = SendAttempt { upload: patience.upload.as_deref(), spare };
         let response =
-            answered.map_err(|error| classify_failure(error, &mut lend, attempt, &self.metrics))?;
+            answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
-                return Err(self.protocol_error(&lend, "switched protocols unasked"));
+                return Err(self.protocol_error(&checkout, "switched protocols unasked"));
             };
-            self.metrics.record_upstream_response(&lend.upstream().name, response.status(), began.elapsed());
+            self.metrics.record_upstream_response(
+                &checkout.upstream().name,
+                response.status(),
+                began.elapsed(),
+            );
             let Self { clock, metrics, running, drain, .. } = self;
             let around = TunnelContext { clock, metrics, running, drain };
-            return Ok(switch.tunnel(&around, response, (lend, evidence), (plan, notes)));
+            return Ok(switch.tunnel(&around, response, (checkout, validity), (plan, context)));
         }
         if is_coded(response.headers()) {
-            return Err(self.protocol_error(&lend, "answered in a transfer coding other than `chunked`"));
+            return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
-        notes.upstream.set(Some(took));
-        self.metrics.record_upstream_response(&lend.upstream().name, response.status(), took);
-        record_endpoint_result(&lend, &response);
+        context.upstream.set(Some(took));
+        self.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
+        record_endpoint_result(&checkout, &response);
         let shown = response.headers().get(FENCING_CLOCK);
         if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.clock)) {
-            self.metrics.record_clock_offset(&lend.upstream().name, lend.endpoint(), offset);
+            self.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
         }
-        if dispatch.is_none() && notes.begun_by.borrow().is_some() {
+        if dispatch.is_none() && context.begun_by.borrow().is_some() {
             let stale = is_stale_refusal(response.status(), response.headers());
-            notes.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
+            context.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
         }
-        let answer = UpstreamResponse { response, lend, plan };
+        let answer = UpstreamResponse { response, lend: checkout, plan };
         match dispatch {
-            Some(dispatch) => self.finish_fenced(answer, dispatch.token, notes).await,
+            Some(dispatch) => self.finish_fenced(answer, dispatch.token, context).await,
             None => self.finish_unfenced(answer).await,
         }
     }
@@ -267,9 +278,9 @@ impl<N: Network> UpstreamForwarder<N> {
         let mut reply = answer.into_reply(false);
         match poll_fn(|cx| Poll::Ready(reply.body_mut().prefetch(cx))).await {
             Ok(()) => Ok(reply),
-            Err(why) => {
+            Err(error) => {
                 self.metrics.record_upstream_error(&upstream, "broken");
-                let detail = format!("{endpoint}: the answer broke off: {why}");
+                let detail = format!("{endpoint}: the answer broke off: {error}");
                 Err(AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
             }
         }
@@ -280,20 +291,22 @@ impl<N: Network> UpstreamForwarder<N> {
         &self,
         answer: UpstreamResponse<'_>,
         token: Token,
-        notes: &RequestContext,
+        context: &RequestContext,
     ) -> Result<Reply, AttemptError> {
-        let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
+        let upstream = answer.lend.upstream();
+        let headers = answer.response.headers();
         let status = answer.response.status();
-        notes.unfinished.set(leaves_unfinished(upstream, status));
-        // A guard has no routes. Where the service compares tokens, it does not matter what stands before it.
-        let compares = upstream.fencing == FencingLevel::Upstream && notes.route.get().is_some();
+        context.unfinished.set(leaves_unfinished(upstream, status));
+        // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
+        let compares = upstream.fencing == FencingLevel::Upstream && context.route.get().is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
         }
         if upstream.expiry == ExpiryPolicy::Enforced && is_expired_refusal(status, headers) {
-            let (direct, level) = (self.guards.is_direct(upstream), upstream.fencing);
+            let direct = self.guards.is_direct(upstream);
+            let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
-            self.metrics.record_guard_refusal(notes.route.get(), Reason::Expired);
+            self.metrics.record_guard_refusal(context.route.get(), Reason::Expired);
             if direct {
                 answer.drain().await;
                 return Err(AttemptError::Refused(expired_refusal(level)));
@@ -307,11 +320,11 @@ impl<N: Network> UpstreamForwarder<N> {
             FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.into_reply(true)),
             FencingLevel::Upstream => {
                 if is_stale_refusal(status, headers) {
-                    notes.unfinished.set(false);
+                    context.unfinished.set(false);
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
-                    self.metrics.record_stale_refusal(notes.route.get());
-                    self.metrics.record_guard_refusal(notes.route.get(), Reason::Stale);
-                    notes.retires.set(true);
+                    self.metrics.record_stale_refusal(context.route.get());
+                    self.metrics.record_guard_refusal(context.route.get(), Reason::Stale);
+                    context.retires.set(true);
                 }
                 return Ok(answer.into_reply(true));
             }
@@ -320,21 +333,21 @@ impl<N: Network> UpstreamForwarder<N> {
         let account = GuardReport::parse(headers);
         if !account.is_present() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
-            notes.retires.set(true);
+            context.retires.set(true);
         }
         if account.hop_seen {
             self.guards.record_relay(upstream);
         }
-        notes.unfinished.set(account.unfinished);
-        notes.replayed.set(account.replayed);
-        notes.observed.set(account.observed);
+        context.unfinished.set(account.unfinished);
+        context.replayed.set(account.replayed);
+        context.observed.set(account.observed);
         let judged = account.check(answer.response.status(), self.guards.is_direct(upstream));
         if let (true, Some(guard)) = (account.has_admitted(), answer.lend.process()) {
             self.guards.record_admitted(upstream, guard, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
         self.metrics
-            .record_guard_refusal(notes.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
+            .record_guard_refusal(context.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
         if account.refusal_reason() == Some(Reason::Store) {
             answer.lend.record_unavailable();
         }
@@ -342,7 +355,7 @@ impl<N: Network> UpstreamForwarder<N> {
         Err(AttemptError::Refused(refusal))
     }
 
-    /// Tells once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
+    /// Logs once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
     /// is still at work.
     fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
         let Some(shown) = intermediary::detect(answer.response.headers()) else { return };
@@ -352,33 +365,43 @@ impl<N: Network> UpstreamForwarder<N> {
         }
     }
 
-    /// The upstream took too long, or the client did. A slow client is not held against the endpoint.
-    fn timed_out(&self, lend: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
+    /// The upstream took too long, or the client did. A slow client does not count as a failure of the endpoint.
+    fn timed_out(&self, checkout: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
         let detail = match late {
             TimeoutKind::Response => {
-                lend.gate().shut(ShutReason::Late);
+                checkout.gate().shut(ShutReason::Late);
                 format!("no answer within {limit:?}")
             }
             TimeoutKind::UpstreamRead => "the request was not taken within its `upload_timeout`".to_owned(),
             TimeoutKind::ClientUpload => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
-                return AttemptError::Refused(abandoned_refusal(lend.gate(), Reason::OutcomeLate, detail));
+                return AttemptError::Refused(abandoned_refusal(
+                    checkout.gate(),
+                    Reason::OutcomeLate,
+                    detail,
+                ));
             }
         };
-        lend.record_failure();
-        self.abandoned(lend, "timeout", Reason::OutcomeLate, detail)
+        checkout.record_failure();
+        self.abandoned(checkout, "timeout", Reason::OutcomeLate, detail)
     }
 
     /// The gateway waits no longer for the answer.
-    fn abandoned(&self, lend: &Checkout, kind: &'static str, reason: Reason, detail: String) -> AttemptError {
-        self.metrics.record_upstream_error(&lend.upstream().name, kind);
-        AttemptError::Refused(abandoned_refusal(lend.gate(), reason, detail))
+    fn abandoned(
+        &self,
+        checkout: &Checkout,
+        kind: &'static str,
+        reason: Reason,
+        detail: String,
+    ) -> AttemptError {
+        self.metrics.record_upstream_error(&checkout.upstream().name, kind);
+        AttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
     }
 
     /// The answer is one that HTTP does not allow here.
-    fn protocol_error(&self, lend: &Checkout, what: &str) -> AttemptError {
-        lend.gate().shut(ShutReason::Cut);
-        self.metrics.record_upstream_error(&lend.upstream().name, "protocol");
-        AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
+    fn protocol_error(&self, checkout: &Checkout, what: &str) -> AttemptError {
+        checkout.gate().shut(ShutReason::Cut);
+        self.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
+        AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", checkout.endpoint())))
     }
 }

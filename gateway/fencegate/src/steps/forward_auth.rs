@@ -1,8 +1,9 @@
-//! Takes the lock of a request that another proxy forwards, and tells that proxy what to stamp on it; for those who cannot
-//! put one more proxy in the path. The lock is held until that proxy tells the end, or until its time is over.
+//! Takes the lock of a request that another proxy forwards, and reports to that proxy the fields to stamp on it; for
+//! installations that cannot put one more proxy in the path. The lock is held until that proxy reports the end, or
+//! until its time is over.
 //!
-//! Less is promised than where we forward: nobody stops the other proxy from writing after the lock is lost, and only
-//! a guard, or a service that compares tokens, refuses what comes too late.
+//! Less is promised than where we forward: the other proxy is not stopped from writing after the lock is lost, and
+//! only a guard, or a service that compares tokens, refuses a late request.
 
 use axum::extract::Query;
 use fencegate_http::body::{Body, Reply};
@@ -37,42 +38,42 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// Below [`PREFIX`]; what follows it may be the path of the request.
+/// Below [`PREFIX`]; the rest of the path may be the path of the request.
 pub const PATH: &str = "auth";
 
 /// The query of the other proxy.
 #[derive(Debug, Default, Deserialize)]
 struct AuthQuery {
-    /// How long the lock is held if nobody reports the end. It must be longer than the other proxy waits for its
+    /// How long the lock is held if its end is not reported. It must be longer than the other proxy waits for its
     /// upstream.
     ttl_ms: Option<u64>,
     /// At the end: the status that the other proxy has answered.
     status: Option<u16>,
-    /// Of an end: `OK` where the whole answer has left. The status was told with its head, and says nothing of what came then.
+    /// Of an end: `OK` where the whole answer has left. The status was reported with its head, before the body.
     completed: Option<String>,
     /// The status of a refusal, for proxies that pass on only some statuses.
     refuse: Option<u16>,
 }
 
-/// `head`: of the question, with the lease that it shows.
+/// `head`: of the subrequest, with the lease that it shows.
 ///
 /// # Errors
-/// The request is not to be forwarded now; or the end could not be told.
-pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts) -> Result<Reply, Refusal> {
+/// The request is not to be forwarded now; or the end could not be recorded.
+pub async fn answer(interface: &LeaseApi, caller: &LeaseCaller, head: &Parts) -> Result<Reply, Refusal> {
     let behind = original_target(&head.uri);
-    let asked = match behind {
+    let query = match behind {
         // The query is that of the request itself.
         Some(_) => AuthQuery::default(),
         None => {
-            let asked = Query::<AuthQuery>::try_from_uri(&head.uri);
-            asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
+            let query = Query::<AuthQuery>::try_from_uri(&head.uri);
+            query.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
         }
     };
-    let refuse = asked.refuse;
+    let refuse = query.refuse;
     let answered = if head.method == Method::DELETE && behind.is_none() {
-        end_lock(interface, applicant, head, &asked).await
+        end_lock(interface, caller, head, &query).await
     } else {
-        take_lock(interface, applicant, head, &asked).await
+        take_lock(interface, caller, head, &query).await
     };
     answered.map_err(|refusal| match refuse.filter(|status| (400..600).contains(status)) {
         Some(status) => refusal.with_status(status),
@@ -83,9 +84,9 @@ pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts)
 /// Ends the lock: the other proxy has answered its client or has given up.
 async fn end_lock(
     interface: &LeaseApi,
-    applicant: &LeaseCaller,
+    caller: &LeaseCaller,
     head: &Parts,
-    asked: &AuthQuery,
+    query: &AuthQuery,
 ) -> Result<Reply, Refusal> {
     let id = match lease_id(&head.headers) {
         Ok(id) => id,
@@ -95,20 +96,21 @@ async fn end_lock(
         }
         Err(refusal) => return Err(refusal),
     };
-    let whole = asked.completed.as_ref().is_none_or(|word| word == "OK");
+    let whole = query.completed.as_ref().is_none_or(|word| word == "OK");
     let plan = interface.in_force.plan();
-    if whole && asked.status.is_none_or(|status| is_whole(status, &plan.serving.upstreams)) {
-        interface.release_lease(interface.locate(applicant, id)).await?;
+    if whole && query.status.is_none_or(|status| is_whole(status, &plan.serving.upstreams)) {
+        interface.release_lease(interface.locate(caller, id)).await?;
     }
     // Otherwise the upstream may still be at work, so the lock is held until its time is over.
     Ok(status_reply(StatusCode::NO_CONTENT))
 }
 
-/// The upstream has ended with this status. What a proxy says for itself, because its upstream was silent or broke off, says
-/// nothing of that, nor does what it says where its client went: 499 of nginx, and 0 before there was an answer.
+/// The upstream has ended with this status. A status that a proxy makes itself, because its upstream was silent or
+/// broke off, shows nothing of that, nor does one that it makes where its client disconnected: 499 of nginx, and 0
+/// before there was an answer.
 ///
-/// The proxy that asks is such a proxy itself, so the statuses that it makes count whatever the policy says. A lease does
-/// not know its upstream, so what any of them lists counts as well.
+/// The calling proxy is such a proxy itself, so the statuses that it makes count whatever the policy has. A lease
+/// does not know its upstream, so the statuses that any of them lists count as well.
 fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
     let ends = |unfinished: &UnfinishedStatuses| !unfinished.contains(status);
     (200..600).contains(&status)
@@ -119,37 +121,37 @@ fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
 
 async fn take_lock(
     interface: &LeaseApi,
-    applicant: &LeaseCaller,
+    caller: &LeaseCaller,
     head: &Parts,
-    asked: &AuthQuery,
+    query: &AuthQuery,
 ) -> Result<Reply, Refusal> {
-    let principal = applicant.require_principal()?;
+    let principal = caller.require_principal()?;
     let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
-    let (gateway, edition) = interface.in_force.active_config().ok_or_else(starting)?;
-    // Not those of the file: one without leases takes none away before a restart.
+    let (gateway, config) = interface.in_force.active_config().ok_or_else(starting)?;
+    // Not the settings of the file: one without leases removes none before a restart.
     let terms = interface.leases.settings();
     let bounds =
         terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
     let original = OriginalRequest::from_head(head)?;
     let Some(FenceTarget { keys, mode, fence, upstream }) =
-        original.fence_target(&gateway.serving, &edition).await?
+        original.fence_target(&gateway.serving, &config).await?
     else {
         return Ok(status_reply(StatusCode::OK));
     };
     if !may_take(principal, &keys) {
-        let said = format!("`{}` may not take this key", principal.name);
-        return Err(Refusal::new(Reason::LeaseForbidden, said));
+        let detail = format!("`{}` may not take this key", principal.name);
+        return Err(Refusal::new(Reason::LeaseForbidden, detail));
     }
     let wait = fence.wait.min(bounds.max_wait);
     // Counted before the lease is begun: a reload that begins later waits for it.
-    let request = Some(edition.track_request(upstream));
+    let request = Some(config.track_request(upstream));
     let wanted = NewLease {
         request,
         placed: interface.place_locks(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
         keys: keys.into(),
         mode,
-        ttl: check_ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        ttl: check_ttl(query.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
         note: Some("forward_auth".into()),
         max_age: bounds.max_age,
@@ -217,9 +219,9 @@ struct FenceTarget<'p> {
     upstream: UpstreamId,
 }
 
-/// The fields in which other proxies name the method, the target and the host of the request: nginx as its configuration
-/// says; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target behind our
-/// path; there a client may have written these fields, and they count for nothing.
+/// The fields in which other proxies name the method, the target and the host of the request: nginx by its
+/// configuration; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target
+/// behind our path; there a client may have written these fields, and they are ignored.
 const METHODS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-method"), HeaderName::from_static("x-forwarded-method")];
 const TARGETS: [HeaderName; 2] =
@@ -232,7 +234,7 @@ impl<'h> OriginalRequest<'h> {
         let headers = &head.headers;
         let malformed =
             |what: &str| Refusal::new(Reason::Malformed, format!("{what} of the original request"));
-        let said = |names: &[HeaderName]| -> Result<Option<&'h str>, Refusal> {
+        let named = |names: &[HeaderName]| -> Result<Option<&'h str>, Refusal> {
             let mut lines = names.iter().flat_map(|name| headers.get_all(name));
             let Some(line) = lines.next() else { return Ok(None) };
             let alone = lines.next().is_none();
@@ -242,11 +244,11 @@ impl<'h> OriginalRequest<'h> {
         let (method, target, host) = match original_target(&head.uri) {
             Some(target) => (head.method.clone(), target, own_host()),
             None => {
-                let target = said(&TARGETS)?.ok_or_else(|| malformed("no target"))?;
-                // The method of the question is that of the question: it must not stand in for one that is not told.
-                let method = said(&METHODS)?.ok_or_else(|| malformed("no method"))?;
+                let target = named(&TARGETS)?.ok_or_else(|| malformed("no target"))?;
+                // The method of the subrequest is its own: it must not replace one that is missing.
+                let method = named(&METHODS)?.ok_or_else(|| malformed("no method"))?;
                 let method = method.parse().map_err(|_| malformed("the method"))?;
-                (method, target, said(&HOSTS)?.or_else(own_host))
+                (method, target, named(&HOSTS)?.or_else(own_host))
             }
         };
         let uri: Uri = target.parse().map_err(|_| malformed("the target"))?;
@@ -261,19 +263,20 @@ impl<'h> OriginalRequest<'h> {
     async fn fence_target<'p>(
         &self,
         plan: &'p Plan,
-        edition: &ActiveConfig,
+        config: &ActiveConfig,
     ) -> Result<Option<FenceTarget<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
-        let (query, host) = (self.uri.query(), self.host.name());
+        let query = self.uri.query();
+        let host = self.host.name();
         let values = RequestParameters { bound: None, query, headers: self.headers, host, body: None };
         let found = plan.routes.find(self.method.as_str(), &path, &values);
         let found =
             found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
         let found = found.ok_or_else(|| Refusal::new(Reason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
-        // Asked of unfenced routes as well: the service may take the request for one of a fenced route.
+        // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
-            && edition.leads_to_fence(route.upstream).await
+            && config.leads_to_fence(route.upstream).await
         {
             return Err(ambiguous);
         }

@@ -51,12 +51,12 @@ use crate::{
 /// The settings and tools of the step.
 pub struct GuardAdmissionDeps<N> {
     pub guard: Arc<Guard>,
-    /// Answers too large to be taken in full, still on their way. Nobody waits for questions to the upstream: whoever
-    /// stops while one is open knows no less than before.
+    /// Answers too large to be buffered in full, still on their way. Probes of the upstream are not waited for: a
+    /// process that stops while one is open has no less information than before.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
     pub fleet: Arc<EndpointSet>,
-    /// The memory for answers that are taken in full.
+    /// The memory for answers that are buffered in full.
     pub budget: Budget,
 }
 
@@ -73,7 +73,7 @@ impl<N> Clone for GuardAdmissionDeps<N> {
     }
 }
 
-/// Bytes of an answer that are taken in full before the key is free.
+/// Bytes of an answer that are buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
 pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
@@ -98,8 +98,8 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
         tunnel: Duration::ZERO,
     };
     let admission = Admission::new(&running, ticket);
-    let notes = request.notes.clone();
-    let kept = AdmittedRequest { running, checking: checking.clone(), notes: notes.clone() };
+    let context = request.notes.clone();
+    let kept = AdmittedRequest { running, checking: checking.clone(), notes: context.clone() };
     match next.handle(authorize(request, Some(admission))).await {
         Ok(reply) => answer::receive(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
@@ -114,8 +114,8 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
 }
 
 fn authorize(request: ClaimedRequest, hold: Option<Admission>) -> AuthorizedRequest<Admission> {
-    let ClaimedRequest { http, notes, plan, upstream, .. } = request;
-    AuthorizedRequest { http, notes, plan, upstream, hold }
+    let ClaimedRequest { http, notes: context, plan, upstream, .. } = request;
+    AuthorizedRequest { http, notes: context, plan, upstream, hold }
 }
 
 /// The decision about a claim that is not refused.
@@ -136,7 +136,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
-        // An observing guard only reports a refusal. But without its store it cannot remember anything, so it refuses
+        // An observing guard only reports a refusal. But without its store it cannot record anything, so it refuses
         // as well.
         if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
             return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
@@ -187,7 +187,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         patience.limited_to(longest)
     }
 
-    /// Asks the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
+    /// Probes the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
     async fn probe_upstream(
         &self,
         reserved: ReservedOperation,
@@ -195,8 +195,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
     ) -> Result<Option<ReservedOperation>, AdmitError> {
         let unknown = AdmitError::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.config.journal.probe else { return Err(unknown) };
-        // Checked before the question: an execution that ends in between could still have taken effect after the
-        // answer.
+        // Checked before the probe: an execution that ends in between could still have taken effect after the answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
         let place = self.guard.dispatch_target(&entry.keys, entry.token);
         match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
@@ -218,21 +217,21 @@ impl<N: Network> GuardAdmissionDeps<N> {
 }
 
 impl<N: Network> GuardAdmissionDeps<N> {
-    /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
-    /// where the upstream says that it is done.
+    /// Probes on its own the outcome of an operation whose answer was lost, so that its key is free again before
+    /// `max_execution` where the upstream reports that it is done.
     async fn resolve(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.config.journal.probe.clone() else { return };
         for pause in probe::backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.take_unfinished(id).await {
                 Ok(TakeOutcome::Taken(reservation, entry)) => (reservation, entry),
-                // A repeat may be asking the same at this moment, but its client may leave before the answer. And a
+                // A repeat may send the same probe at this moment, but its client may leave before the answer. And a
                 // store that is away may come back.
                 Ok(TakeOutcome::InProgress) | Err(_) => continue,
                 Ok(TakeOutcome::Settled) => return,
             };
-            let asked = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
-            if asked.await != ProbeAnswer::Done {
+            let probing = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
+            if probing.await != ProbeAnswer::Done {
                 continue;
             }
             let recorded = async {
@@ -248,7 +247,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
     }
 }
 
-/// The place for which time has to pass. An endpoint that is an address itself has no other one.
+/// The address for which time has to pass. An endpoint that is an address itself has no other one.
 fn probe_place(address: &Address) -> DispatchTarget {
     let socket = address.socket.to_string();
     DispatchTarget {
@@ -311,7 +310,7 @@ impl<N: Network> ExchangeObserver for AdmittedRequest<N> {
 
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>) {
         if self.notes.unfinished.get() {
-            // A repeat is told that the outcome is unknown. What the service would have answered, nobody has seen.
+            // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
             return self.on_unanswered();
         }
@@ -319,7 +318,7 @@ impl<N: Network> ExchangeObserver for AdmittedRequest<N> {
         let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();
         if let Err(refused) = self.running.complete(answer).await {
-            // The client gets the answer all the same. A repeat is told that the outcome is unknown.
+            // The client gets the answer all the same. A repeat gets an unknown outcome.
             error!(keys, why = %refused, "the result of an operation was not recorded");
         }
     }

@@ -1,4 +1,4 @@
-//! Adds the fields in which a proxy names itself, its client and its hops. What a peer says about its own client
+//! Adds the fields in which a proxy names itself, its client and its hops. The report of a peer about its own client
 //! counts only if the peer is trusted.
 
 use std::{net::IpAddr, rc::Rc, sync::Arc};
@@ -39,24 +39,26 @@ pub fn hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRe
     callback_ticket::read_lease(&request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
-    let (headers, peer, notes) = (admitted.http.headers_mut(), &admitted.peer, &admitted.notes);
+    let headers = admitted.http.headers_mut();
+    let peer = &admitted.peer;
+    let context = &admitted.notes;
     let mut hops = hop.name.chain(headers);
-    // What one of our dispatches has called may have been here with its caller. It does not go round: it holds no further lock of
-    // the same key, and the depth of calls has an end.
-    let called = matches!(notes.shown.get(), Some(CallerTicket::Valid(_)));
-    if called || notes.forwarded.get().is_some() {
+    // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
+    // further lock of the same key, and the depth of calls is limited.
+    let called = matches!(context.shown.get(), Some(CallerTicket::Valid(_)));
+    if called || context.forwarded.get().is_some() {
         hops.looped = false;
     }
-    notes.hops.set(hops.check_loop()?);
-    let gateway = notes.forwarded.get().is_some();
+    context.hops.set(hops.check_loop()?);
+    let gateway = context.forwarded.get().is_some();
     // Another gateway shows its own certificate, and not that of its client.
     if !gateway && peer.certificate().is_some() {
-        notes.certified.get_or_init(|| peer.clone());
+        context.certified.get_or_init(|| peer.clone());
     }
-    notes.client.set(Some(set_forwarded(headers, peer, &hop.plan.listener.trusted, gateway)));
+    context.client.set(Some(set_forwarded(headers, peer, &hop.plan.listener.trusted, gateway)));
     hop.name.stamp(headers, received);
     // The answer is stamped later, with all other answers.
-    notes.came_by.get_or_init(|| hop.name.clone());
+    context.came_by.get_or_init(|| hop.name.clone());
     Ok(request)
 }
 
@@ -65,7 +67,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 
 /// Names the client to the upstream, and returns it.
 ///
-/// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
+/// `gateway`: the peer is one of ours, so its own report of the hop before it counts; beyond that the usual trust
+/// applies.
 fn set_forwarded(
     headers: &mut HeaderMap,
     peer: &ConnectionInfo,
@@ -110,8 +113,8 @@ fn remove_client_fields(headers: &mut HeaderMap) {
     remove_all(headers, identifies_client);
 }
 
-/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling was
-/// passed on from its client, and CGI, WSGI and Rack take it for the field itself.
+/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling
+/// was passed on from its client, and CGI, WSGI and Rack take it for the field itself.
 fn remove_lookalikes(headers: &mut HeaderMap) {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     remove_all(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
@@ -151,8 +154,9 @@ mod tests {
         ConnectionInfo::new(format!("{address}:4711").parse().expect("an address"), local)
     }
 
+    /// Forwarding fields of an untrusted sender are removed, and the sender itself is the client.
     #[test]
-    fn a_stranger_names_nobody() {
+    fn untrusted_sender_names_no_client() {
         let mut headers = fields(&[
             ("X-Forwarded-For", "198.51.100.7"),
             ("x_forwarded_for", "198.51.100.7"),
@@ -174,8 +178,9 @@ mod tests {
         );
     }
 
+    /// A trusted sender names its client, and is itself appended to the addresses.
     #[test]
-    fn a_trusted_peer_names_its_client_and_is_named_itself() {
+    fn trusted_sender_names_client() {
         let mut headers = fields(&[
             ("X-Forwarded-For", "203.0.113.9"),
             ("X-Forwarded-For", "198.51.100.7"),
@@ -196,8 +201,9 @@ mod tests {
         );
     }
 
+    /// A forwarding gateway names the client that it serves, and trusted proxies in front of it are skipped.
     #[test]
-    fn a_gateway_names_the_client_that_it_serves_and_trust_goes_on_behind_it() {
+    fn forwarding_gateway_names_its_client() {
         for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
             let trusted =
                 TrustedProxies::new(trusted.iter().map(|text| text.parse().expect("a network")).collect());
@@ -210,8 +216,9 @@ mod tests {
         }
     }
 
+    /// Bytes that are no text hide neither a hop nor a client.
     #[test]
-    fn bytes_that_are_no_text_hide_neither_hop_nor_client() {
+    fn malformed_bytes_hide_no_hop() {
         let name = ViaName::new(Guid::new(&SystemRandomness));
         let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
         let mut headers = HeaderMap::new();
@@ -225,7 +232,7 @@ mod tests {
         headers.insert(X_FORWARDED_FOR, odd());
         let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
         assert_eq!(set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
-        // The line is one field now; the gateway that it is sent on to counts the same client.
+        // The line is one field now; the gateway that it is forwarded to counts the same client.
         assert_eq!(
             set_forwarded(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true),
             ours

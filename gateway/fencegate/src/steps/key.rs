@@ -39,12 +39,12 @@ pub struct RequestLock {
     pub route: RouteId,
     /// Sorted, each once, at least one.
     pub keys: Rc<[ResourceKey]>,
-    /// Where the lock of each key lies, in the order of the keys.
+    /// The place of the lock of each key, in the order of the keys.
     pub sites: Rc<[LockSite]>,
     pub mode: Mode,
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<Operation>>,
-    /// Kept for as long as anything of the request runs: another plan may wait for its end.
+    /// Kept for as long as any part of the request runs: another plan may wait for its end.
     pub running: Rc<RequestToken>,
 }
 
@@ -52,8 +52,8 @@ impl KeyedRequest {
     /// A copy of the request; `None` if its body is not here in full.
     pub fn try_clone(&self) -> Option<Self> {
         let http = copy_buffered(&self.http)?;
-        let Self { notes, plan, upstream, .. } = self;
-        Some(Self { http, notes: notes.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
+        let Self { notes: context, plan, upstream, .. } = self;
+        Some(Self { http, notes: context.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
     }
 }
 
@@ -91,12 +91,12 @@ pub async fn key<S: Handler<KeyedRequest>>(
         routed.notes.keys.get_or_init(|| fenced.keys.clone());
     }
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    let RoutedRequest { http, notes, plan, upstream, running, .. } = routed;
+    let RoutedRequest { http, notes: context, plan, upstream, running, .. } = routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
-    notes.unlocked.replace(running.filter(|_| observes));
-    let served = next.handle(KeyedRequest { http, notes: notes.clone(), plan, upstream, fenced }).await;
+    context.unlocked.replace(running.filter(|_| observes));
+    let served = next.handle(KeyedRequest { http, notes: context.clone(), plan, upstream, fenced }).await;
     // A tunnel keeps its own by now.
-    match notes.unlocked.take() {
+    match context.unlocked.take() {
         Some(running) => served.map(|reply| reply.map(|body| body.keep_until_complete(running))),
         None => served,
     }
@@ -165,16 +165,16 @@ fn operation(
 }
 
 fn credentials(routed: &RoutedRequest) -> name::ClientCredentials {
-    let RoutedRequest { http, notes, .. } = routed;
-    let certificate = match notes.forwarded.get() {
+    let RoutedRequest { http, notes: context, .. } = routed;
+    let certificate = match context.forwarded.get() {
         Some(forwarded) => forwarded.certificate.clone(),
         None => {
-            let shown = notes.certified.get().and_then(|peer| peer.certificate());
+            let shown = context.certified.get().and_then(|peer| peer.certificate());
             shown.map(|identity| name::certificate_digest(identity).into())
         }
     };
     if let Some(certificate) = &certificate {
-        notes.certificate.get_or_init(|| certificate.clone());
+        context.certificate.get_or_init(|| certificate.clone());
     }
     name::ClientCredentials::from_request(http.headers(), certificate.as_deref())
 }

@@ -32,7 +32,7 @@ use crate::{
 pub struct LeaseApiStep {
     interface: LeaseApi,
     routes: Router,
-    /// How long the body of a question may take.
+    /// How long the body of a request may take.
     patience: Duration,
 }
 
@@ -54,10 +54,11 @@ impl LeaseApiStep {
         ours && self.interface.leases.settings().bounds.is_some()
     }
 
-    /// The credential of whoever asks. Another proxy may forward its client's `Authorization` beside its own
+    /// The credential of the caller. Another proxy may forward its client's `Authorization` beside its own
     /// credential.
     fn lease_caller(&self, request: &SanitizedRequest) -> LeaseCaller {
-        let SanitizedRequest { request: ValidatedRequest { http, notes, peer, .. }, presented } = request;
+        let SanitizedRequest { request: ValidatedRequest { http, notes: context, peer, .. }, presented } =
+            request;
         let authority = &self.interface.leases.settings().authority;
         let principal = match presented.get(FENCING_AUTHORIZATION) {
             Some(shown) => {
@@ -66,7 +67,7 @@ impl LeaseApiStep {
             }
             None => authority.principal(http.headers(), peer),
         };
-        LeaseCaller { principal, sent_on: notes.forwarded.get().is_some(), client: notes.client.get() }
+        LeaseCaller { principal, sent_on: context.forwarded.get().is_some(), client: context.client.get() }
     }
 }
 
@@ -89,7 +90,7 @@ pub async fn answer<S: Handler<SanitizedRequest>>(
 }
 
 async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Reply, Refusal> {
-    // Another proxy forwards what browsers send to it. No web page can make a browser send this field.
+    // Another proxy forwards requests of browsers. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_cross_site(request.request.http.headers()) {
         return Err(Refusal::new(
@@ -97,17 +98,17 @@ async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Rep
             "a page of another site asks in the name of its visitor",
         ));
     }
-    let applicant = asking.lease_caller(&request);
-    let SanitizedRequest { request: ValidatedRequest { http, notes, .. }, presented } = request;
+    let caller = asking.lease_caller(&request);
+    let SanitizedRequest { request: ValidatedRequest { http, notes: context, .. }, presented } = request;
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
-    notes.entrance.take();
+    context.entrance.take();
     let (mut head, body) = http.into_parts();
     if first_segment(head.uri.path()) == Some(forward_auth::PATH) {
         for lease in presented.get_all(FENCING_LEASE) {
             head.headers.append(FENCING_LEASE, lease.clone());
         }
-        // Nothing is read of the body: a proxy may announce that of its client's request and send none.
-        return forward_auth::answer(&asking.interface, &applicant, &head).await.map(no_store);
+        // The body is not read: a proxy may announce the body of its client's request and send none.
+        return forward_auth::answer(&asking.interface, &caller, &head).await.map(no_store);
     }
     let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
@@ -116,15 +117,16 @@ async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Rep
     for lease in presented.get_all(FENCING_LEASE) {
         head.headers.append(FENCING_LEASE, lease.clone());
     }
-    let mut asked = Request::new(Said::from(body.to_bytes()));
-    (*asked.method_mut(), *asked.uri_mut(), *asked.headers_mut()) = (head.method, head.uri, head.headers);
-    asked.extensions_mut().insert(applicant);
-    let answer = asking.routes.clone().oneshot(asked).await.unwrap_or_else(|never| match never {});
+    let mut subrequest = Request::new(Said::from(body.to_bytes()));
+    (*subrequest.method_mut(), *subrequest.uri_mut(), *subrequest.headers_mut()) =
+        (head.method, head.uri, head.headers);
+    subrequest.extensions_mut().insert(caller);
+    let answer = asking.routes.clone().oneshot(subrequest).await.unwrap_or_else(|never| match never {});
     to_reply(answer).await
 }
 
-/// A browser marks requests that a page of another site makes. It would show its certificate for these without
-/// asking.
+/// A browser marks requests that a page of another site makes. It would show its certificate for these without a
+/// prompt.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.get("sec-fetch-site").is_some_and(|site| site != "none")
 }

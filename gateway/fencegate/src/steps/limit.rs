@@ -34,9 +34,9 @@ pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest
 /// Runs when the client is known. The client's count lasts as long as the request.
 pub fn per_client(limit: &ClientLimit, request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
-        let notes = &request.request.notes;
-        let client = ClientId::from_ip(notes.client.get().expect("set where the client is named"));
-        let permit = notes.permit.get().expect("taken before anything else");
+        let context = &request.request.notes;
+        let client = ClientId::from_ip(context.client.get().expect("set where the client is named"));
+        let permit = context.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.acquire_request(client, most) else {
             return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client").into());
         };

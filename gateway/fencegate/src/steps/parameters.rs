@@ -47,14 +47,14 @@ impl RequestValues for RequestParameters<'_> {
 
 /// Refuses a request from which the service may read another value than the one in its key.
 ///
-/// `content`: the body, where it is here in full.
+/// `content`: the body, where it is buffered in full.
 pub fn compare_sources(
     fence: &Fence,
     method: &Method,
     values: &RequestParameters<'_>,
     content: Option<CompleteBody<'_>>,
 ) -> Result<(), Refusal> {
-    // A path alone has nothing beside it. Most requests are so, and nothing is allocated for them.
+    // A path alone has no other source beside it. Most requests are so, and nothing is allocated for them.
     let has_body = content.is_some_and(|content| !content.bytes.is_empty());
     if !has_body && values.query.unwrap_or_default().is_empty() && !values.headers.contains_key(COOKIE) {
         return Ok(());
@@ -65,7 +65,7 @@ pub fn compare_sources(
     fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
 }
 
-/// A field as whoever reads it behind us may see it. `name` is lower case, as all names in a `HeaderMap` are.
+/// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
 pub fn field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderField<'a> {
     let mut field = HeaderField::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
@@ -89,8 +89,9 @@ mod tests {
 
     use super::*;
 
+    /// A field has a value only where it is there once and in its own spelling.
     #[test]
-    fn a_field_is_there_where_it_is_there_once_under_its_own_name() {
+    fn field_must_be_single_and_exact() {
         for (lines, found) in [
             (&["X-Accounts"][..], HeaderField::Absent),
             (&["X-Account"], HeaderField::One(b"1")),

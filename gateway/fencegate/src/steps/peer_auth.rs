@@ -1,6 +1,6 @@
-//! Lets in, on the listener for gateways, only requests with the pass of this process, and reads what the other
-//! gateway says about each request. A gateway that has just connected asks first whether we know that pass, without
-//! showing it.
+//! Accepts, on the listener for gateways, only requests with the peer secret of this process, and reads the metadata
+//! that the other gateway sends with each request. A gateway that has just connected first sends a challenge to check
+//! that we have that secret, without showing it.
 
 use fencegate_lock::peer_secret::PeerSecret;
 
@@ -12,28 +12,31 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// Proves to a gateway that connects that this process knows the pass. Other listeners do not answer: they may belong
-/// to another installation, which would serve forwarded requests under other locks.
-pub fn answer_challenge(pass: &Option<PeerSecret>, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
-    let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
-    match ours.and_then(|pass| header::challenge_response(&request.http, pass)) {
+/// Proves to a gateway that connects that this process has the peer secret. Other listeners do not answer: they may
+/// belong to another installation, which would serve forwarded requests under other locks.
+pub fn answer_challenge(
+    secret: &Option<PeerSecret>,
+    request: RawRequest,
+) -> Result<RawRequest, ShortCircuit> {
+    let ours = secret.as_ref().filter(|_| request.notes.of_gateways.get());
+    match ours.and_then(|secret| header::challenge_response(&request.http, secret)) {
         Some(reply) => Err(ShortCircuit::with_reply(reply)),
         None => Ok(request),
     }
 }
 
-/// `pass` is our own, on the listener for gateways. On other listeners the field was removed unread.
+/// `secret` is our own secret, on the listener for gateways. On other listeners the field was removed unread.
 pub fn verify_peer(
-    pass: &Option<PeerSecret>,
+    secret: &Option<PeerSecret>,
     request: SanitizedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {
-    let notes = &request.request.notes;
-    if notes.of_gateways.get() {
-        let known = pass.as_ref().and_then(|pass| header::verify(&request.presented, pass));
+    let context = &request.request.notes;
+    if context.of_gateways.get() {
+        let known = secret.as_ref().and_then(|secret| header::verify(&request.presented, secret));
         let Some(forwarded) = known else {
             return Err(Refusal::new(Reason::PeerForbidden, "without the pass of this gateway").into());
         };
-        notes.forwarded.get_or_init(|| forwarded);
+        context.forwarded.get_or_init(|| forwarded);
     }
     Ok(request)
 }

@@ -35,7 +35,7 @@ pub struct RoutedRequest {
     pub plan: PlanHandle,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
-    /// `None` for a request that no route takes and that the plan lets pass.
+    /// `None` for a request that matches no route and that the plan lets pass.
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
     /// The count of the route, on fenced routes.
@@ -67,14 +67,14 @@ impl BufferableRequest for RoutedRequest {
 #[derive(Clone)]
 pub struct RoutingTable {
     edition: Arc<ActiveConfig>,
-    /// The plan of the edition.
+    /// The plan of the config generation.
     plan: PlanHandle,
     metrics: Rc<WorkerMetrics>,
 }
 
 impl RoutingTable {
-    pub fn new(edition: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { plan: Rc::new(edition.plan.clone()), edition, metrics }
+    pub fn new(config: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { plan: Rc::new(config.plan.clone()), edition: config, metrics }
     }
 }
 
@@ -83,9 +83,11 @@ pub async fn route<S: Handler<RoutedRequest>>(
     request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let RoutingTable { edition, plan, metrics } = routing;
-    let ValidatedRequest { mut http, notes, host, path, .. } = request.request;
-    let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
+    let RoutingTable { edition: config, plan, metrics } = routing;
+    let ValidatedRequest { mut http, notes: context, host, path, .. } = request.request;
+    let query = http.uri().query();
+    let headers = http.headers();
+    let host_name = host.name();
     let carried = RequestParameters { bound: None, query, headers, host: host_name, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &carried);
     let found =
@@ -95,13 +97,13 @@ pub async fn route<S: Handler<RoutedRequest>>(
         (None, UnmatchedPolicy::Pass(upstream)) => upstream,
         (None, UnmatchedPolicy::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
     };
-    notes.route.set(found.as_ref().map(|found| found.route.id));
-    let counted = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
-    notes.in_flight.replace(Some(counted.track_in_flight()));
+    context.route.set(found.as_ref().map(|found| found.route.id));
+    let counted = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+    context.in_flight.replace(Some(counted.track_in_flight()));
     let overridden = find_override(http.headers());
-    notes.overridden.set(Some(overridden.is_some()));
+    context.overridden.set(Some(overridden.is_some()));
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
-        && edition.leads_to_fence(upstream).await
+        && config.leads_to_fence(upstream).await
     {
         return Err(ambiguous);
     }
@@ -110,16 +112,26 @@ pub async fn route<S: Handler<RoutedRequest>>(
     }
     let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
-    notes.fenced.set(fenced.is_some());
-    let running = fenced.map(|_| Rc::new(edition.track_request(upstream)));
-    // Only now: up to here a reload waits for this request.
-    notes.entrance.take();
+    context.fenced.set(fenced.is_some());
+    let running = fenced.map(|_| Rc::new(config.track_request(upstream)));
+    // Not before this point: up to here a reload waits for this request.
+    context.entrance.take();
     set_origin_form(&mut http, path.as_str());
-    next.handle(RoutedRequest { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
+    next.handle(RoutedRequest {
+        http,
+        notes: context,
+        plan: plan.clone(),
+        host,
+        path,
+        route,
+        upstream,
+        running,
+    })
+    .await
 }
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
-/// never sent to a service with a fenced route, whichever route takes it here.
+/// never sent to a service with a fenced route, whichever route matches it here.
 pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,

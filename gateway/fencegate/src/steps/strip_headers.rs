@@ -17,7 +17,7 @@ use crate::{
 /// A request without hop-by-hop fields, and without fields that only the gateway may write.
 pub struct SanitizedRequest {
     pub request: ValidatedRequest,
-    /// The removed fields that only a gateway may write. They are claims until somebody verifies them.
+    /// The removed fields that only a gateway may write. They are claims until they are verified.
     pub presented: HeaderMap,
 }
 
@@ -38,7 +38,7 @@ pub fn strip_headers(
     headers.remove(header::EXPECT);
     // The host has one spelling. Absolute targets are forwarded in origin form, so their host is written here.
     let host = request.host.as_str();
-    if headers.get(header::HOST).is_none_or(|said| said != host) {
+    if headers.get(header::HOST).is_none_or(|value| value != host) {
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
         headers.insert(header::HOST, host);
     }

@@ -1,5 +1,5 @@
-//! Ties all reports about a request together, here and at every service on its way: a trace that is passed on or
-//! begun, and an id that the client can quote.
+//! Connects all reports about a request, here and at every service on its path: a trace that is passed on or begun,
+//! and an id that the client can quote.
 
 use hyper::header::HeaderValue;
 
@@ -21,9 +21,9 @@ pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<Sani
         None => name,
     };
     headers.insert(X_REQUEST_ID, named.clone());
-    let notes = &request.request.notes;
-    notes.trace.set(Some(trace));
-    notes.request_id.get_or_init(|| named);
+    let context = &request.request.notes;
+    context.trace.set(Some(trace));
+    context.request_id.get_or_init(|| named);
     Ok(request)
 }
 
@@ -37,8 +37,9 @@ fn is_name(text: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    /// A request name that could forge a line of the log is rejected.
     #[test]
-    fn a_name_that_could_forge_a_line_is_none() {
+    fn log_forging_request_name_is_rejected() {
         assert!(is_name(b"req-42/a.b:c") && is_name(&[b'a'; 128]));
         for bad in [&b""[..], b"a b", b"a\"b", b"a\tb", b"\xff", &[b'a'; 129]] {
             assert!(!is_name(bad), "{bad:?}");

@@ -1,4 +1,4 @@
-//! Which requests may switch to which protocol. A protocol that a client asks for passes only if its route lists it.
+//! Which requests may switch to which protocol. A protocol that a client requests passes only if its route lists it.
 
 use fencegate_policies::plan::Route;
 use hyper::{
@@ -10,12 +10,12 @@ use hyper::{
 
 use fencegate_http::body::Body;
 
-/// The protocols that a client asks for, its favourite first. Removed from the request with all other fields of the
-/// connection.
+/// The protocols that a client requests, the preferred one first. Removed from the request with all other hop-by-hop
+/// fields.
 #[derive(Debug, Clone)]
 pub struct OfferedProtocols(HeaderValue);
 
-/// The protocol that an upstream is asked for.
+/// The protocol that is requested from an upstream.
 #[derive(Debug, Clone)]
 pub struct RequestedUpgrade {
     protocol: HeaderValue,
@@ -25,7 +25,8 @@ impl OfferedProtocols {
     /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
     pub fn from_request(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
-        let (protocol, more) = (protocols.next()?, protocols.next());
+        let protocol = protocols.next()?;
+        let more = protocols.next();
         let one = more.is_none() && http.version() == Version::HTTP_11 && names_upgrade(http.headers());
         one.then(|| Self(protocol.clone()))
     }
@@ -36,14 +37,14 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
     lines.flat_map(|line| line.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Asks the upstream for the protocol, if the route allows it and nothing prevents it.
+/// Requests the protocol from the upstream, if the route allows it and nothing prevents it.
 pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
     let OfferedProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
     let may_pass = |named: &&str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(named));
-    // Of several protocols only the first permitted one is asked for, so that the result is known in advance.
+    // Of several protocols only the first permitted one is requested, so that the result is known in advance.
     let chosen = protocol.to_str().ok()?.split(',').map(str::trim).find(may_pass)?;
     let protocol = HeaderValue::from_str(chosen).ok()?;
     // A body would stand between the request and the bytes of the new protocol.
@@ -60,13 +61,13 @@ fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
 }
 
 impl RequestedUpgrade {
-    /// The upstream has switched to the protocol that it was asked for.
+    /// The upstream has switched to the requested protocol.
     pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
         chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
     }
 
-    /// Tells the client about the switch, after all fields of the upstream's connection were removed.
+    /// Announces the switch to the client, after all hop-by-hop fields of the upstream were removed.
     pub fn grant(&self, headers: &mut HeaderMap) {
         set_upgrade_headers(headers, &self.protocol);
     }
@@ -76,9 +77,10 @@ impl RequestedUpgrade {
 mod tests {
     use super::*;
 
+    /// An upgrade is offered only by HTTP/1.1, to one protocol, and where `Connection` names the field.
     #[test]
-    fn only_one_protocol_that_the_connection_names_is_wanted() {
-        let asked = |fields: &[(&str, &str)], version| {
+    fn single_named_protocol_is_offered() {
+        let offers = |fields: &[(&str, &str)], version| {
             let mut http = Request::builder().version(version);
             for (name, value) in fields {
                 http = http.header(*name, *value);
@@ -86,10 +88,10 @@ mod tests {
             OfferedProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        assert!(asked(&good, Version::HTTP_11));
-        assert!(!asked(&good, Version::HTTP_10));
-        assert!(!asked(&good[..1], Version::HTTP_11));
-        assert!(!asked(&good[1..], Version::HTTP_11));
-        assert!(!asked(&[good[0], good[1], ("upgrade", "h2c")], Version::HTTP_11));
+        assert!(offers(&good, Version::HTTP_11));
+        assert!(!offers(&good, Version::HTTP_10));
+        assert!(!offers(&good[..1], Version::HTTP_11));
+        assert!(!offers(&good[1..], Version::HTTP_11));
+        assert!(!offers(&[good[0], good[1], ("upgrade", "h2c")], Version::HTTP_11));
     }
 }

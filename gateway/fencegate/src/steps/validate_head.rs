@@ -1,4 +1,5 @@
-//! Lets in only a head that two servers cannot read differently; everything else ends here. The path is judged in [`super::route`].
+//! Accepts only a head that two servers cannot read differently; every other request ends here. The path is judged in
+//! [`super::route`].
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -20,7 +21,7 @@ use crate::{
     request_context::RequestContext,
 };
 
-/// A request that nobody can read differently, except perhaps its path on unfenced upstreams.
+/// A request that no two servers read differently, except perhaps its path on unfenced upstreams.
 pub struct ValidatedRequest {
     pub http: Box<Request<Body>>,
     pub notes: Rc<RequestContext>,
@@ -29,15 +30,15 @@ pub struct ValidatedRequest {
     pub path: CanonicalPath,
 }
 
-/// What heads are held against.
+/// The settings and state for the validation of heads.
 #[derive(Clone)]
 pub struct HeadValidator {
     plan: Arc<Plan>,
     hosts: Rc<HostCache>,
 }
 
-/// A host as the last request spelled it, and what that is. Most requests of a worker spell theirs alike, and reading it takes
-/// longer than comparing it.
+/// A host as the last request spelled it, and its canonical form. Most requests of a worker spell theirs alike, and
+/// parsing takes longer than comparing.
 #[derive(Default)]
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
@@ -63,7 +64,7 @@ pub fn validate_head(
     screening: &HeadValidator,
     request: RawRequest,
 ) -> Result<ValidatedRequest, ShortCircuit> {
-    let RawRequest { mut http, notes, peer } = request;
+    let RawRequest { mut http, notes: context, peer } = request;
     let plan = &screening.plan;
     if http.version() == Version::HTTP_2 {
         // Done before fields are counted: a client that splits its cookie still has one cookie.
@@ -88,14 +89,14 @@ pub fn validate_head(
         return Err(malformed("a target that is not a path").into());
     }
     let path = CanonicalPath::parse(http.uri().path());
-    Ok(ValidatedRequest { http, notes, peer, host, path })
+    Ok(ValidatedRequest { http, notes: context, peer, host, path })
 }
 
-fn malformed(why: &'static str) -> Refusal {
-    Refusal::new(Reason::Malformed, why)
+fn malformed(detail: &'static str) -> Refusal {
+    Refusal::new(Reason::Malformed, detail)
 }
 
-/// CONNECT asks for a tunnel, and a TRACE would send our own fields back to the client.
+/// CONNECT requests a tunnel, and a TRACE would send our own fields back to the client.
 fn check_method(method: &Method) -> Result<(), Refusal> {
     if matches!(*method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::new(Reason::Method, "CONNECT and TRACE are not served"));
@@ -103,7 +104,7 @@ fn check_method(method: &Method) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `OPTIONS *` asks the server itself (RFC 9110, 9.3.7), so it is not forwarded.
+/// `OPTIONS *` addresses the server itself (RFC 9110, 9.3.7), so it is not forwarded.
 fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     if *method != Method::OPTIONS {
         return Err(malformed("`*` is a target for OPTIONS only"));
@@ -114,7 +115,7 @@ fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
-/// The HTTP library takes the last coding if it is `chunked` and passes the others on; another server may not.
+/// The HTTP library decodes the last coding if it is `chunked` and passes the others on; another server may not.
 fn check_framing(http: &Request<Body>) -> Result<(), Refusal> {
     let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(()) };
@@ -165,11 +166,13 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
-/// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
+/// HTTP/1.1 the field has to be there, whatever the target (RFC 9112, 3.2).
 fn parse_host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
-    let (target, version) = (http.uri(), http.version());
+    let target = http.uri();
+    let version = http.version();
     let mut fields = http.headers().get_all(HOST).iter();
-    let (field, more) = (fields.next(), fields.next());
+    let field = fields.next();
+    let more = fields.next();
     if more.is_some() {
         return Err(malformed("more than one Host field"));
     }
@@ -200,8 +203,9 @@ fn authority<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
 mod tests {
     use super::*;
 
+    /// A host is read by its own spelling, whatever host was read before it.
     #[test]
-    fn a_host_is_read_as_it_is_spelled_whoever_was_asked_before() {
+    fn cached_host_keeps_its_spelling() {
         let hosts = HostCache::default();
         for _ in 0..2 {
             for (spelled, read) in

@@ -1,5 +1,6 @@
 //! Sends spans to a collector (OTLP, `http/protobuf`) in batches, from a thread of its own. Requests never wait for
-//! it: spans that find no room, or that the collector refuses, are counted and lost. Nothing is sent twice.
+//! it: spans that do not fit into the queue, or that the collector refuses, are counted and lost. Nothing is sent
+//! twice.
 
 use std::{
     io,
@@ -73,13 +74,13 @@ impl SpanExporter {
     /// # Errors
     /// The machine has no thread for it.
     pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
-        let (queue, told) = mpsc::channel(WAITING);
+        let (queue, receiver) = mpsc::channel(WAITING);
         let (alive, ended) = wait::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counter = lost.clone();
         thread::Builder::new().name("spans".into()).spawn(move || {
             let _alive = alive;
-            runtime.block_on(send_all(told, &counter));
+            runtime.block_on(send_all(receiver, &counter));
         })?;
         Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
     }
@@ -111,11 +112,11 @@ impl PlanSpanExporter {
 }
 
 /// Sends all reports. Ends after the last sender has gone.
-async fn send_all(mut told: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
+async fn send_all(mut receiver: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
     let mut line = CollectorConnection::default();
     let mut batch = Vec::new();
-    while told.recv_many(&mut batch, BATCH).await > 0 {
-        let more = async { while batch.len() < BATCH && told.recv_many(&mut batch, 1).await > 0 {} };
+    while receiver.recv_many(&mut batch, BATCH).await > 0 {
+        let more = async { while batch.len() < BATCH && receiver.recv_many(&mut batch, 1).await > 0 {} };
         timeout(GATHERING, more).await.ok();
         // Only after a reload some reports go to another collector.
         for same in batch.chunk_by(|one, next| one.to == next.to) {
@@ -125,14 +126,14 @@ async fn send_all(mut told: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
     }
 }
 
-/// The connection to the collector, and whether the last batch was taken.
+/// The connection to the collector, and whether the last batch was accepted.
 #[derive(Default)]
 struct CollectorConnection {
     connection: Option<(String, SendRequest<Full<Bytes>>)>,
     fails: bool,
 }
 
-/// Why a batch was not taken.
+/// Why a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
     #[error("connect")]
@@ -148,25 +149,25 @@ enum ExportError {
 impl CollectorConnection {
     /// How many spans were lost.
     async fn send(&mut self, batch: &[RequestSpans]) -> u64 {
-        let Some(to) = batch.first().map(|told| told.to.clone()) else { return 0 };
-        let count = batch.iter().map(|told| told.spans.len() as u64).sum();
+        let Some(to) = batch.first().map(|report| report.to.clone()) else { return 0 };
+        let count = batch.iter().map(|report| report.spans.len() as u64).sum();
         let sent = timeout(PATIENCE, self.exchange(&to, encode_batch(&to, batch))).await;
-        let (lost, why) = match sent {
+        let (lost, error) = match sent {
             Ok(Ok(rejected)) => (rejected, None),
-            Ok(Err(why)) => (count, Some(why.to_string())),
+            Ok(Err(error)) => (count, Some(error.to_string())),
             Err(_elapsed) => (count, Some(format!("no answer within {PATIENCE:?}"))),
         };
         // Logged when it changes: a collector that is away fails for every batch.
-        match (&why, self.fails) {
-            (Some(why), false) => warn!(collector = to.collector, why, "spans.not_taken"),
+        match (&error, self.fails) {
+            (Some(error), false) => warn!(collector = to.collector, why = error, "spans.not_taken"),
             (None, true) => info!(collector = to.collector, "spans.taken_again"),
             _ => {}
         }
-        self.fails = why.is_some();
+        self.fails = error.is_some();
         lost
     }
 
-    /// How many spans the collector did not want.
+    /// How many spans the collector rejected.
     ///
     /// # Cancellation
     /// The connection is closed: a late answer would be taken for the answer to the next batch.
@@ -188,7 +189,7 @@ impl CollectorConnection {
         if !head.status.is_success() {
             return Err(ExportError::Refused(head.status));
         }
-        // An answer that cannot be read still means that the collector has taken the spans.
+        // An answer that cannot be read still means that the collector has accepted the spans.
         let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
         let rejected = answer.partial_success.map_or(0, |partly| partly.rejected_spans);
         Ok(u64::try_from(rejected).unwrap_or_default())
@@ -198,7 +199,7 @@ impl CollectorConnection {
 async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportError> {
     let stream = TcpStream::connect(collector).await?;
     let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection task ends when its other half is dropped. Errors reach whoever waits for an answer.
+    // The connection task ends when its other half is dropped. Errors reach the task that waits for an answer.
     tokio::spawn(connection);
     Ok(line)
 }
@@ -210,7 +211,7 @@ fn encode_batch(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
         version: VERSION.to_owned(),
         ..InstrumentationScope::default()
     };
-    let spans = batch.iter().flat_map(|told| told.spans.iter().cloned()).collect();
+    let spans = batch.iter().flat_map(|report| report.spans.iter().cloned()).collect();
     let attributes = [
         string_attribute("service.name", Some(&to.service_name)),
         string_attribute("service.version", Some(VERSION)),

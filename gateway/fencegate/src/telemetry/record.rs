@@ -1,4 +1,4 @@
-//! What is known of one request and its answer when that is over.
+//! The record of one request and its answer, after both are over.
 
 use std::{
     rc::Rc,
@@ -26,7 +26,7 @@ pub(super) struct RequestRecord {
     pub(super) notes: Rc<RequestContext>,
     /// How its keys may be shown.
     pub(super) shown: KeyVisibility,
-    /// `None`: the client went away before there was an answer.
+    /// `None`: the client disconnected before there was an answer.
     pub(super) response: Option<ResponseRecord>,
     /// Bytes of the answer's body.
     pub(super) sent: u64,

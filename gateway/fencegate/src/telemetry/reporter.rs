@@ -1,4 +1,4 @@
-//! Collects what is known about one request until its answer is over, and reports it then.
+//! Collects the facts about one request until its answer is over, and reports them then.
 
 use std::{
     rc::Rc,
@@ -17,7 +17,7 @@ use crate::{
     request_context::RequestContext,
 };
 
-/// What is known about one request so far. Dropping it sends the report.
+/// The facts about one request so far. Dropping it sends the report.
 pub struct RequestReporter {
     sinks: Rc<PlanSinks>,
     record: RequestRecord,
@@ -29,7 +29,7 @@ impl RequestReporter {
         method: &Method,
         target: &Uri,
         peer: &Rc<ConnectionInfo>,
-        notes: &Rc<RequestContext>,
+        context: &Rc<RequestContext>,
     ) -> Self {
         let exchange = RequestRecord {
             method: method.clone(),
@@ -39,7 +39,7 @@ impl RequestReporter {
             began: Instant::now(),
             at: SystemTime::now(),
             peer: peer.clone(),
-            notes: notes.clone(),
+            notes: context.clone(),
             shown: audience.keys,
             response: None,
             sent: 0,

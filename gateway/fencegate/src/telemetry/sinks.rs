@@ -1,4 +1,4 @@
-//! Who receives reports about requests: the access log, and a collector of spans.
+//! The receivers of reports about requests: the access log, and a collector of spans.
 
 use std::{io, rc::Rc};
 
@@ -9,7 +9,7 @@ use super::otlp;
 use super::{record::RequestRecord, stdout::AccessLog};
 use crate::metrics::Metrics;
 
-/// True if this build can send spans. A policy that asks for them in another build is refused at once.
+/// True if this build can send spans. A policy that requires them in another build is refused at once.
 pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
 
 /// All receivers of this process. Can be used from any thread, and is cheap to clone.
@@ -20,7 +20,7 @@ pub struct TelemetrySinks {
     spans: otlp::SpanExporter,
 }
 
-/// The receivers that a plan wants.
+/// The receivers that a plan configures.
 #[derive(Debug)]
 pub struct PlanSinks {
     /// How keys are shown to them.
@@ -41,7 +41,7 @@ impl TelemetrySinks {
         })
     }
 
-    /// `None` if the plan wants no receiver.
+    /// `None` if the plan has no receiver.
     pub fn sinks(&self, log: &LogSettings) -> Option<Rc<PlanSinks>> {
         let audience = PlanSinks {
             keys: log.keys,

@@ -53,10 +53,10 @@ fn request_span(exchange: &RequestRecord, trace: &Trace) -> Span {
     }
 }
 
-/// `None` if the lock was here already.
+/// `None` if the lock was held here already.
 fn lock_span(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
     let began = exchange.notes.asked.get()?.into_std();
-    // Without a grant the wait ended with the answer that refuses, or when the client left.
+    // Without a grant the wait ended with the answer that refuses, or when the client disconnected.
     let waited = exchange.notes.waited.get().unwrap_or_else(|| time_to_response(exchange, began));
     let attributes = [string_attribute("fencegate.key", exchange.keys().as_deref())];
     Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))

@@ -1,5 +1,5 @@
 //! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for
-//! it: lines that find no room are counted and lost.
+//! it: lines for which the buffer has no capacity are counted and lost.
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ impl AccessLog {
     pub(super) fn report(&self, exchange: &RequestRecord) {
         let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
         line.push(b'\n');
-        // Never fails: a line that finds no room is counted.
+        // Never fails: a line that does not fit is counted.
         self.lines.clone().write_all(&line).ok();
     }
 }
@@ -80,7 +80,7 @@ struct AccessLogLine<'a> {
     wait_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream_ms: Option<f64>,
-    /// 499: the client went away before there was an answer.
+    /// 499: the client disconnected before there was an answer.
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
@@ -95,28 +95,28 @@ struct AccessLogLine<'a> {
 
 impl<'a> AccessLogLine<'a> {
     fn new(exchange: &'a RequestRecord) -> Self {
-        let notes = &exchange.notes;
+        let context = &exchange.notes;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
-        let trace = notes.trace.get();
+        let trace = context.trace.get();
         let certificate = exchange.peer.certificate();
         Self {
             ts: format_rfc3339_millis(exchange.at).to_string(),
-            request_id: notes.request_id.get().and_then(|name| name.to_str().ok()),
+            request_id: context.request_id.get().and_then(|name| name.to_str().ok()),
             trace_id: trace.map(|trace| trace.id()),
             span_id: trace.map(|trace| trace.span()),
-            client: notes.client.get(),
+            client: context.client.get(),
             client_identity: exchange.client_identity(),
             client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),
             route: exchange.route.as_deref(),
             method: exchange.method.as_str(),
             path: &exchange.path,
             key: exchange.keys(),
-            token: notes.token.get().map(|token| token.to_string()),
-            called_from: notes.called_from.get().map(|token| token.to_string()),
-            forwarded_to: notes.forwarded_to.borrow().as_deref().map(str::to_owned),
-            forwarded_from: notes.forwarded.get().map(|forwarded| &*forwarded.from),
-            wait_ms: notes.waited.get().map(millis),
-            upstream_ms: notes.upstream.get().map(millis),
+            token: context.token.get().map(|token| token.to_string()),
+            called_from: context.called_from.get().map(|token| token.to_string()),
+            forwarded_to: context.forwarded_to.borrow().as_deref().map(str::to_owned),
+            forwarded_from: context.forwarded.get().map(|forwarded| &*forwarded.from),
+            wait_ms: context.waited.get().map(millis),
+            upstream_ms: context.upstream.get().map(millis),
             status: exchange.response.as_ref().map_or(499, |answered| answered.status.as_u16()),
             outcome: exchange.outcome().map(Outcome::as_str),
             reason: exchange.reason().map(Reason::word),

@@ -1,4 +1,4 @@
-//! A case: how it is played, what it needs, and what a failure means.
+//! A case: how it is run, its requirements, and the meaning of a failure.
 
 use super::{
     service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Service, Sharing},
@@ -6,7 +6,7 @@ use super::{
     token_headers::ComparedField,
 };
 
-/// One question to the service.
+/// One test of the service.
 #[derive(Debug)]
 pub struct Case {
     pub group: CaseGroup,
@@ -35,14 +35,14 @@ pub enum CaseGroup {
     Crash,
 }
 
-/// What a case needs and not every service has.
+/// A requirement of a case that not every service meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requirement {
     Tokens,
     Numbers,
     Body,
     Several,
-    /// The request itself has places for two keys.
+    /// The request itself has placeholders for two keys.
     TwoPlaces,
     Shared,
     Slow,
@@ -50,19 +50,20 @@ pub enum Requirement {
     Restart,
     OtherWrite,
     Remember,
-    /// The service claims to refuse what comes too late.
+    /// The service claims to refuse late requests.
     NotAfter,
-    /// The service can be asked what became of an operation, and closes its name as it says that it was not done.
+    /// The service can be probed for the outcome of an operation, and closes its name when it reports that it was not
+    /// done.
     Probe,
     /// The service gets field names as they were spelled.
     Spelled,
 }
 
-/// How a case is played.
+/// How a case is run.
 #[derive(Debug, Clone, Copy)]
 pub enum Scenario {
     Steps(&'static [Step]),
-    /// The same, and all requests and questions are about one operation.
+    /// The same, and all requests and probes are about one operation.
     OneOperation(&'static [Step]),
     /// Texts in the place of a token, and of a number.
     Malformed {
@@ -151,11 +152,11 @@ impl Requirement {
             Self::Body => "the request has no body: `--body` gives it one",
             Self::Several => "a request is about one key: `--keys several` claims more",
             Self::TwoPlaces => "the request names one key: `{other}` in it would name a second one",
-            Self::Shared => "it claims one mark only: `--shared` claims one for reads as well",
+            Self::Shared => "it claims one watermark only: `--shared` claims one for reads as well",
             Self::Slow => "no slow path is known: `--slow-request` names one",
             Self::Instances => "one instance is known: name a second URL of the same service",
             Self::OtherWrite => "one kind of request is known: `--also` names another one about the same key",
-            Self::Remember => "nobody has said how long marks are kept: `--remember` waits for it",
+            Self::Remember => "nobody has said how long watermarks are kept: `--remember` waits for it",
             Self::NotAfter => "it does not claim to refuse what comes too late: `--not-after` does",
             Self::Probe => "nobody has said where it is asked what became of an operation: `--probe` does",
             Self::Spelled => "`--folded-names`: to it `Fencing_Token` and `Fencing-Token` are the same",

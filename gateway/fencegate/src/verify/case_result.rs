@@ -39,21 +39,21 @@ pub struct StepRecord {
 }
 
 impl CaseError {
-    pub fn failed<T>(why: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Failed(why.into()))
+    pub fn failed<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Failed(reason.into()))
     }
 
-    pub fn undecided<T>(why: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Undecided(why.into()))
+    pub fn undecided<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Undecided(reason.into()))
     }
 }
 
 impl CaseResult {
-    pub fn from_outcome(outcome: Result<(), CaseError>, proof: PassStrength) -> Self {
+    pub fn from_outcome(outcome: Result<(), CaseError>, strength: PassStrength) -> Self {
         match outcome {
-            Ok(()) => Self::Passed(proof),
-            Err(CaseError::Failed(why)) => Self::Failed(why),
-            Err(CaseError::Undecided(why)) => Self::Undecided(why),
+            Ok(()) => Self::Passed(strength),
+            Err(CaseError::Failed(reason)) => Self::Failed(reason),
+            Err(CaseError::Undecided(reason)) => Self::Undecided(reason),
         }
     }
 
@@ -69,7 +69,7 @@ impl CaseResult {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed(_) => None,
-            Self::Failed(why) | Self::Undecided(why) | Self::Skipped(why) => Some(why),
+            Self::Failed(reason) | Self::Undecided(reason) | Self::Skipped(reason) => Some(reason),
         }
     }
 }

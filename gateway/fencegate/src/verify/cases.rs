@@ -1,4 +1,4 @@
-//! All cases, in the order in which they are played.
+//! All cases, in the order in which they are run.
 
 mod crash;
 mod forged;
@@ -35,8 +35,9 @@ mod tests {
 
     use super::*;
 
+    /// Each case has a plain name of its own and texts that explain it.
     #[test]
-    fn every_case_has_a_name_of_its_own_and_says_what_it_means() {
+    fn cases_have_unique_names_and_texts() {
         let mut names = HashSet::new();
         for case in all() {
             assert!(names.insert(case.name), "{} is there twice", case.name);

@@ -123,7 +123,7 @@ async fn handshake(
     stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<SplitBody>> {
     let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
-    // The connection task ends when the sender is dropped. Errors reach whoever waits for the answer.
+    // The connection task ends when the sender is dropped. Errors reach the task that waits for the answer.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -207,8 +207,9 @@ mod tests {
         Arc::new(UpstreamTls::trusting_none())
     }
 
+    /// The URL of an instance has a scheme, a host, a port and perhaps a path.
     #[test]
-    fn an_address_has_host_port_and_perhaps_a_path() {
+    fn instance_has_host_port_and_path() {
         let read = |url| Instance::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
         let read = |url| read(url).expect(url);
         assert_eq!(read("http://127.0.0.1:8000"), ("127.0.0.1:8000".into(), String::new(), false));
@@ -219,8 +220,9 @@ mod tests {
         }
     }
 
+    /// The second half of a body is sent only after its signal.
     #[tokio::test]
-    async fn the_second_half_waits() {
+    async fn second_half_of_body_waits() {
         let (go, until) = oneshot::channel();
         let mut body = SplitBody::new(Bytes::from_static(b"abcd"), Some(until));
         assert_eq!(body.size_hint().exact(), Some(4));

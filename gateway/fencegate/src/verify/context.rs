@@ -19,7 +19,7 @@ use super::{
 };
 use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_OUTCOME};
 
-/// The service under test, and what was learned about it so far.
+/// The service under test, and the facts about it so far.
 pub struct TestContext<'a> {
     pub service: &'a Service,
     /// The beginning of all keys of this run.
@@ -71,7 +71,7 @@ pub struct PreparedRequest {
     patience: Duration,
 }
 
-/// The name of the operation, as a guard sends it with a question.
+/// The name of the operation, as a guard sends it with a probe.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 impl<'a> TestContext<'a> {
@@ -113,19 +113,19 @@ impl<'a> TestContext<'a> {
     }
 
     /// Sends a write and returns its answer.
-    pub async fn write(&self, keys: &TestKeys, mint: SyntheticToken) -> SentRequest {
-        let stamp = TokenHeaders::Whole(mint);
+    pub async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
+        let stamp = TokenHeaders::Whole(token);
         self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
     }
 
-    pub async fn send(&self, aim: RequestSpec<'_>) -> SentRequest {
-        self.prepare(aim).await.send_now().await
+    pub async fn send(&self, spec: RequestSpec<'_>) -> SentRequest {
+        self.prepare(spec).await.send_now().await
     }
 
-    /// Asks what became of an operation, with the fields that a guard sends.
+    /// Probes the outcome of an operation, with the fields that a guard sends.
     ///
     /// # Panics
-    /// If nobody has said how to ask. Only cases that need a probe do.
+    /// The service has no probe. Only cases that need one call this.
     pub async fn ask_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
         let mut filled = probe.ask.render(&TemplateValues { operation, ..TemplateValues::default() });
@@ -140,28 +140,28 @@ impl<'a> TestContext<'a> {
     }
 
     /// Connects without sending.
-    pub async fn prepare(&self, aim: RequestSpec<'_>) -> PreparedRequest {
-        let template = self.template(aim.ask);
-        let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
-        let places = TemplateValues { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
+    pub async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
+        let template = self.template(spec.ask);
+        let operation = spec.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
+        let places = TemplateValues { key: &spec.keys.key, other: &spec.keys.other, operation: &operation };
         let mut filled = template.render(&places);
-        let stamp = aim.stamp.headers(&self.service.fields);
+        let stamp = spec.stamp.headers(&self.service.fields);
         let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
-        let mode = if aim.ask == RequestKind::Read { "shared" } else { "exclusive" };
+        let mode = if spec.ask == RequestKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
-        let not_after = self.not_after(aim.stamp);
+        let not_after = self.not_after(spec.stamp);
         let deadline = not_after.iter().map(|field| format!(", {}", self::shown(field))).collect::<String>();
         filled.fields.extend(not_after);
         filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
-        let listed = HeaderValue::from_str(&aim.keys.listed).expect("looked at when it was read");
+        let listed = HeaderValue::from_str(&spec.keys.listed).expect("looked at when it was read");
         filled.fields.push((FENCING_KEY, listed));
-        let socket = self.service.instances[aim.at % self.service.instances.len()].open().await;
+        let socket = self.service.instances[spec.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
         let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
-        PreparedRequest { socket, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
+        PreparedRequest { socket, filled, sent, mint: spec.stamp.mint(), patience: self.service.patience }
     }
 
-    /// `Fencing-Not-After`, where the service claims to look at it.
+    /// `Fencing-Not-After`, where the service claims to check it.
     fn not_after(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
             DeadlineSupport::Enforced => stamp.not_after().values(),
@@ -190,7 +190,7 @@ impl<'a> TestContext<'a> {
         if self.service.sight.is_observable() {
             sleep(self.service.settle).await;
         }
-        let blind = |why: String| CaseError::Undecided(format!("effects cannot be seen: {why}"));
+        let blind = |reason: String| CaseError::Undecided(format!("effects cannot be seen: {reason}"));
         match &self.service.sight {
             EffectSource::Answers => Ok(None),
             EffectSource::File(file) => effects::count_lines(file, &keys.key).map(Some).map_err(blind),
@@ -226,11 +226,11 @@ impl PreparedRequest {
 
     /// Sends the second half of the body after `until`. The request begins then.
     pub async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
-        let (told, released) = oneshot::channel();
+        let (sender, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
         let pass_on = async {
             until.await.ok();
-            told.send(Instant::now()).ok();
+            sender.send(Instant::now()).ok();
             go.send(()).ok();
             std::future::pending::<()>().await;
         };

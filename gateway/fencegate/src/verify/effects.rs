@@ -13,7 +13,7 @@ use super::{
 /// Where effects can be seen.
 #[derive(Debug, Clone)]
 pub enum EffectSource {
-    /// Nowhere: only the answers of the service are known.
+    /// Nowhere: only the answers of the service are visible.
     Answers,
     /// In the answer to this request.
     Observe { ask: Template, pick: EffectSelector },
@@ -28,14 +28,14 @@ pub enum EffectSelector {
     Whole,
     /// The value at a JSON pointer. A number changes by the same amount with each effect.
     Pointer(String),
-    /// The number of matches of this expression. Places of the template are filled in first.
+    /// The number of matches of this expression. Placeholders of the template are filled in first.
     Count(String),
 }
 
-/// What is seen at one moment.
+/// The reading at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// The service does not know the key yet.
+    /// The service does not have the key yet.
     Nothing,
     /// A level, in millionths.
     Level(i128),
@@ -163,8 +163,8 @@ impl EffectUnit {
             // Both sides of a transfer change by the same amount, one up and one down.
             EffectChange::Effects((change / self.unit).abs())
         } else {
-            let told = |millionths: i128| millionths as f64 / 1e6;
-            EffectChange::Inconsistent(format!("from {} to {}", told(before), told(after)))
+            let decimal = |millionths: i128| millionths as f64 / 1e6;
+            EffectChange::Inconsistent(format!("from {} to {}", decimal(before), decimal(after)))
         }
     }
 }
@@ -213,8 +213,9 @@ mod tests {
         pick.read(&answer, &TemplateValues { key: "k-1", other: "", operation: "" })
     }
 
+    /// A pointer finds numbers also in a string; a 404 is no value, and other failures are errors.
     #[test]
-    fn a_pointer_finds_numbers_also_in_text() {
+    fn pointer_reads_numbers_from_text() {
         let pick = EffectSelector::Pointer("/balance".to_owned());
         for body in [r#"{"balance":99.5}"#, r#"{"balance":"99.50"}"#] {
             assert_eq!(read(&pick, 200, body), Ok(Reading::Level(99_500_000)));
@@ -226,15 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_counted_for_the_key_that_is_meant() {
+    fn only_matches_of_key_are_counted() {
         let pick = EffectSelector::count(r#""key":"{key}""#).expect("an expression");
         let body = r#"[{"key":"k-1"},{"key":"k-2"},{"key":"k-1"}]"#;
         assert_eq!(read(&pick, 200, body), Ok(Reading::Count(2)));
         assert!(EffectSelector::count("(").is_err());
     }
 
+    /// Once the unit of a level is known, effects are computed from its changes; other changes are inconsistent.
     #[test]
-    fn effects_are_told_from_levels_once_the_scale_is_known() {
+    fn effects_are_computed_from_levels() {
         let at = Reading::Level;
         let scale = EffectUnit::learn(&at(1000), &at(900), &at(800));
         assert_eq!(at(800).change_to(&at(600), scale), EffectChange::Effects(2));

@@ -31,11 +31,11 @@ pub fn check(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError
     }
 }
 
-/// Fails if an older write was let in after a newer one had been answered before the older was sent.
+/// Fails if an older write was accepted after a newer one had been answered before the older was sent.
 fn check_stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError> {
-    for (older, mint) in tokens(accepted) {
+    for (older, token) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
-            if form.is_stale(mint, other) && newer.ended < older.began {
+            if form.is_stale(token, other) && newer.ended < older.began {
                 return CaseError::failed(format!(
                     "`{}` was let in although `{}` had been, {:?} before",
                     older.sent,
@@ -49,8 +49,8 @@ fn check_stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), Cas
 }
 
 fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
-    for (number, (one, mint)) in tokens(accepted).enumerate() {
-        let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == mint).count();
+    for (number, (one, token)) in tokens(accepted).enumerate() {
+        let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == token).count();
         if same > 0 {
             return CaseError::failed(format!(
                 "`{}` was let in {} times under one token",
@@ -65,9 +65,9 @@ fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
 fn check_refusals(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let all: Vec<&SentRequest> = shots.iter().collect();
-    for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == RequestOutcome::Stale) {
+    for (refused, token) in tokens(&all).filter(|(shot, _)| shot.came == RequestOutcome::Stale) {
         let reason = |(other, newer): (&SentRequest, _)| {
-            other.came.may_have_been_done() && form.is_stale(mint, newer) && other.began <= refused.ended
+            other.came.may_have_been_done() && form.is_stale(token, newer) && other.began <= refused.ended
         };
         if !tokens(&all).any(reason) {
             return CaseError::failed(format!(
@@ -112,8 +112,9 @@ mod tests {
         matches!(check(shots, form), Err(CaseError::Failed(_)))
     }
 
+    /// An older token that is accepted after a newer one fails; beside it, it may have come first.
     #[test]
-    fn an_older_one_after_a_newer_one_fails_and_beside_it_may_have_come_first() {
+    fn older_after_newer_fails_unless_concurrent() {
         for form in [ComparedField::Token, ComparedField::Number] {
             let newer = shot(epoch(6), 0, 10, YES);
             assert!(fails(&[newer.clone(), shot(epoch(5), 11, 20, YES)], form));
@@ -122,15 +123,17 @@ mod tests {
         }
     }
 
+    /// A token is accepted once; a number may be accepted again.
     #[test]
-    fn a_token_is_good_once_and_a_number_is_not() {
+    fn token_counts_once_number_does_not() {
         let both = [shot(epoch(6), 0, 10, YES), shot(epoch(6), 5, 10, YES)];
         assert!(fails(&both, ComparedField::Token));
         assert_eq!(check(&both, ComparedField::Number), Ok(()));
     }
 
+    /// A refusal as stale requires an accepted newer token that may have come first.
     #[test]
-    fn who_refuses_has_to_have_a_reason() {
+    fn refusal_requires_newer_accepted_token() {
         let refused = shot(epoch(5), 5, 10, RequestOutcome::Stale);
         assert!(fails(std::slice::from_ref(&refused), ComparedField::Token));
         assert!(
@@ -146,25 +149,25 @@ mod tests {
     proptest! {
         /// A service with one lock around comparison and effect always passes, whatever overlaps.
         #[test]
-        fn whoever_takes_them_one_by_one_passes(
+        fn sequential_service_passes(
             all in proptest::collection::vec((1_u64..9, 0_u64..50, 0_u64..50, 0_u64..50), 1..20),
             numbers: bool,
         ) {
             let form = if numbers { ComparedField::Number } else { ComparedField::Token };
             let mut order: Vec<_> = all.iter().map(|&(e, at, before, after)| (at, e, before, after)).collect();
             order.sort_unstable();
-            let mut mark: Option<SyntheticToken> = None;
+            let mut watermark: Option<SyntheticToken> = None;
             let mut shots = Vec::new();
             for (at, e, before, after) in order {
-                let mint = epoch(e);
-                let came = match mark {
-                    Some(mark) if form.is_stale(mint, mark) => RequestOutcome::Stale,
+                let token = epoch(e);
+                let came = match watermark {
+                    Some(watermark) if form.is_stale(token, watermark) => RequestOutcome::Stale,
                     _ => YES,
                 };
                 if came == YES {
-                    mark = mark.max(Some(mint));
+                    watermark = watermark.max(Some(token));
                 }
-                shots.push(shot(mint, at.saturating_sub(before), at + after + 1, came));
+                shots.push(shot(token, at.saturating_sub(before), at + after + 1, came));
             }
             prop_assert_eq!(check(&shots, form), Ok(()));
         }

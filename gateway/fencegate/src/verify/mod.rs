@@ -1,8 +1,8 @@
 //! Sends tokens to a service that claims to compare them, and judges its answers and effects from outside.
 //!
-//! Begin with [`cases`], the list of questions. [`step`] is the language of cases, and [`runners`] sends their
-//! requests. [`linearizable`] judges overlapping requests, [`effects`] counts what they have done, and [`report`]
-//! tells the results.
+//! Begin with [`cases`], the list of all tests. [`step`] is the language of cases, and [`runners`] sends their
+//! requests. [`linearizable`] judges overlapping requests, [`effects`] counts their effects, and [`report`] prints
+//! the results.
 
 pub mod case;
 pub mod case_result;
@@ -45,7 +45,7 @@ pub enum VerifyError {
     Runtime(#[from] io::Error),
 }
 
-/// The form of the keys that are made up.
+/// The form of the generated keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyForm {
     /// 16 letters and digits.
@@ -71,36 +71,37 @@ impl KeyForm {
     }
 }
 
-/// Plays all cases that apply. `told` gets each result as soon as it is known.
+/// Runs all cases that apply. `on_result` gets each result as soon as it is known.
 ///
 /// # Errors
 /// [`VerifyError`] if there was no service to test.
 pub fn verify(
     service: &Service,
     names: KeyForm,
-    mut told: impl FnMut(&CaseReport),
+    mut on_result: impl FnMut(&CaseReport),
 ) -> Result<VerifyReport, VerifyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let scene = rehearse(service, names.run()?).await?;
-        let proof = if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
+        let context = rehearse(service, names.run()?).await?;
+        let strength =
+            if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
         let mut entries = Vec::new();
         for case in cases::all() {
             let entry = match case.skip_reason(service) {
-                Some(why) => CaseReport::skipped(case, why),
+                Some(reason) => CaseReport::skipped(case, reason),
                 None => {
                     let began = Instant::now();
-                    let (outcome, events) = runners::run_case(&scene, case).await;
+                    let (outcome, events) = runners::run_case(&context, case).await;
                     CaseReport {
                         case,
-                        verdict: CaseResult::from_outcome(outcome, proof),
+                        verdict: CaseResult::from_outcome(outcome, strength),
                         events,
                         took: began.elapsed(),
                     }
                 }
             };
-            told(&entry);
+            on_result(&entry);
             entries.push(entry);
         }
         Ok(VerifyReport { entries, took: began.elapsed() })
@@ -113,29 +114,30 @@ async fn rehearse<'a>(service: &'a Service, run: String) -> Result<TestContext<'
         let unreachable = |why| VerifyError::Unreachable { url: instance.url.clone(), why };
         instance.open().await.map_err(unreachable)?;
     }
-    let mut scene = TestContext::new(service, run);
-    let keys = scene.fresh_keys();
-    let (mut seen, mut paces) = (vec![scene.read_effects(&keys).await.ok().flatten()], Vec::new());
+    let mut context = TestContext::new(service, run);
+    let keys = context.fresh_keys();
+    let mut seen = vec![context.read_effects(&keys).await.ok().flatten()];
+    let mut paces = Vec::new();
     for number in 1..=3 {
-        let aim = RequestSpec {
+        let spec = RequestSpec {
             ask: RequestKind::Write,
             keys: &keys,
             stamp: TokenHeaders::Whole(epoch(number)),
             at: 0,
             operation: None,
         };
-        let shot = scene.send(aim).await;
+        let shot = context.send(spec).await;
         if shot.passed_a_gateway {
             return Err(VerifyError::Gateway { url: service.instances[0].url.clone() });
         }
         paces.push(shot.ended - shot.began);
-        seen.push(scene.read_effects(&keys).await.ok().flatten());
+        seen.push(context.read_effects(&keys).await.ok().flatten());
     }
     paces.sort_unstable();
-    scene.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
+    context.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
     if let ([Some(before), Some(one), Some(two), ..], EffectSource::Observe { .. }) = (&*seen, &service.sight)
     {
-        scene.scale = EffectUnit::learn(before, one, two);
+        context.scale = EffectUnit::learn(before, one, two);
     }
-    Ok(scene)
+    Ok(context)
 }

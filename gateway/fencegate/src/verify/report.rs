@@ -37,8 +37,8 @@ pub struct ResultCounts {
 }
 
 impl CaseReport {
-    pub fn skipped(case: &'static Case, why: String) -> Self {
-        Self { case, verdict: CaseResult::Skipped(why), events: Vec::new(), took: Duration::ZERO }
+    pub fn skipped(case: &'static Case, reason: String) -> Self {
+        Self { case, verdict: CaseResult::Skipped(reason), events: Vec::new(), took: Duration::ZERO }
     }
 }
 

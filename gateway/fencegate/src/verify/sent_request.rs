@@ -8,7 +8,7 @@ use super::{
 };
 use crate::headers::FENCING_REFUSAL;
 
-/// A request that was sent, or that could not be.
+/// A request that was sent, or that could not be sent.
 #[derive(Debug, Clone)]
 pub struct SentRequest {
     /// Method and target, and the token fields.
@@ -52,15 +52,17 @@ impl RequestOutcome {
         let answer = match answer {
             Ok(answer) => answer,
             Err(RequestError::Unreachable(error)) => return Self::Unreachable(error.to_string()),
-            Err(RequestError::Broken(why)) => return Self::Disconnected(why),
+            Err(RequestError::Broken(reason)) => return Self::Disconnected(reason),
             Err(late @ RequestError::Timeout(_)) => return Self::TimedOut(late.to_string()),
         };
         let status = answer.status.as_u16();
         let refusal = answer.fields.get(FENCING_REFUSAL);
         match status {
             200..=299 => Self::Accepted(status),
-            412 if refusal.is_some_and(|why| why.as_bytes().eq_ignore_ascii_case(b"stale")) => Self::Stale,
-            412 if refusal.is_some_and(|why| why.as_bytes().eq_ignore_ascii_case(b"expired")) => {
+            412 if refusal.is_some_and(|reason| reason.as_bytes().eq_ignore_ascii_case(b"stale")) => {
+                Self::Stale
+            }
+            412 if refusal.is_some_and(|reason| reason.as_bytes().eq_ignore_ascii_case(b"expired")) => {
                 Self::Expired
             }
             400..=499 => Self::Refused(status, excerpt(&answer.body)),
@@ -89,11 +91,11 @@ impl std::fmt::Display for RequestOutcome {
             Self::Accepted(status) => write!(f, "{status}"),
             Self::Stale => f.write_str("412 with `Fencing-Refusal: stale`"),
             Self::Expired => f.write_str("412 with `Fencing-Refusal: expired`"),
-            Self::Refused(412, said) => write!(f, "412 without `Fencing-Refusal: stale` {said}"),
-            Self::Refused(status, said) | Self::Unclear(status, said) => write!(f, "{status} {said}"),
-            Self::TimedOut(why) => write!(f, "no answer: {why}"),
-            Self::Disconnected(why) => write!(f, "no answer, but the end of the connection: {why}"),
-            Self::Unreachable(why) => write!(f, "not sent: {why}"),
+            Self::Refused(412, body) => write!(f, "412 without `Fencing-Refusal: stale` {body}"),
+            Self::Refused(status, body) | Self::Unclear(status, body) => write!(f, "{status} {body}"),
+            Self::TimedOut(reason) => write!(f, "no answer: {reason}"),
+            Self::Disconnected(reason) => write!(f, "no answer, but the end of the connection: {reason}"),
+            Self::Unreachable(reason) => write!(f, "not sent: {reason}"),
         }
     }
 }
@@ -125,8 +127,9 @@ mod tests {
         }))
     }
 
+    /// Only a status 412 whose reason is `stale` counts as stale.
     #[test]
-    fn only_412_that_says_so_is_stale() {
+    fn only_marked_412_is_stale() {
         assert_eq!(came(412, Some("stale")), RequestOutcome::Stale);
         assert_eq!(came(412, Some("expired")), RequestOutcome::Expired);
         assert!(!RequestOutcome::Expired.may_have_been_done());

@@ -15,16 +15,16 @@ pub struct Service {
     /// A write that takes long, where there is one.
     pub slow: Option<Template>,
     pub fields: TokenFields,
-    /// The gateway's form of a key, with the place `{key}` in it.
+    /// The gateway's form of a key, with the placeholder `{key}` in it.
     pub fencing_key: String,
     pub sharing: Sharing,
     pub reach: KeysPerRequest,
     pub names: FieldNameForm,
     pub deadlines: DeadlineSupport,
-    /// The question what became of an operation, if there is one.
+    /// The probe for the outcome of an operation, if there is one.
     pub probe: Option<Probe>,
     pub sight: EffectSource,
-    /// How long a mark must be known while nobody uses its key.
+    /// How long a watermark must be stored while its key is unused.
     pub remember: Option<Duration>,
     /// The pause before effects are read.
     pub settle: Duration,
@@ -38,10 +38,10 @@ pub struct Service {
     pub only: Vec<String>,
 }
 
-/// How a guard asks the service what became of an operation, and what the answers mean.
+/// How a guard probes the service for the outcome of an operation, and the meaning of the answers.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// A GET, with the place `{operation}` in it.
+    /// A GET, with the placeholder `{operation}` in it.
     pub ask: Template,
     pub done: Vec<u16>,
     pub not_done: Vec<u16>,
@@ -50,16 +50,16 @@ pub struct Probe {
 /// Whether readers share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// One mark.
+    /// One watermark.
     Exclusive,
-    /// Two marks, one of writes and one of reads.
+    /// Two watermarks, one of writes and one of reads.
     TwoMarks,
 }
 
-/// Whether the service refuses what comes after `Fencing-Not-After`.
+/// Whether the service refuses requests that come after `Fencing-Not-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadlineSupport {
-    /// Nothing is known of it. No request has the field.
+    /// Not known. No request has the field.
     Unclaimed,
     /// It claims to. Every request has the field, as a gateway writes it.
     Enforced,

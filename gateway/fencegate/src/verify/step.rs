@@ -2,7 +2,7 @@
 
 use super::token_headers::{SyntheticToken, TokenHeaders};
 
-/// One request of a case, or an accident.
+/// One request of a case, or an incident.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     pub act: StepKind,
@@ -15,15 +15,15 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     Write,
-    /// The write before it again, byte by byte.
+    /// The previous write again, byte by byte.
     Repeat,
     /// A write of another kind, about the same key.
     WriteOther,
     /// A read under a shared lock.
     Read,
-    /// The question what became of the operation.
+    /// The probe for the outcome of the operation.
     Question,
-    /// A pause, as long as the service claims to remember marks.
+    /// A pause, as long as the service claims to store watermarks.
     Wait,
     /// The service ends and starts again.
     Crash,
@@ -37,19 +37,19 @@ pub enum KeySelector {
     Both(usize, usize),
 }
 
-/// The instance to ask.
+/// The instance to which the request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceChoice {
     First,
     Second,
 }
 
-/// The expected result of a request or a question.
+/// The expected result of a request or a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// It is let in. The case is about the requests after it.
+    /// It is accepted. The case is about the requests after it.
     Ready,
-    /// It is let in and has one effect.
+    /// It is accepted and has one effect.
     Accepted,
     /// 412, `Fencing-Refusal: stale`, and no effect.
     Stale,
@@ -57,18 +57,18 @@ pub enum Expectation {
     Expired,
     /// Any 4xx, and no effect.
     Refused,
-    /// Stale for a service that compares tokens, let in by one that compares numbers: all numbers of a tenure are
+    /// Stale for a service that compares tokens, accepted by one that compares numbers: all numbers of a tenure are
     /// equal.
     SameTenure,
     /// Stale, or the former answer without a second effect.
     NotAgain,
-    /// The answer to a question: it was done.
+    /// The answer to a probe: it was done.
     Done,
-    /// The answer to a question: it was not done.
+    /// The answer to a probe: it was not done.
     NotDone,
 }
 
-/// The places of keys.
+/// The indices of keys.
 pub const A: usize = 0;
 pub const B: usize = 1;
 pub const C: usize = 2;

@@ -1,4 +1,4 @@
-//! A request as the user writes it, with places for the key and for a new name.
+//! A request as the user writes it, with placeholders for the key and for a new name.
 
 use bytes::Bytes;
 use hyper::{
@@ -6,7 +6,7 @@ use hyper::{
     header::{CONTENT_TYPE, HeaderName, HeaderValue},
 };
 
-/// A request with places.
+/// A request with placeholders.
 #[derive(Debug, Clone)]
 pub struct Template {
     method: Method,
@@ -15,7 +15,7 @@ pub struct Template {
     body: String,
 }
 
-/// The values for the places.
+/// The values for the placeholders.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateValues<'a> {
     pub key: &'a str,
@@ -23,7 +23,7 @@ pub struct TemplateValues<'a> {
     pub operation: &'a str,
 }
 
-/// A request whose places are filled.
+/// A request whose placeholders are filled.
 #[derive(Debug, Clone)]
 pub struct RenderedRequest {
     pub method: Method,
@@ -83,7 +83,7 @@ impl Template {
     }
 
     /// # Errors
-    /// No place names the key, so every request would concern the same resource.
+    /// No placeholder names the key, so every request would concern the same resource.
     pub fn with_key(self) -> Result<Self, ParseTemplateError> {
         if self.mentions(KEY) { Ok(self) } else { Err(ParseTemplateError::NoKey(self.to_string())) }
     }
@@ -135,8 +135,9 @@ fn read(field: &str) -> Option<(HeaderName, String)> {
 mod tests {
     use super::*;
 
+    /// Each placeholder is filled, and other braces stay.
     #[test]
-    fn every_place_is_filled_and_other_braces_stay() {
+    fn placeholders_are_filled_other_braces_kept() {
         let fields = ["x-account: {key}".to_owned()];
         let body = r#"{"operation":"{operation}","to":"{other}"}"#;
         let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
@@ -147,8 +148,9 @@ mod tests {
         assert_eq!(filled.fields[1], (CONTENT_TYPE, HeaderValue::from_static("application/json")));
     }
 
+    /// A template that could not be sent is rejected, and so is one without a key where it needs one.
     #[test]
-    fn what_could_not_be_sent_is_refused() {
+    fn unsendable_template_is_rejected() {
         for line in ["", "POST", "POST v1", "POST /a b", "P@ST /a", "POST /{id}/{key}", "POST /a\u{7}"] {
             assert!(Template::new(line, &[], "").is_err(), "{line}");
         }

@@ -40,7 +40,7 @@ pub enum Spelling {
     Dot,
 }
 
-/// The moment after which a request must not be begun.
+/// The moment after which a request must not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadlineField {
     /// An hour from now.
@@ -150,26 +150,27 @@ impl TokenHeaders {
 
     /// The fields in the order in which they are sent.
     pub fn headers(self, names: &TokenFields) -> Vec<(HeaderName, HeaderValue)> {
-        let (form, ours) = (names.form, names.compared_header());
+        let form = names.form;
+        let ours = names.compared_header();
         let (other, other_form) = match form {
             ComparedField::Token => (&names.number, ComparedField::Number),
             ComparedField::Number => (&names.token, ComparedField::Token),
         };
-        let compared = |mint: SyntheticToken| (ours.clone(), mint.value_in(form));
-        let beside = |mint: SyntheticToken| (other.clone(), mint.value_in(other_form));
-        let alias = |spelling: Spelling, mint: SyntheticToken| (spelling.apply(ours), mint.value_in(form));
+        let compared = |token: SyntheticToken| (ours.clone(), token.value_in(form));
+        let beside = |token: SyntheticToken| (other.clone(), token.value_in(other_form));
+        let alias = |spelling: Spelling, token: SyntheticToken| (spelling.apply(ours), token.value_in(form));
         let texts = match self {
-            Self::Whole(mint) | Self::Until(mint, _) => vec![compared(mint), beside(mint)],
+            Self::Whole(token) | Self::Until(token, _) => vec![compared(token), beside(token)],
             Self::Absent => Vec::new(),
-            Self::Alone(mint) => vec![compared(mint)],
-            Self::Other(mint) => vec![beside(mint)],
+            Self::Alone(token) => vec![compared(token)],
+            Self::Other(token) => vec![beside(token)],
             Self::Text(text) => vec![(ours.clone(), text.to_owned())],
             Self::Twice(one, two) => vec![compared(one), compared(two)],
             Self::Joined(one, two) => {
                 vec![(ours.clone(), format!("{}, {}", one.value_in(form), two.value_in(form)))]
             }
-            Self::Alias(spelling, mint) => vec![alias(spelling, mint)],
-            Self::Beside(mint, spelling, other) => vec![compared(mint), alias(spelling, other)],
+            Self::Alias(spelling, token) => vec![alias(spelling, token)],
+            Self::Beside(token, spelling, other) => vec![compared(token), alias(spelling, other)],
         };
         let value = |text: String| HeaderValue::from_bytes(text.as_bytes()).expect("no control characters");
         texts.into_iter().map(|(name, text)| (name, value(text))).collect()
@@ -211,8 +212,9 @@ mod tests {
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
+    /// A synthetic token is spelled and ordered as a real one.
     #[test]
-    fn a_made_up_token_is_spelled_and_ordered_as_a_real_one() {
+    fn synthetic_token_matches_real_token() {
         let mint = epoch(0xAB).dispatch(3);
         let token = Token::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
@@ -224,8 +226,9 @@ mod tests {
         assert!(epoch(1).sequence(8) > epoch(1).dispatch(9));
     }
 
+    /// The field that the service compares decides which field is spoiled.
     #[test]
-    fn what_is_compared_decides_which_field_is_spoiled() {
+    fn compared_field_decides_spoiled_field() {
         for (form, name) in
             [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
         {
@@ -239,8 +242,9 @@ mod tests {
         assert!(said(TokenHeaders::Absent, ComparedField::Token).is_empty());
     }
 
+    /// A deadline changes no token, and only a late one is over.
     #[test]
-    fn a_deadline_changes_no_token_and_only_a_late_one_is_over() {
+    fn deadline_leaves_token_unchanged() {
         let late = TokenHeaders::Until(epoch(5), DeadlineField::Late);
         assert_eq!(
             said(late, ComparedField::Token),
@@ -251,14 +255,17 @@ mod tests {
         let read = |not_after: DeadlineField| -> Vec<u64> {
             not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
         };
-        let (late, in_time) = (read(DeadlineField::Late)[0], read(DeadlineField::InTime)[0]);
+        let late = read(DeadlineField::Late)[0];
+        let in_time = read(DeadlineField::InTime)[0];
         assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");
         assert_eq!(read(DeadlineField::Twice).len(), 2);
     }
 
+    /// The dispatches of one grant have equal numbers and different tokens.
     #[test]
-    fn numbers_are_equal_within_a_tenure_and_tokens_are_not() {
-        let (first, second) = (epoch(5), epoch(5).dispatch(2));
+    fn grant_shares_number_not_token() {
+        let first = epoch(5);
+        let second = epoch(5).dispatch(2);
         assert!(
             ComparedField::Token.is_stale(first, second) && !ComparedField::Number.is_stale(first, second)
         );

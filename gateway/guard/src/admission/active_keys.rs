@@ -1,4 +1,4 @@
-//! Keeps the store's list of keys at work, so that only those have to wait after an unclean stop.
+//! Keeps the store's list of keys at work, so that only those keys have to wait after an unclean stop.
 //!
 //! A key enters the list before a byte is sent, and leaves it some time after the last dispatch has ended. So a key in
 //! use costs no further write, and the list never lacks a key at work.
@@ -17,16 +17,16 @@ use super::{
 use crate::store::{ActiveKeys, Change, RecoveredState, UnresolvedExecution};
 
 impl AdmissionTable {
-    /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also says what is
-    /// left in doubt.
+    /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also records
+    /// the remaining doubts.
     pub(super) fn take_over(
         &mut self,
-        remembered: &RecoveredState,
+        recovered: &RecoveredState,
         now: BootInstant,
         max_execution: Duration,
     ) {
-        let until = remembered.quarantine_length(max_execution).map(|left| now + left);
-        let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
+        let until = recovered.quarantine_length(max_execution).map(|left| now + left);
+        let (every_key, keys): (_, &[ResourceKey]) = match &recovered.at_work {
             ActiveKeys::NewStore => (Some(QuarantineReason::NewStore), &[]),
             ActiveKeys::Restored => (Some(QuarantineReason::Restored), &[]),
             ActiveKeys::NotListed => (Some(QuarantineReason::OlderBuild), &[]),
@@ -48,7 +48,7 @@ impl AdmissionTable {
         });
     }
 
-    /// Takes over a doubt of the process before us.
+    /// Takes over a doubt of the previous process.
     pub(super) fn inherit(&mut self, left: &UnresolvedExecution, now: BootInstant) {
         let id = self.next_id();
         let UnresolvedExecution { keys, token, mode, remaining, place } = left;
@@ -81,7 +81,7 @@ impl AdmissionTable {
         (now < until).then_some(QuarantineStatus { until, scope })
     }
 
-    /// Until when one of these keys is in quarantine.
+    /// The end of the quarantine of these keys, if one of them is in quarantine.
     pub fn quarantined_until(&self, keys: &[ResourceKey], now: BootInstant) -> Option<BootInstant> {
         let QuarantineStatus { until, scope } = self.quarantine(now)?;
         let inherited = |key| self.keys.get(key).is_some_and(|state| state.inherited);
@@ -108,7 +108,7 @@ impl AdmissionTable {
         self.at_work
     }
 
-    /// Puts a key that is no longer at work into the line of keys that leave the list.
+    /// Queues a key that is no longer at work for its removal from the list.
     pub(super) fn enqueue_resting(&mut self, key: &ResourceKey, now: BootInstant) {
         let Some(state) = self.keys.get_mut(key) else { return };
         if state.at_work && !state.resting && !state.inherited && state.prune_and_check_idle(now) {
@@ -117,8 +117,7 @@ impl AdmissionTable {
         }
     }
 
-    /// Takes keys that have rested for `linger` out of the list. Call it now and then; it returns at most `most`
-    /// changes.
+    /// Takes keys that have rested for `linger` out of the list. Called periodically; returns at most `most` changes.
     pub fn release_resting(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<Change> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
@@ -129,7 +128,7 @@ impl AdmissionTable {
             let Some((_, key)) = self.resting.pop_front() else { break };
             let Some(state) = self.keys.get_mut(&key) else { continue };
             state.resting = false;
-            // A key that is at work again comes back into the line when its dispatch has ended.
+            // A key that is at work again is queued again when its dispatch has ended.
             if !state.at_work || state.inherited || !state.prune_and_check_idle(now) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Claims, and dispatches that were let in.
+//! Claims, and admitted dispatches.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct Claim {
     /// The era in its ticket. Tokens of a new era may be far larger than all before.
     pub era: Option<u64>,
     /// For a callback: the token of its caller. It may run beside that dispatch, and beside the callers of that one.
-    /// Only believed of gateways that have shown a ticket.
+    /// Accepted only from gateways that have shown a ticket.
     pub parent: Option<Token>,
 }
 
@@ -26,21 +26,21 @@ pub struct Claim {
 pub struct DispatchId(pub(super) u64);
 
 impl DispatchId {
-    /// The id of a dispatch that has a name in a database; for people.
+    /// The id of a dispatch that has a name in a database; for display only.
     pub(crate) fn from_name(name: &str) -> Self {
         Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
     }
 }
 
-/// A dispatch that was let in and is not known to be over.
+/// A dispatch that was admitted and is not known to be over.
 #[derive(Debug, Clone)]
 pub struct OpenDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
-    /// In doubt until then; `None` while it runs. If the endpoint has to be seen running, this is the earliest end.
+    /// Set once it is in doubt: until when. If the endpoint has to be seen running, this is the earliest end.
     pub until: Option<BootInstant>,
-    /// Where it was sent, if that is known.
+    /// Where it was sent, if known.
     pub place: Option<DispatchTarget>,
 }
 
@@ -62,7 +62,7 @@ impl OpenDispatch {
     }
 }
 
-/// An execution whose end was not seen, for people.
+/// An execution whose end was not seen, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InDoubtExecution {
     pub token: Token,
@@ -70,8 +70,8 @@ pub struct InDoubtExecution {
     pub keys: Vec<ResourceKey>,
     /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
     pub until: BootInstant,
-    /// Where the request was sent, if that is known.
+    /// Where the request was sent, if known.
     pub place: Option<DispatchTarget>,
-    /// No time passes for it, because the endpoint does not answer.
+    /// Set while its remaining time stands still, because the endpoint does not answer.
     pub silent: bool,
 }

@@ -1,4 +1,4 @@
-//! Compares claims with the marks of their keys, registers dispatches, and ends them.
+//! Compares claims with the watermarks of their keys, registers dispatches, and ends them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct AdmissionTable {
     pub(super) keys: HashMap<ResourceKey, KeyState>,
-    /// Every key once, in the order of its last use as of the last look at it.
+    /// Every key once, in the order of its last use as of the last check of the key.
     pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
     /// Keys that count as at work in the store, although nothing is at work on them any more.
     pub(super) resting: VecDeque<(BootInstant, ResourceKey)>,
@@ -38,10 +38,10 @@ pub struct AdmissionTable {
     pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
     /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
     pub(super) unseen: BTreeMap<DispatchId, UnseenTime>,
-    /// `None`: the endpoints are not asked, and doubts end by the clock.
+    /// `None`: the endpoints are not probed, and doubts end by the clock.
     pub(super) watch: Option<EndpointWatch>,
     pub(super) answers: LivenessAnswers,
-    /// A key without a mark admits no token up to here, because its marks may have been forgotten.
+    /// A key without a watermark admits no token up to here, because its watermarks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
@@ -60,7 +60,7 @@ pub struct AdmissionTable {
 pub enum AdmitDecision {
     /// Registered as in flight under this name.
     Running(DispatchId),
-    /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
+    /// Another dispatch is in the way. Check again when notified, or when a doubt may be over.
     Wait { told: ChangeNotified, doubt: Option<BootInstant> },
 }
 
@@ -79,51 +79,51 @@ pub enum DispatchEnd {
 impl AdmissionTable {
     /// `max_execution`: the present setting. If the setting of an earlier process was longer, that one counts for its
     /// executions.
-    pub fn new(remembered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
-        let marks = remembered.marks.len();
-        let mut register = Self {
-            keys: HashMap::with_capacity(marks),
-            unused: VecDeque::with_capacity(marks),
+    pub fn new(recovered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
+        let watermarks = recovered.marks.len();
+        let mut table = Self {
+            keys: HashMap::with_capacity(watermarks),
+            unused: VecDeque::with_capacity(watermarks),
             resting: VecDeque::new(),
             open: BTreeMap::new(),
             doubts: BTreeSet::new(),
             unseen: BTreeMap::new(),
             watch: None,
             answers: LivenessAnswers::default(),
-            floor: remembered.floor,
-            highest: remembered.floor,
-            era: remembered.era,
+            floor: recovered.floor,
+            highest: recovered.floor,
+            era: recovered.era,
             quarantine: None,
             at_work: 0,
             listed: false,
             next: 0,
         };
-        for (key, epochs) in &remembered.marks {
-            register.highest = register.highest.max(epochs.highest());
-            let state = KeyState::from_epochs(epochs, remembered.floor, now);
-            register.keys.insert(key.clone(), state);
-            register.unused.push_back((now, key.clone()));
+        for (key, epochs) in &recovered.marks {
+            table.highest = table.highest.max(epochs.highest());
+            let state = KeyState::from_epochs(epochs, recovered.floor, now);
+            table.keys.insert(key.clone(), state);
+            table.unused.push_back((now, key.clone()));
         }
-        if let Some(stop) = &remembered.clean_stop {
-            for mark in &stop.marks {
-                register.key_state(&mark.key, now).make_exact(mark.write, mark.read);
+        if let Some(stop) = &recovered.clean_stop {
+            for watermark in &stop.marks {
+                table.key_state(&watermark.key, now).make_exact(watermark.write, watermark.read);
             }
             for doubt in &stop.doubts {
-                register.inherit(doubt, now);
+                table.inherit(doubt, now);
             }
         }
-        register.take_over(remembered, now, max_execution);
-        register
+        table.take_over(recovered, now, max_execution);
+        table
     }
 
-    /// Compares the claim with the marks of all its keys, and raises all or none. The changes have to be durable before
-    /// [`AdmissionTable::settle`] is called.
+    /// Compares the claim with the watermarks of all its keys, and raises all or none. The changes have to be durable
+    /// before [`AdmissionTable::settle`] is called.
     ///
-    /// Every announced token raises its mark, even if the claim is never admitted. So a token that comes twice is found
-    /// to be a duplicate at once.
+    /// Every announced token raises its watermark, even if the claim is never admitted. So a token that comes twice
+    /// is found to be a duplicate at once.
     ///
     /// # Errors
-    /// The claim is refused, and no mark was raised.
+    /// The claim is refused, and no watermark was raised.
     pub fn announce(&mut self, claim: &Claim, now: BootInstant) -> Result<Vec<Change>, AdmitError> {
         let token = claim.token;
         if !self.is_plausible(claim) {
@@ -138,7 +138,7 @@ impl AdmissionTable {
         Ok(self.raise(claim, now))
     }
 
-    /// Notes that these changes were handed in at this moment.
+    /// Records the position in the commit queue at which these changes were submitted.
     pub fn record_submitted(&mut self, changes: &[Change], moment: CommitSeq) {
         for change in changes {
             if let Change::Mark { key, .. } | Change::AtWork { key } = change
@@ -149,21 +149,21 @@ impl AdmissionTable {
         }
     }
 
-    /// The moment that has to be durable before the claim may be sent.
+    /// The position that has to be durable before the claim may be sent.
     pub fn required_seq(&self, claim: &Claim) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
 
-    /// Raises the marks that are below the claim. A token that is not believed, or not above the floor, raises nothing;
-    /// that is so even at a guard that only observes, because its marks will be enforced one day.
+    /// Raises the watermarks that are below the claim. A token that is implausible, or not above the floor, raises
+    /// nothing. The same holds for a guard that only observes, because its watermarks will be enforced one day.
     pub fn raise(&mut self, claim: &Claim, now: BootInstant) -> Vec<Change> {
         if !self.is_plausible(claim) {
             return Vec::new();
         }
         self.highest = self.highest.max(claim.token.number());
-        // The era is noted only together with a first token of it. Otherwise that token would later be too far above
-        // all others.
+        // The era is recorded only together with a first token of it. Otherwise that token would later be too far
+        // above all others.
         let later = self.later_era(claim);
         self.era = later.unwrap_or(self.era);
         let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
@@ -183,12 +183,12 @@ impl AdmissionTable {
         claim.era.filter(|era| *era > self.era)
     }
 
-    /// The second look, in one step with the registration. It is needed because another tenure may have been announced
-    /// while this one waited, or while its mark was written. The changes tell the keys at work, and have to be durable
-    /// before a byte is sent.
+    /// The second check, in one step with the registration. It is needed because another tenure may have been
+    /// announced while this one waited, or while its watermark was written. The changes list the keys at work, and
+    /// have to be durable before a byte is sent.
     ///
     /// # Errors
-    /// The claim is not the newest of its keys any more, or a key is in quarantine.
+    /// The claim is no longer the newest of its keys, or a key is in quarantine.
     pub fn settle(
         &mut self,
         claim: &Claim,
@@ -205,7 +205,7 @@ impl AdmissionTable {
         for key in claim.keys.iter() {
             let state = self.key_state(key, now);
             if let Some(Conflict { doubt }) = state.conflict(claim, now) {
-                // Taken under the caller's lock, so that no change is missed between look and wait.
+                // Subscribed under the caller's lock, so that no change is missed between check and wait.
                 return Ok((AdmitDecision::Wait { told: Box::pin(state.subscribe()), doubt }, Vec::new()));
             }
         }
@@ -213,11 +213,14 @@ impl AdmissionTable {
         Ok((AdmitDecision::Running(id), at_work))
     }
 
-    /// Registers the claim as in flight, whatever else is. The changes are those of [`AdmissionTable::settle`].
+    /// Registers the claim as in flight, even beside conflicting dispatches. The changes are those of
+    /// [`AdmissionTable::settle`].
     pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
         let id = self.next_id();
         for key in claim.keys.iter() {
-            let (token, mode, caller) = (claim.token, claim.mode, claim.caller());
+            let token = claim.token;
+            let mode = claim.mode;
+            let caller = claim.caller();
             let running = RunningDispatch { id, token, mode, since: now, caller };
             self.key_state(key, now).add_running(running);
         }
@@ -225,7 +228,7 @@ impl AdmissionTable {
         (id, self.mark_active(&claim.keys))
     }
 
-    /// Ends the dispatch, and wakes those who wait for its keys.
+    /// Ends the dispatch, and wakes the requests that wait for its keys.
     pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: DispatchEnd, now: BootInstant) {
         let doubt = match ended {
             DispatchEnd::Known => {
@@ -244,7 +247,7 @@ impl AdmissionTable {
         }
     }
 
-    /// Ends a doubt: it is known that no execution under this token goes on. False if there was no such doubt.
+    /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
     pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
         let mut over = Vec::new();
         for key in keys {
@@ -284,7 +287,8 @@ impl AdmissionTable {
     }
 
     pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
-        let (floor, unused) = (self.floor, &mut self.unused);
+        let floor = self.floor;
+        let unused = &mut self.unused;
         let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));
             KeyState::new(floor, now)

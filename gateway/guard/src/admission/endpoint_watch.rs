@@ -1,4 +1,4 @@
-//! Doubts and quarantines that end only with time in which the endpoints were seen to run.
+//! Doubts and quarantines that end only with time in which the endpoints were seen running.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,8 +14,8 @@ use super::{
 use crate::dispatch_target::DispatchTarget;
 
 impl AdmissionTable {
-    /// The endpoints are asked from now on. What is in doubt or in quarantine already, from an earlier process, is over
-    /// only after they were seen running as well.
+    /// Probes the endpoints from now on. Doubts and a quarantine of an earlier process then also end only after the
+    /// endpoints were seen running.
     pub fn watch(&mut self, watch: EndpointWatch, now: BootInstant) {
         let inherited: Vec<(BootInstant, DispatchId)> =
             std::mem::take(&mut self.doubts).into_iter().collect();
@@ -29,19 +29,19 @@ impl AdmissionTable {
         }
     }
 
-    /// The dispatch that is in doubt was sent to this place, and its last byte at `last`. If the endpoints are asked, it
-    /// is over only when its endpoint was seen running for `longest` from now on.
+    /// Records that the dispatch in doubt was sent to this target, with its last byte at `last`. If the endpoints are
+    /// probed, the doubt ends only when its endpoint was seen running for `longest` from now on.
     pub fn record_target(
         &mut self,
         id: DispatchId,
-        place: Option<DispatchTarget>,
+        target: Option<DispatchTarget>,
         longest: Duration,
         now: BootInstant,
     ) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        open.place = place;
+        open.place = target;
         let Some(until) = open.until else { return };
-        // The wait may begin later than now: `until` says when.
+        // The wait may begin later than now, namely `longest` before `until`.
         let now = now.max(until - longest);
         if self.watch.is_some() {
             self.doubts.remove(&(until, id));
@@ -52,10 +52,11 @@ impl AdmissionTable {
     fn require_liveness(&mut self, id: DispatchId, left: Duration, now: BootInstant) {
         let Some(watch) = &self.watch else { return };
         let Some(open) = self.open.get(&id) else { return };
-        // An endpoint that the policy no longer has is never asked. Whoever took it out says that nothing runs there.
-        let place = open.place.clone().filter(|place| watch.endpoints.contains(&place.endpoint));
-        let places = match place {
-            Some(place) => vec![place],
+        // An endpoint that the policy no longer has is never probed. By its removal the operator declares that
+        // nothing runs there.
+        let target = open.place.clone().filter(|target| watch.endpoints.contains(&target.endpoint));
+        let places = match target {
+            Some(target) => vec![target],
             None => watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect(),
         };
         let unseen = UnseenTime::new(places, left, now);
@@ -75,34 +76,39 @@ impl AdmissionTable {
         self.open.get(&doubt.id)?.place.clone()
     }
 
-    /// The places that have to be asked now, each once. Empty if nothing is in doubt.
+    /// The targets that have to be probed now, each once. Empty if nothing is in doubt.
     pub fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
         let all: BTreeSet<&DispatchTarget> =
             self.unseen.values().chain(quarantine).flat_map(UnseenTime::places).collect();
-        let asked: Vec<DispatchTarget> = all.into_iter().cloned().collect();
-        self.answers.retain(|place| asked.contains(place));
-        asked
+        let targets: Vec<DispatchTarget> = all.into_iter().cloned().collect();
+        self.answers.retain(|target| targets.contains(target));
+        targets
     }
 
-    /// The process at this place has answered a question that was asked on a new connection. True if the question before
+    /// Records that the process at this target has answered a probe on a new connection. True if the previous probe
     /// was not answered.
-    pub fn record_alive(&mut self, place: &DispatchTarget, answer: LivenessAnswer, now: BootInstant) -> bool {
-        let was_silent = self.answers.is_silent(place);
-        let span = self.watch.as_ref().and_then(|watch| self.answers.record(place, answer, watch));
+    pub fn record_alive(
+        &mut self,
+        target: &DispatchTarget,
+        answer: LivenessAnswer,
+        now: BootInstant,
+    ) -> bool {
+        let was_silent = self.answers.is_silent(target);
+        let span = self.watch.as_ref().and_then(|watch| self.answers.record(target, answer, watch));
         if let Some(span) = span {
-            self.apply_span(place, span, now);
+            self.apply_span(target, span, now);
         }
         was_silent
     }
 
-    fn apply_span(&mut self, place: &DispatchTarget, span: LivenessSpan, now: BootInstant) {
+    fn apply_span(&mut self, target: &DispatchTarget, span: LivenessSpan, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
-            unseen.record(place, span);
+            unseen.record(target, span);
         }
         let mut changed = Vec::new();
         for (id, unseen) in &mut self.unseen {
-            if unseen.record(place, span) {
+            if unseen.record(target, span) {
                 changed.push((*id, unseen.remaining()));
             }
         }
@@ -120,21 +126,22 @@ impl AdmissionTable {
         }
     }
 
-    /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn record_silent(&mut self, place: &DispatchTarget) -> bool {
-        self.answers.record_missed(place)
+    /// Records that a probe of this target was not answered. True if the previous probe was answered, or if this was
+    /// the first.
+    pub fn record_silent(&mut self, target: &DispatchTarget) -> bool {
+        self.answers.record_missed(target)
     }
 
-    /// How many executions are in doubt for which no time passes, because their endpoint does not answer.
+    /// The number of executions in doubt whose time stands still, because their endpoint does not answer.
     pub fn silent_count(&self) -> usize {
         self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
     }
 
     pub(super) fn is_stalled(&self, unseen: &UnseenTime) -> bool {
-        unseen.places().any(|place| self.answers.is_silent(place))
+        unseen.places().any(|target| self.answers.is_silent(target))
     }
 
-    /// Nothing ran here for this time: everything that ends by the clock ends later.
+    /// Records that nothing ran here for this time: every end by the clock moves later.
     pub fn record_sleep(&mut self, by: Duration, now: BootInstant) {
         let before = now - by;
         let open: Vec<(BootInstant, DispatchId)> =

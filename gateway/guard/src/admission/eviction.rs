@@ -1,4 +1,4 @@
-//! Forgets keys that were not used for long. Their tokens raise the floor.
+//! Evicts keys that were not used for long. Their tokens raise the floor.
 
 use fencegate_process::clock::BootInstant;
 
@@ -10,30 +10,29 @@ use crate::store::Change;
 pub struct EvictionStep {
     /// The changes of one transaction.
     pub changes: Vec<Change>,
-    /// Whether there may be more to forget.
+    /// Whether there may be more to evict.
     pub more: bool,
 }
 
-/// One round of forgetting, in steps.
+/// One eviction pass, in steps.
 #[derive(Debug)]
 pub struct EvictionPass {
     idle_since: BootInstant,
     most: usize,
-    /// How many keys are still to be looked at. A count is needed because keys that stay go back to the end of the
-    /// line.
+    /// The number of keys still to be checked. It is needed because keys that stay go back to the end of the queue.
     looks: usize,
 }
 
 impl AdmissionTable {
-    /// Begins a round that forgets keys not used since `idle_since`. While there are more than `most` keys, it also
-    /// forgets others, the longest unused first. A key is looked at twice at most, because it may have been used since
-    /// it came into the line.
+    /// Begins a pass that evicts keys not used since `idle_since`. While there are more than `most` keys, it also
+    /// evicts others, the least recently used first. A key is checked twice at most, because it may have been used
+    /// since it was queued.
     pub fn eviction_pass(&self, idle_since: BootInstant, most: usize) -> EvictionPass {
         EvictionPass { idle_since, most, looks: 2 * self.unused.len() }
     }
 
-    /// The next step of the round, which looks at `at_once` keys at most. The same transaction raises the floor to the
-    /// tokens of the forgotten keys.
+    /// The next step of the pass, which checks at most `at_once` keys. The same transaction raises the floor to the
+    /// tokens of the evicted keys.
     pub fn evict(&mut self, round: &mut EvictionPass, at_once: usize, now: BootInstant) -> EvictionStep {
         let EvictionPass { idle_since, most, .. } = *round;
         let mut changes = Vec::new();
@@ -46,7 +45,7 @@ impl AdmissionTable {
             looked += 1;
             let too_many = self.keys.len() > most;
             let Some(state) = self.keys.get_mut(&key) else { continue };
-            // A key that was used since the last look stays behind others.
+            // A key that was used since its last check goes behind others.
             let spared = state.used > idle_since && !(too_many && state.used <= seen);
             if spared || state.inherited || !state.prune_and_check_idle(now) {
                 self.unused.push_back((state.used.max(seen), key));
@@ -82,5 +81,5 @@ impl AdmissionTable {
     }
 }
 
-/// Keys for which room is always kept.
+/// The number of keys for which capacity is always kept.
 const SMALL: usize = 4096;

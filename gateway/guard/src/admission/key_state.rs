@@ -1,4 +1,4 @@
-//! One key: its two marks, and the dispatches that may be at work on it.
+//! The state of one key: its two watermarks, and the dispatches that may be at work on it.
 //!
 //! A guard keeps this state of each key for an hour and longer. So the state of an idle key has to be small: a box
 //! holds the part that only a key at work needs.
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermark {
     pub token: Token,
-    /// False after an unclean stop: only the epoch was durable, so no token of that epoch is let in again.
+    /// False after an unclean stop: only the epoch was durable, so no token of that epoch is admitted again.
     pub exact: bool,
 }
 
@@ -63,29 +63,29 @@ pub(super) struct KeyState {
     write: WriteWatermark,
     read: Option<Box<Watermark>>,
     pub(super) used: BootInstant,
-    /// When the newest change of the key was handed in to be written.
+    /// The position in the commit queue of the key's newest change.
     pub(super) written: CommitSeq,
     work: Option<Box<ActiveWork>>,
-    /// Whether the key counts as at work in the store, or will before a dispatch is sent.
+    /// Whether the store lists the key as at work, or will list it before a dispatch is sent.
     pub(super) at_work: bool,
-    /// Whether it is in the line of keys that will no longer count as at work in the store.
+    /// Whether the key is queued for its removal from the store's list of keys at work.
     pub(super) resting: bool,
-    /// Whether an earlier process may have had it at work when it ended.
+    /// Whether an earlier process may have had the key at work when it ended.
     pub(super) inherited: bool,
 }
 
-/// The mark of writes, or a base in its place.
+/// The watermark of writes, or a base in its place.
 #[derive(Debug, Clone, Copy)]
 enum WriteWatermark {
-    /// No write was seen. The base is the floor of the time when this state began, because an earlier mark up to there
-    /// may have been forgotten.
+    /// No write was seen. The base is the floor of the time when this state began, because an earlier watermark up to
+    /// there may have been forgotten.
     Unseen {
         base: u64,
     },
     Seen(Watermark),
 }
 
-/// The dispatches in flight and in doubt, and the bell for those who wait.
+/// The dispatches in flight and in doubt, and the notifier of the requests that wait.
 #[derive(Debug, Default)]
 struct ActiveWork {
     running: SmallVec<[RunningDispatch; 1]>,
@@ -111,7 +111,7 @@ impl Watermark {
     }
 }
 
-/// The marks of writes and of reads, as the next process knows them. `whole`: present after an orderly end.
+/// The watermarks of writes and of reads, as the next process restores them. `whole`: present after a clean stop.
 pub(crate) fn recover_watermarks(
     epochs: &Epochs,
     whole: Option<&KeyWatermarks>,
@@ -155,7 +155,7 @@ impl KeyState {
     pub(super) fn write(&self) -> Option<Watermark> {
         match self.write {
             WriteWatermark::Unseen { .. } => None,
-            WriteWatermark::Seen(mark) => Some(mark),
+            WriteWatermark::Seen(watermark) => Some(watermark),
         }
     }
 
@@ -164,11 +164,11 @@ impl KeyState {
     }
 
     pub(super) fn epochs(&self) -> Epochs {
-        let epoch = |mark: Option<Watermark>| mark.map(|mark| mark.token.number());
+        let epoch = |watermark: Option<Watermark>| watermark.map(|watermark| watermark.token.number());
         Epochs { write: epoch(self.write()), read: epoch(self.read()) }
     }
 
-    /// The first look, before the mark moves.
+    /// The first check, before the watermark moves.
     pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         self.check_base(token)?;
         if let Some(write) = self.write()
@@ -204,16 +204,16 @@ impl KeyState {
         }
     }
 
-    /// Raises the mark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of a
-    /// tenure cost no write.
+    /// Raises the watermark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of
+    /// a tenure cost no write.
     pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
-        // A mark below the base would mean that nothing above it was ever seen.
+        // A watermark below the base would mean that nothing above it was ever seen.
         self.check_base(token).ok()?;
         let before = match mode {
             Mode::Exclusive => self.write(),
             Mode::Shared => self.read(),
         };
-        if before.is_some_and(|mark| token <= mark.token) {
+        if before.is_some_and(|watermark| token <= watermark.token) {
             return None;
         }
         match mode {
@@ -223,17 +223,17 @@ impl KeyState {
         if before.is_some_and(|before| before.token.number() == token.number()) {
             return None;
         }
-        // Wakes those who wait with an older token, because they are stale now.
+        // Wakes the requests that wait with an older token, because they are stale now.
         self.notify();
         Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
-    /// The second look, in the step that registers. A write needs its own token to be exactly the mark.
+    /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
     pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         match (mode, self.write()) {
             (Mode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
             (Mode::Exclusive, write) => {
-                Err(AdmitError::Stale { newest: write.map_or(token, |mark| mark.token) })
+                Err(AdmitError::Stale { newest: write.map_or(token, |watermark| watermark.token) })
             }
             (Mode::Shared, Some(write)) if token <= write.token => {
                 Err(AdmitError::Stale { newest: write.token })
@@ -248,7 +248,7 @@ impl KeyState {
         self.work.get_or_insert_default().running.push(running);
     }
 
-    /// Ends the dispatch, or puts it in doubt, and wakes those who wait.
+    /// Ends the dispatch, or puts it in doubt, and wakes the requests that wait.
     pub(super) fn end(&mut self, id: DispatchId, doubt: Option<InDoubtDispatch>) {
         let Some(work) = &mut self.work else { return };
         work.running.retain(|running| running.id != id);
@@ -261,7 +261,7 @@ impl KeyState {
         self.work.get_or_insert_default().doubts.push(doubt);
     }
 
-    /// The doubt is over when its endpoint was seen running for `left`; at zero it is over now.
+    /// Sets how long the endpoint still has to be seen running before the doubt ends; at zero the doubt is over now.
     pub(super) fn set_unseen_time(&mut self, id: DispatchId, left: Duration) {
         let Some(work) = &mut self.work else { return };
         if left.is_zero() {
@@ -297,7 +297,7 @@ impl KeyState {
         self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
     }
 
-    /// The doubts, with those that are over and not forgotten yet.
+    /// The doubts, including ended ones that are not removed yet.
     pub(super) fn all_doubts(&self) -> impl Iterator<Item = &InDoubtDispatch> {
         self.work.iter().flat_map(|work| &work.doubts)
     }
@@ -333,7 +333,7 @@ impl KeyState {
         callers
     }
 
-    /// A bell that rings at the next change of the key.
+    /// Resolves at the next change of the key.
     pub(super) fn subscribe(&mut self) -> OwnedNotified {
         self.work.get_or_insert_default().changed.clone().notified_owned()
     }
@@ -353,7 +353,7 @@ impl KeyState {
         self.work.is_none()
     }
 
-    /// Requests that wait keep their own handle of the bell.
+    /// Waiting requests keep their own handle of the notifier.
     fn drop_idle_work(&mut self) {
         self.work.take_if(|work| work.running.is_empty() && work.doubts.is_empty());
     }

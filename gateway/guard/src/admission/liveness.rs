@@ -1,10 +1,10 @@
-//! Counts the time in which a process that may be at work was seen to run.
+//! Counts the time in which a process that may be at work was seen running.
 //!
 //! The wait for an execution in doubt is a bound on its length, and a process that stands still executes nothing. A
-//! stopped process, a suspended machine and a long garbage collection keep what they were sent, and begin it or go on
-//! with it when they run again. So the wait must not be measured by a clock alone. An answer to a question proves that
-//! its process ran at some moment between question and answer. What lies between two such proofs counts, if the
-//! question was asked soon enough after the answer before it.
+//! stopped process, a suspended machine and a long garbage collection keep the requests that they were sent, and
+//! begin or continue them when they run again. So the wait must not be measured by a clock alone. An answer to a
+//! probe proves that its process ran at some moment between probe and answer. The time between two such answers
+//! counts, if the later probe was sent soon enough after the earlier answer.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,39 +12,39 @@ use fencegate_process::clock::BootInstant;
 
 use crate::dispatch_target::DispatchTarget;
 
-/// The endpoints of a service that answer questions, and how often they are asked while anything is in doubt.
+/// The endpoints of a service that answer probes, and how often they are probed while anything is in doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointWatch {
     pub endpoints: Vec<String>,
-    /// The pause between an answer and the next question. It is the most that counts between two answers, so a pause of
-    /// the process that is shorter is not noticed.
+    /// The pause between an answer and the next probe. At most this much counts between two answers, so a shorter
+    /// pause of the process is not noticed.
     pub interval: Duration,
 }
 
 impl EndpointWatch {
-    /// Time between an answer and the next question of which nothing counts. Whoever asks may be late by a part of the
-    /// interval; what is later was asleep itself, and then so may the service have been.
+    /// Beyond this time between an answer and the next probe nothing counts. The prober may be late by a part of the
+    /// interval; if it is later, it was asleep itself, and then the service may have been asleep, too.
     fn max_gap(&self) -> Duration {
         2 * self.interval
     }
 }
 
-/// A question that was answered, in a way that only the process itself can have made.
+/// An answered probe. The answer is of a kind that only the process itself can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LivenessAnswer {
-    /// Before its connection was made.
+    /// The instant before its connection was made.
     pub asked: BootInstant,
     pub answered: BootInstant,
 }
 
-/// How much of a wait is left, at each of the places that may be at work.
+/// The rest of a wait at each of the targets that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnseenTime {
     since: BootInstant,
     left: BTreeMap<DispatchTarget, Duration>,
 }
 
-/// The last answers of each place that was asked.
+/// The last answers of each probed target.
 #[derive(Debug, Default)]
 pub(crate) struct LivenessAnswers {
     last: BTreeMap<DispatchTarget, LastAnswer>,
@@ -54,7 +54,7 @@ pub(crate) struct LivenessAnswers {
 struct LastAnswer {
     /// The last good answer; `None` if there was none yet.
     answered: Option<BootInstant>,
-    /// Whether the last question was not answered.
+    /// Whether the last probe was not answered.
     silent: bool,
 }
 
@@ -67,28 +67,28 @@ pub(crate) struct LivenessSpan {
 }
 
 impl UnseenTime {
-    /// The places have to be seen running for `left` from `since` on.
+    /// The targets have to be seen running for `left` from `since` on.
     pub(crate) fn new(
         places: impl IntoIterator<Item = DispatchTarget>,
         left: Duration,
         since: BootInstant,
     ) -> Self {
-        Self { since, left: places.into_iter().map(|place| (place, left)).collect() }
+        Self { since, left: places.into_iter().map(|target| (target, left)).collect() }
     }
 
-    /// The time that is still to be seen. At zero nothing is at work any more.
+    /// The time that still has to be seen. At zero nothing is at work any more.
     pub(crate) fn remaining(&self) -> Duration {
         self.left.values().copied().max().unwrap_or_default()
     }
 
-    /// The places that have to be asked.
+    /// The targets that have to be probed.
     pub(crate) fn places(&self) -> impl Iterator<Item = &DispatchTarget> {
-        self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(place, _)| place)
+        self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(target, _)| target)
     }
 
-    /// Takes what was seen of a place. True if that changed what is left.
-    pub(crate) fn record(&mut self, place: &DispatchTarget, span: LivenessSpan) -> bool {
-        let Some(left) = self.left.get_mut(place) else { return false };
+    /// Counts a span in which a target was seen running. True if that changed what is left.
+    pub(crate) fn record(&mut self, target: &DispatchTarget, span: LivenessSpan) -> bool {
+        let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
         !counted.is_zero()
@@ -96,16 +96,16 @@ impl UnseenTime {
 }
 
 impl LivenessAnswers {
-    /// Takes an answer. The span ends with the question: when exactly the process ran between question and answer is
-    /// not known.
+    /// Records an answer. The counted span ends when the probe was sent: when exactly the process ran between probe
+    /// and answer is not known.
     pub(crate) fn record(
         &mut self,
-        place: &DispatchTarget,
+        target: &DispatchTarget,
         answer: LivenessAnswer,
         watch: &EndpointWatch,
     ) -> Option<LivenessSpan> {
         let now = LastAnswer { answered: Some(answer.answered), silent: false };
-        let before = self.last.insert(place.clone(), now).and_then(|last| last.answered)?;
+        let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
         (!pause.is_zero() && pause <= watch.max_gap()).then_some(LivenessSpan {
             from: before,
@@ -114,18 +114,18 @@ impl LivenessAnswers {
         })
     }
 
-    /// A question was not answered. True if the one before it was, or was the first.
-    pub(crate) fn record_missed(&mut self, place: &DispatchTarget) -> bool {
-        let last = self.last.entry(place.clone()).or_insert(LastAnswer { answered: None, silent: false });
+    /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
+    pub(crate) fn record_missed(&mut self, target: &DispatchTarget) -> bool {
+        let last = self.last.entry(target.clone()).or_insert(LastAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
 
-    pub(crate) fn is_silent(&self, place: &DispatchTarget) -> bool {
-        self.last.get(place).is_some_and(|last| last.silent)
+    pub(crate) fn is_silent(&self, target: &DispatchTarget) -> bool {
+        self.last.get(target).is_some_and(|last| last.silent)
     }
 
-    /// Forgets the places that are not asked any more.
+    /// Forgets the targets that are no longer probed.
     pub(crate) fn retain(&mut self, asked: impl Fn(&DispatchTarget) -> bool) {
-        self.last.retain(|place, _| asked(place));
+        self.last.retain(|target, _| asked(target));
     }
 }

@@ -1,4 +1,4 @@
-//! Which keys are closed after an unclean stop, and why.
+//! The keys that are closed after an unclean stop, and the reason.
 
 use std::fmt::{self, Display};
 
@@ -11,7 +11,7 @@ use super::liveness::UnseenTime;
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) until: BootInstant,
-    /// Set if the endpoints have to be seen running. Then the clock does not end it.
+    /// Set if the endpoints have to be seen running. Then the clock does not end the quarantine.
     pub(super) unseen: Option<UnseenTime>,
     /// Why every key is closed; `None` if only the keys that were at work are.
     pub(super) every_key: Option<QuarantineReason>,
@@ -25,12 +25,12 @@ impl Quarantine {
     }
 }
 
-/// Why it is not known which keys may be at work.
+/// Why the keys that may be at work are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantineReason {
     /// The store is new, and dispatches of another guard may still run.
     NewStore,
-    /// The store was made from a backup, and dispatches that were let in since the backup may still run.
+    /// The store was made from a backup, and dispatches that were admitted since the backup may still run.
     Restored,
     /// The last build that used the store did not record the keys at work.
     OlderBuild,
@@ -48,7 +48,7 @@ pub struct QuarantineStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantineScope {
     EveryKey(QuarantineReason),
-    /// This many keys, which were at work when the process before us was killed.
+    /// This many keys, which were at work when the previous process was killed.
     Keys(usize),
 }
 

@@ -56,7 +56,7 @@ fn key(name: &str) -> ResourceKey {
     ResourceKey::parse(name).expect("a key")
 }
 
-/// A register that begins with what the store knows of the keys `a` and `b` after a kill.
+/// An admission table that begins with the stored state of the keys `a` and `b` after a kill.
 fn crashed(at_work: ActiveKeys, max_execution: Option<Duration>) -> AdmissionTable {
     let marks = ["a", "b"].map(|name| (key(name), Epochs { write: Some(20), read: None }));
     let crashed =
@@ -64,68 +64,68 @@ fn crashed(at_work: ActiveKeys, max_execution: Option<Duration>) -> AdmissionTab
     AdmissionTable::new(&crashed, NOW, EXECUTION)
 }
 
-fn evict(
-    register: &mut AdmissionTable,
-    idle_since: BootInstant,
-    most: usize,
-    now: BootInstant,
-) -> Vec<Change> {
-    let mut round = register.eviction_pass(idle_since, most);
-    register.evict(&mut round, 1000, now).changes
+fn evict(table: &mut AdmissionTable, idle_since: BootInstant, most: usize, now: BootInstant) -> Vec<Change> {
+    let mut round = table.eviction_pass(idle_since, most);
+    table.evict(&mut round, 1000, now).changes
 }
 
-fn runs(register: &mut AdmissionTable, claim: &Claim) -> DispatchId {
-    register.announce(claim, NOW).expect("newer");
-    match register.settle(claim, NOW).expect("the newest") {
+fn runs(table: &mut AdmissionTable, claim: &Claim) -> DispatchId {
+    table.announce(claim, NOW).expect("newer");
+    match table.settle(claim, NOW).expect("the newest") {
         (AdmitDecision::Running(id), _) => id,
         (AdmitDecision::Wait { .. }, _) => panic!("nothing is in the way"),
     }
 }
 
+/// Only the first dispatch of a tenure writes to the store; later ones change nothing there.
 #[test]
-fn a_later_dispatch_of_a_tenure_costs_no_write() {
-    let mut register = register();
-    assert_eq!(register.announce(&write(20, 1), NOW).expect("newer").len(), 1);
-    assert_eq!(register.announce(&write(20, 2), NOW).expect("newer").len(), 0);
-    assert_eq!(register.announce(&write(21, 1), NOW).expect("newer").len(), 1);
+fn later_dispatch_of_grant_writes_nothing() {
+    let mut table = register();
+    assert_eq!(table.announce(&write(20, 1), NOW).expect("newer").len(), 1);
+    assert_eq!(table.announce(&write(20, 2), NOW).expect("newer").len(), 0);
+    assert_eq!(table.announce(&write(21, 1), NOW).expect("newer").len(), 1);
 }
 
+/// A token of the same tenure that is not newer is a duplicate; a token of an older tenure is stale.
 #[test]
-fn a_token_of_the_same_tenure_is_a_duplicate_and_an_older_one_stale() {
-    let mut register = register();
-    register.announce(&write(20, 2), NOW).expect("newer");
+fn repeated_dispatch_is_duplicate_older_stale() {
+    let mut table = register();
+    table.announce(&write(20, 2), NOW).expect("newer");
     for dispatch in [1, 2] {
-        let refused = register.announce(&write(20, dispatch), NOW);
+        let refused = table.announce(&write(20, dispatch), NOW);
         assert!(matches!(refused, Err(AdmitError::Duplicate { .. })), "{refused:?}");
     }
-    assert!(matches!(register.announce(&write(19, 9), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.announce(&write(19, 9), NOW), Err(AdmitError::Stale { .. })));
 }
 
+/// A claim that waited runs only if its token is still exactly the newest; otherwise it is stale.
 #[test]
-fn who_waited_is_let_in_only_if_it_is_still_exactly_the_newest() {
-    let mut register = register();
+fn waiter_runs_only_as_newest() {
+    let mut table = register();
     let old = write(20, 1);
-    let running = runs(&mut register, &old);
-    let (second, third) = (write(21, 1), write(22, 1));
-    register.announce(&second, NOW).expect("newer");
-    assert!(matches!(register.settle(&second, NOW), Ok((AdmitDecision::Wait { doubt: None, .. }, _))));
-    register.announce(&third, NOW).expect("newer");
-    register.end(&old, running, DispatchEnd::Known, NOW);
-    assert!(matches!(register.settle(&second, NOW), Err(AdmitError::Stale { .. })));
-    assert!(matches!(register.settle(&third, NOW), Ok((AdmitDecision::Running(_), _))));
+    let running = runs(&mut table, &old);
+    let second = write(21, 1);
+    let third = write(22, 1);
+    table.announce(&second, NOW).expect("newer");
+    assert!(matches!(table.settle(&second, NOW), Ok((AdmitDecision::Wait { doubt: None, .. }, _))));
+    table.announce(&third, NOW).expect("newer");
+    table.end(&old, running, DispatchEnd::Known, NOW);
+    assert!(matches!(table.settle(&second, NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.settle(&third, NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
+/// A dispatch in doubt closes its key until the doubt is over, also for later dispatches of its own tenure.
 #[test]
-fn a_doubt_closes_the_key_for_its_own_tenure_too_until_it_is_over() {
-    let mut register = register();
+fn doubt_closes_key_for_own_grant() {
+    let mut table = register();
     let old = write(20, 1);
-    let running = runs(&mut register, &old);
+    let running = runs(&mut table, &old);
     let until = NOW + Duration::from_secs(30);
-    register.end(&old, running, DispatchEnd::InDoubt { until }, NOW);
+    table.end(&old, running, DispatchEnd::InDoubt { until }, NOW);
     let next = write(20, 2);
-    register.announce(&next, NOW).expect("newer");
-    assert!(matches!(register.settle(&next, NOW), Ok((AdmitDecision::Wait { doubt: Some(_), .. }, _))));
-    assert!(matches!(register.settle(&next, until), Ok((AdmitDecision::Running(_), _))));
+    table.announce(&next, NOW).expect("newer");
+    assert!(matches!(table.settle(&next, NOW), Ok((AdmitDecision::Wait { doubt: Some(_), .. }, _))));
+    assert!(matches!(table.settle(&next, until), Ok((AdmitDecision::Running(_), _))));
 }
 
 /// A callback of the dispatch `parent` of its tenure.
@@ -134,170 +134,180 @@ fn called(epoch: u64, dispatch: u32, parent: u32) -> Claim {
     Claim { parent, ..write(epoch, dispatch) }
 }
 
-fn waits(register: &mut AdmissionTable, claim: &Claim) -> bool {
-    register.announce(claim, NOW).expect("newer");
-    matches!(register.settle(claim, NOW), Ok((AdmitDecision::Wait { .. }, _)))
+fn waits(table: &mut AdmissionTable, claim: &Claim) -> bool {
+    table.announce(claim, NOW).expect("newer");
+    matches!(table.settle(claim, NOW), Ok((AdmitDecision::Wait { .. }, _)))
 }
 
+/// A callback runs beside the dispatch that called it and beside all callers above that; two callbacks of one caller
+/// do not.
 #[test]
-fn what_a_dispatch_calls_runs_beside_it_and_beside_all_that_has_called_it() {
-    let mut register = register();
-    runs(&mut register, &write(20, 1));
-    assert!(waits(&mut register, &write(20, 2)), "another dispatch of the tenure is none of its own");
-    runs(&mut register, &called(20, 3, 1));
-    runs(&mut register, &called(20, 4, 3));
-    assert!(waits(&mut register, &called(20, 5, 1)), "one after the other");
-    assert!(waits(&mut register, &called(20, 6, 3)), "one after the other");
+fn callback_runs_beside_its_callers() {
+    let mut table = register();
+    runs(&mut table, &write(20, 1));
+    assert!(waits(&mut table, &write(20, 2)), "another dispatch of the tenure is none of its own");
+    runs(&mut table, &called(20, 3, 1));
+    runs(&mut table, &called(20, 4, 3));
+    assert!(waits(&mut table, &called(20, 5, 1)), "one after the other");
+    assert!(waits(&mut table, &called(20, 6, 3)), "one after the other");
 }
 
+/// A callback runs beside its parent only if the parent is in flight and of the same tenure.
 #[test]
-fn only_what_is_in_flight_and_of_its_tenure_lets_it_run_beside() {
-    let mut register = register();
-    runs(&mut register, &write(20, 1));
-    assert!(waits(&mut register, &called(20, 2, 7)), "no such dispatch");
+fn callback_needs_running_parent_of_grant() {
+    let mut table = register();
+    runs(&mut table, &write(20, 1));
+    assert!(waits(&mut table, &called(20, 2, 7)), "no such dispatch");
     let parent = Token::new(20, 0, 1).ok();
     let stranger = Claim { parent, ..write(21, 1) };
-    assert!(waits(&mut register, &stranger), "of another tenure");
+    assert!(waits(&mut table, &stranger), "of another tenure");
 }
 
+/// A callback that outlives its caller keeps the key, and a doubt about the callback closes it.
 #[test]
-fn what_outlives_its_caller_keeps_the_key_and_a_doubt_about_either_closes_it() {
-    let mut register = register();
-    let (outer, inner) = (write(20, 1), called(20, 2, 1));
-    let running = runs(&mut register, &outer);
-    let begun = runs(&mut register, &inner);
-    register.end(&outer, running, DispatchEnd::Known, NOW);
+fn callback_outliving_caller_keeps_key() {
+    let mut table = register();
+    let outer = write(20, 1);
+    let inner = called(20, 2, 1);
+    let running = runs(&mut table, &outer);
+    let begun = runs(&mut table, &inner);
+    table.end(&outer, running, DispatchEnd::Known, NOW);
     let next = write(20, 3);
-    assert!(waits(&mut register, &next), "what was called still runs");
-    register.end(&inner, begun, DispatchEnd::Known, NOW);
-    assert!(matches!(register.settle(&next, NOW), Ok((AdmitDecision::Running(_), _))));
+    assert!(waits(&mut table, &next), "what was called still runs");
+    table.end(&inner, begun, DispatchEnd::Known, NOW);
+    assert!(matches!(table.settle(&next, NOW), Ok((AdmitDecision::Running(_), _))));
 
     let until = NOW + Duration::from_secs(30);
     let inner = called(20, 4, 3);
-    let begun = runs(&mut register, &inner);
-    register.end(&inner, begun, DispatchEnd::InDoubt { until }, NOW);
-    assert!(waits(&mut register, &called(20, 5, 3)), "what was called may be at work");
+    let begun = runs(&mut table, &inner);
+    table.end(&inner, begun, DispatchEnd::InDoubt { until }, NOW);
+    assert!(waits(&mut table, &called(20, 5, 3)), "what was called may be at work");
 }
 
 #[test]
-fn a_doubtful_read_is_in_the_way_of_writes_only() {
-    let mut register = register();
+fn read_in_doubt_blocks_only_writes() {
+    let mut table = register();
     let reader = read(20);
-    let running = runs(&mut register, &reader);
-    register.end(&reader, running, DispatchEnd::InDoubt { until: NOW + Duration::from_secs(30) }, NOW);
-    runs(&mut register, &read(21));
+    let running = runs(&mut table, &reader);
+    table.end(&reader, running, DispatchEnd::InDoubt { until: NOW + Duration::from_secs(30) }, NOW);
+    runs(&mut table, &read(21));
     let writer = write(22, 1);
-    register.announce(&writer, NOW).expect("newer");
-    assert!(matches!(register.settle(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
+    table.announce(&writer, NOW).expect("newer");
+    assert!(matches!(table.settle(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
 }
 
+/// Readers run beside each other; a writer waits for them, and a read older than the writer's token is stale.
 #[test]
-fn readers_run_beside_each_other_and_never_beside_a_writer() {
-    let mut register = register();
-    runs(&mut register, &read(22));
-    runs(&mut register, &read(20));
+fn readers_run_together_without_writer() {
+    let mut table = register();
+    runs(&mut table, &read(22));
+    runs(&mut table, &read(20));
     let writer = write(23, 1);
-    register.announce(&writer, NOW).expect("newer");
-    assert!(matches!(register.settle(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
-    assert!(matches!(register.announce(&read(21), NOW), Err(AdmitError::Stale { .. })));
-    assert!(matches!(register.announce(&write(21, 1), NOW), Err(AdmitError::Stale { .. })));
+    table.announce(&writer, NOW).expect("newer");
+    assert!(matches!(table.settle(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
+    assert!(matches!(table.announce(&read(21), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.announce(&write(21, 1), NOW), Err(AdmitError::Stale { .. })));
 }
 
+/// After an unclean stop the recovered tenure is refused, and a newer one runs only once the quarantine is over.
 #[test]
-fn after_an_unclean_stop_the_running_tenure_is_refused_once_and_nothing_runs_in_quarantine() {
-    let mut register = crashed(ActiveKeys::Keys(vec![key("a")]), None);
-    assert!(matches!(register.announce(&write(20, 7), NOW), Err(AdmitError::Recovered { epoch: 20 })));
+fn unclean_stop_refuses_tenure_then_quarantines() {
+    let mut table = crashed(ActiveKeys::Keys(vec![key("a")]), None);
+    assert!(matches!(table.announce(&write(20, 7), NOW), Err(AdmitError::Recovered { epoch: 20 })));
     let next = write(21, 1);
-    register.announce(&next, NOW).expect("newer");
-    assert!(matches!(register.settle(&next, NOW), Err(AdmitError::Quarantine { .. })));
-    assert!(matches!(register.settle(&next, NOW + EXECUTION), Ok((AdmitDecision::Running(_), _))));
+    table.announce(&next, NOW).expect("newer");
+    assert!(matches!(table.settle(&next, NOW), Err(AdmitError::Quarantine { .. })));
+    assert!(matches!(table.settle(&next, NOW + EXECUTION), Ok((AdmitDecision::Running(_), _))));
 }
 
-/// The key was forgotten with its last write, and a reader began it anew.
+/// The last write was evicted with its key, and a read has recreated the key: tokens up to the floor are still
+/// refused.
 #[test]
-fn a_key_that_a_reader_began_anew_knows_the_floor() {
-    let mut register = register();
+fn floor_holds_for_recreated_key() {
+    let mut table = register();
     let writer = write(20, 1);
-    let running = runs(&mut register, &writer);
-    register.end(&writer, running, DispatchEnd::Known, NOW);
+    let running = runs(&mut table, &writer);
+    table.end(&writer, running, DispatchEnd::Known, NOW);
     let later = NOW + Duration::from_secs(7200);
-    let changes = evict(&mut register, NOW + Duration::from_secs(3600), usize::MAX, later);
+    let changes = evict(&mut table, NOW + Duration::from_secs(3600), usize::MAX, later);
     assert_eq!(changes.last(), Some(&Change::Floor(20)));
-    assert!(matches!(register.announce(&write(20, 2), later), Err(AdmitError::Floor { floor: 20 })));
-    register.announce(&read(25), later).expect("above the floor");
-    assert!(matches!(register.announce(&read(15), later), Err(AdmitError::Floor { .. })));
+    assert!(matches!(table.announce(&write(20, 2), later), Err(AdmitError::Floor { floor: 20 })));
+    table.announce(&read(25), later).expect("above the floor");
+    assert!(matches!(table.announce(&read(15), later), Err(AdmitError::Floor { .. })));
 }
 
+/// A key with a dispatch in flight or in doubt is not evicted.
 #[test]
-fn a_key_with_something_in_flight_or_in_doubt_is_not_forgotten() {
-    let mut register = register();
+fn busy_key_is_kept() {
+    let mut table = register();
     let writer = write(20, 1);
-    let running = runs(&mut register, &writer);
+    let running = runs(&mut table, &writer);
     let later = NOW + Duration::from_secs(7200);
-    assert!(evict(&mut register, later, 0, later).is_empty());
-    register.end(&writer, running, DispatchEnd::InDoubt { until: later + Duration::from_secs(1) }, later);
-    assert!(evict(&mut register, later, 0, later).is_empty());
-    assert!(!evict(&mut register, later, 0, later + Duration::from_secs(1)).is_empty());
+    assert!(evict(&mut table, later, 0, later).is_empty());
+    table.end(&writer, running, DispatchEnd::InDoubt { until: later + Duration::from_secs(1) }, later);
+    assert!(evict(&mut table, later, 0, later).is_empty());
+    assert!(!evict(&mut table, later, 0, later + Duration::from_secs(1)).is_empty());
 }
 
+/// An eviction pass skips keys that have to stay, and ends when only such keys are left.
 #[test]
-fn a_round_of_forgetting_gets_behind_what_has_to_stay_and_ends_where_everything_has_to() {
-    let mut register = register();
+fn eviction_pass_ends_past_busy_keys() {
+    let mut table = register();
     for name in ["a", "b", "c", "d"] {
-        runs(&mut register, &claim(name, 20, 1, Mode::Exclusive));
+        runs(&mut table, &claim(name, 20, 1, Mode::Exclusive));
     }
-    register.announce(&claim("idle", 20, 1, Mode::Exclusive), NOW).expect("newer");
+    table.announce(&claim("idle", 20, 1, Mode::Exclusive), NOW).expect("newer");
     let later = NOW + Duration::from_secs(7200);
     let mut forgotten = Vec::new();
-    let mut round = register.eviction_pass(later, usize::MAX);
+    let mut round = table.eviction_pass(later, usize::MAX);
     let steps = (1..100).find(|_| {
-        let EvictionStep { changes, more } = register.evict(&mut round, 2, later);
+        let EvictionStep { changes, more } = table.evict(&mut round, 2, later);
         forgotten.extend(changes);
         !more
     });
     assert!(forgotten.contains(&Change::Forget { key: key("idle") }), "{forgotten:?}");
-    assert_eq!(
-        (register.len(), steps),
-        (4, Some(5)),
-        "four keys are in flight, and none is looked at for ever"
-    );
+    assert_eq!((table.len(), steps), (4, Some(5)), "four keys are in flight, and none is looked at for ever");
 }
 
+/// A set of keys moves no watermark unless its token is new enough for all of them.
 #[test]
-fn a_set_moves_no_mark_unless_all_its_keys_agree() {
-    let mut register = register();
-    runs(&mut register, &claim("b", 30, 1, Mode::Exclusive));
+fn rejected_set_moves_no_watermark() {
+    let mut table = register();
+    runs(&mut table, &claim("b", 30, 1, Mode::Exclusive));
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
-    assert!(matches!(register.announce(&set, NOW), Err(AdmitError::Stale { .. })));
-    runs(&mut register, &write(24, 1));
+    assert!(matches!(table.announce(&set, NOW), Err(AdmitError::Stale { .. })));
+    runs(&mut table, &write(24, 1));
 }
 
+/// A token farther above all known ones than the largest jump is refused; the first token of a later era may jump
+/// once.
 #[test]
-fn a_token_far_above_all_others_is_of_another_world() {
-    let mut register = register();
-    assert!(matches!(register.announce(&write(i64::MAX as u64, 1), NOW), Err(AdmitError::Future { .. })));
-    assert!(matches!(register.announce(&write(0, 1), NOW), Err(AdmitError::Floor { .. })));
+fn token_far_above_all_is_refused() {
+    let mut table = register();
+    assert!(matches!(table.announce(&write(i64::MAX as u64, 1), NOW), Err(AdmitError::Future { .. })));
+    assert!(matches!(table.announce(&write(0, 1), NOW), Err(AdmitError::Floor { .. })));
     let later = |epoch| Claim { era: Some(1), ..write(epoch, 1) };
-    let changes = register.announce(&later(1 << 50), NOW).expect("of a later era");
-    assert!(changes.contains(&Change::Era(1)), "in one transaction with its mark: {changes:?}");
-    let refused = register.announce(&later(1 << 60), NOW);
+    let changes = table.announce(&later(1 << 50), NOW).expect("of a later era");
+    assert!(changes.contains(&Change::Era(1)), "in one transaction with its watermark: {changes:?}");
+    let refused = table.announce(&later(1 << 60), NOW);
     assert!(matches!(refused, Err(AdmitError::Future { .. })), "an era jumps once: {refused:?}");
 }
 
+/// A token that is refused does not use up the one jump of its era.
 #[test]
-fn an_era_is_not_used_up_by_a_token_that_is_refused() {
-    let mut register = register();
+fn refused_token_keeps_era_jump() {
+    let mut table = register();
     let later = |key, epoch| Claim { era: Some(1), ..claim(key, epoch, 1, Mode::Exclusive) };
-    assert!(matches!(register.announce(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
-    register.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
+    assert!(matches!(table.announce(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
+    table.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
 }
 
-/// For a guard that only observes.
+/// At a guard that only observes, a token that would have been refused raises no watermark that would admit others.
 #[test]
-fn what_would_have_been_refused_leaves_no_mark_that_lets_others_in() {
-    let mut register = register();
-    assert_eq!(register.raise(&write(5, 1), NOW), [], "up to the floor its mark may have been forgotten");
-    assert!(matches!(register.announce(&write(7, 1), NOW), Err(AdmitError::Floor { .. })));
-    assert_eq!(register.raise(&write(i64::MAX as u64, 1), NOW), [], "nothing would ever be newer");
-    runs(&mut register, &write(20, 1));
+fn observed_stale_token_raises_no_watermark() {
+    let mut table = register();
+    assert_eq!(table.raise(&write(5, 1), NOW), [], "up to the floor its watermark may have been forgotten");
+    assert!(matches!(table.announce(&write(7, 1), NOW), Err(AdmitError::Floor { .. })));
+    assert_eq!(table.raise(&write(i64::MAX as u64, 1), NOW), [], "nothing would ever be newer");
+    runs(&mut table, &write(20, 1));
 }

@@ -1,4 +1,4 @@
-//! Reads the register, for operators, for an orderly stop, and for gauges.
+//! Reads the admission table, for operators, for a clean stop, and for gauges.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::BootInstant;
@@ -20,26 +20,32 @@ pub struct KeyView {
 }
 
 impl AdmissionTable {
-    /// The marks and doubts of a key.
+    /// The watermarks and doubts of a key.
     pub fn key_view(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
         let state = self.keys.get(key)?;
         Some(KeyView {
-            write: state.write().map(|mark| mark.token),
-            read: state.read().map(|mark| mark.token),
+            write: state.write().map(|watermark| watermark.token),
+            read: state.read().map(|watermark| watermark.token),
             running: state.running().to_vec(),
             doubts: state.doubts(now).cloned().collect(),
         })
     }
 
-    /// The marks whose whole tokens are known, of the `most` keys after the first `from`. Fewer than `most` are the
+    /// The watermarks with known whole tokens, of the `most` keys after the first `from`. Fewer than `most` are the
     /// last ones.
     pub fn exact_watermarks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
-        let exact = |mark: Option<Watermark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
+        let exact = |watermark: Option<Watermark>| {
+            watermark.filter(|watermark| watermark.exact).map(|watermark| watermark.token)
+        };
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
             let state = self.keys.get(key);
-            let mark = |of: fn(&KeyState) -> Option<Watermark>| exact(state.and_then(of));
-            KeyWatermarks { key: key.clone(), write: mark(KeyState::write), read: mark(KeyState::read) }
+            let watermark = |of: fn(&KeyState) -> Option<Watermark>| exact(state.and_then(of));
+            KeyWatermarks {
+                key: key.clone(),
+                write: watermark(KeyState::write),
+                read: watermark(KeyState::read),
+            }
         });
         whole.collect()
     }
@@ -86,7 +92,8 @@ impl AdmissionTable {
         running.map(claim).collect()
     }
 
-    /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::release_resting`] is called.
+    /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::release_resting`]
+    /// is called.
     pub fn doubts(&self) -> usize {
         self.doubts.len() + self.unseen.len()
     }

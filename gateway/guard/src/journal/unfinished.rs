@@ -1,4 +1,4 @@
-//! The operators' side of the journal: lists unknown operations, resolves them, and forgets finished ones.
+//! The operators' interface of the journal: lists unknown operations, resolves them, and forgets finished ones.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Guard {
     /// Operations with an unknown outcome that are not reserved now.
     ///
     /// # Errors
-    /// The store cannot be asked, here as below.
+    /// The store is not reachable, here as below.
     pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
         self.backend.unfinished(most).await
     }

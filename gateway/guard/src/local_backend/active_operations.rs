@@ -12,15 +12,15 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 #[derive(Debug, Default)]
 pub(crate) struct ActiveOperations {
     reserved: HashMap<OperationId, Arc<Notify>>,
-    /// Those that run or are about to run, and whose end is not written yet.
+    /// The operations that run or are about to run, and whose end is not written yet.
     running: HashSet<OperationId>,
 }
 
 impl ActiveOperations {
-    /// Reserves the operation for the caller. If it is reserved already, the error resolves when it is let go.
+    /// Reserves the operation for the caller. If it is reserved already, the error resolves when it is released.
     pub(crate) fn reserve(&mut self, id: OperationId) -> Result<(), OwnedNotified> {
         match self.reserved.get(&id) {
-            Some(told) => Err(told.clone().notified_owned()),
+            Some(notifier) => Err(notifier.clone().notified_owned()),
             None => {
                 self.reserved.insert(id, Arc::default());
                 Ok(())
@@ -37,15 +37,15 @@ impl ActiveOperations {
         self.reserved.contains_key(id)
     }
 
-    /// Counts the operation as running, from before its admission is written until it is let go.
+    /// Counts the operation as running, from before its admission is written until it is released.
     pub(crate) fn mark_running(&mut self, id: OperationId) {
         self.running.insert(id);
     }
 
     pub(crate) fn release(&mut self, id: &OperationId) {
         self.running.remove(id);
-        if let Some(told) = self.reserved.remove(id) {
-            told.notify_waiters();
+        if let Some(notifier) = self.reserved.remove(id) {
+            notifier.notify_waiters();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at the register, hands in what it wants remembered, and waits until that is durable.
+//! Checks the admission table, submits the changes to be stored, and waits until they are durable.
 
 use fencegate_process::clock::BootInstant;
 
@@ -12,17 +12,17 @@ use crate::{
     store::{Change, CommitSeq},
 };
 
-/// The result of one look at the register.
+/// The result of one check of the admission table.
 struct LocalAdmission {
     settled: AdmitDecision,
-    /// Before this moment is durable, no dispatch may be sent, and no wait may begin.
+    /// Before this position is durable, no dispatch may be sent, and no wait may begin.
     written: CommitSeq,
     at: BootInstant,
     raised: bool,
 }
 
 impl LocalBackend {
-    /// See [`Arbiter::try_admit`](crate::backend::Backend::try_admit).
+    /// See [`Backend::try_admit`](crate::backend::Backend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
@@ -45,7 +45,7 @@ impl LocalBackend {
         Ok(AdmitCheck { outcome: way, raised })
     }
 
-    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
+    /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
@@ -83,8 +83,8 @@ impl LocalBackend {
         state.register.record_target(id, place, self.config.max_execution, now);
     }
 
-    /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,
-    /// keys at work and journal entry are one transaction.
+    /// The first check: compares and raises. If nothing is in the way, it registers in the same step, so that
+    /// watermarks, keys at work and journal entry are one transaction.
     fn announce(
         &self,
         claim: &Claim,
@@ -96,7 +96,7 @@ impl LocalBackend {
         self.submit_check(&mut state, claim, admitting, raised, now)
     }
 
-    /// A later look, after a wait.
+    /// A later check, after a wait.
     fn settle(
         &self,
         claim: &Claim,
@@ -107,7 +107,7 @@ impl LocalBackend {
         self.submit_check(&mut state, claim, admitting, Vec::new(), now)
     }
 
-    /// Hands in the raised marks even if the claim is refused, because its token was announced.
+    /// Submits the raised watermarks even if the claim is refused, because its token was announced.
     fn submit_check(
         &self,
         state: &mut LocalState,
@@ -129,29 +129,29 @@ impl LocalBackend {
         Ok(LocalAdmission { settled: settled?, written, at, raised })
     }
 
-    /// Hands in marks, keys at work and journal entry as one transaction. Nothing may be sent under the claim before
-    /// the returned moment is durable.
+    /// Submits watermarks, keys at work and journal entry as one transaction. Nothing may be sent under the claim
+    /// before the returned position is durable.
     fn submit(
         &self,
         state: &mut LocalState,
         claim: &Claim,
-        marks: Vec<Change>,
+        watermarks: Vec<Change>,
         entry: Option<PendingOperation<'_>>,
     ) -> CommitSeq {
-        let mut changes = marks.clone();
+        let mut changes = watermarks.clone();
         let entered = entry.is_some();
         if let Some(PendingOperation { lock: OperationLock::Local(id), entry }) = entry {
             let id = *id;
             state.active_operations.mark_running(id);
-            // The age of the entry is reckoned by the store's time, so that has to be in the store as well.
+            // The age of the entry is measured by the store's time, so that has to be in the store as well.
             changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
         }
         if changes.is_empty() {
             return state.register.required_seq(claim);
         }
         let moment = self.commits.submit(changes);
-        state.register.record_submitted(&marks, moment);
-        // The entry comes after the marks, even if those were handed in earlier, so its moment covers them.
+        state.register.record_submitted(&watermarks, moment);
+        // The entry comes after the watermarks, even if those were submitted earlier, so its position covers them.
         if entered { moment } else { state.register.required_seq(claim) }
     }
 }

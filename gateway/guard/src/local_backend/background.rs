@@ -1,5 +1,5 @@
-//! The background work of a guard with a store of its own: forgets old keys and operations, sets gauges, and leaves in
-//! order.
+//! The background work of a guard with a store of its own: evicts old keys, forgets old operations, sets gauges, and
+//! leaves in order.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl LocalBackend {
         }
     }
 
-    /// Tells the store which keys are no longer at work. Call it every [`REST`].
+    /// Removes keys that are no longer at work from the store's list. Called every [`REST`].
     pub(crate) fn release_idle_keys(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
@@ -55,8 +55,8 @@ impl LocalBackend {
         self.commits.submit(changes);
     }
 
-    /// Forgets keys that were not used for long, and operations after their `keep`, a batch at a time. So a dispatch
-    /// waits for one batch at most.
+    /// Evicts keys that were not used for long, and forgets operations after their `keep`, a batch at a time. So a
+    /// dispatch waits for one batch at most.
     ///
     /// # Errors
     /// The store has failed.
@@ -72,7 +72,7 @@ impl LocalBackend {
         Ok(())
     }
 
-    /// Forgets one batch of keys. True if there may be more.
+    /// Evicts one batch of keys. True if there may be more.
     async fn evict(&self, round: &mut EvictionPass) -> Result<bool, AdmitError> {
         let (moment, more) = {
             let mut state = self.lock();
@@ -111,9 +111,9 @@ impl LocalBackend {
     /// Sets the gauges.
     pub(crate) fn update_gauges(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
-            let LocalState { register, now, .. } = &*self.lock();
-            let quarantine = register.quarantine(*now);
-            (register.doubts(), register.silent_count(), register.len(), register.active_keys(), quarantine)
+            let LocalState { register: table, now, .. } = &*self.lock();
+            let quarantine = table.quarantine(*now);
+            (table.doubts(), table.silent_count(), table.len(), table.active_keys(), quarantine)
         };
         self.metrics.set_not_seen(silent);
         self.metrics.set_active_keys(at_work);
@@ -135,8 +135,8 @@ impl LocalBackend {
         }
     }
 
-    /// Call this after the last exchange. It writes down what only memory knows, so that the next start needs no
-    /// quarantine: first the marks, in batches, and at the end the marker that makes them count.
+    /// Call this after the last exchange. It writes the state that only memory has, so that the next start needs no
+    /// quarantine: first the watermarks, in batches, and at the end the marker that makes them count.
     ///
     /// # Errors
     /// The marker was not written, so the next start assumes a crash.
@@ -153,20 +153,20 @@ impl LocalBackend {
                 break;
             }
         }
-        let mut told = 0;
+        let mut written = 0;
         loop {
-            let marks = self.lock().register.exact_watermarks(told, MOST_AT_ONCE);
-            told += marks.len();
-            let more = marks.len() == MOST_AT_ONCE;
-            self.wait_durable(self.commits.submit(marks.into_iter().map(Change::Watermarks).collect()))
+            let watermarks = self.lock().register.exact_watermarks(written, MOST_AT_ONCE);
+            written += watermarks.len();
+            let more = watermarks.len() == MOST_AT_ONCE;
+            self.wait_durable(self.commits.submit(watermarks.into_iter().map(Change::Watermarks).collect()))
                 .await?;
             if !more {
                 break;
             }
         }
         let stop = {
-            let LocalState { register, now, .. } = &*self.lock();
-            clean_shutdown(register, *now, self.time.longest_execution(*now))
+            let LocalState { register: table, now, .. } = &*self.lock();
+            clean_shutdown(table, *now, self.time.longest_execution(*now))
         };
         let mut last = self.time_change();
         last.push(Change::CleanShutdown(stop));
@@ -176,7 +176,7 @@ impl LocalBackend {
     }
 }
 
-/// Says that nobody looks at the clock any more when the background work ends.
+/// Records that the clock is no longer checked when the background work ends.
 struct ClockWatch<'a>(&'a LocalBackend);
 
 impl Drop for ClockWatch<'_> {
@@ -185,10 +185,10 @@ impl Drop for ClockWatch<'_> {
     }
 }
 
-/// How often old keys and operations are looked for.
+/// The interval at which old keys and operations are searched.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// How often the store is told of keys that have come to rest.
+/// The interval at which keys that have come to rest are removed from the store's list.
 const REST: Duration = Duration::from_millis(100);
 
 /// Keys or operations in one transaction.
@@ -199,8 +199,8 @@ const MOST_AT_ONCE: usize = 1000;
 /// keys at work have to wait.
 const LINGER: Duration = Duration::from_millis(400);
 
-fn clean_shutdown(register: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
-    let mut doubts: Vec<UnresolvedExecution> = register
+fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
+    let mut doubts: Vec<UnresolvedExecution> = table
         .open_doubts(now)
         .into_iter()
         .map(|doubt| UnresolvedExecution {
@@ -212,13 +212,13 @@ fn clean_shutdown(register: &AdmissionTable, now: BootInstant, max_execution: Du
         })
         .collect();
     // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
-    doubts.extend(register.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
+    doubts.extend(table.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
         keys: claim.keys.to_vec(),
         token: claim.token,
         mode: claim.mode,
         remaining: max_execution,
         place: None,
     }));
-    let quarantine = register.quarantine(now).map(|closed| closed.until.since(now));
+    let quarantine = table.quarantine(now).map(|closed| closed.until.since(now));
     CleanShutdown { marks: Vec::new(), doubts, quarantine }
 }

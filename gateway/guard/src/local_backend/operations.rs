@@ -1,4 +1,4 @@
-//! Operations of a guard with a store of its own: memory knows which are reserved, and the store has their entries.
+//! Operations of a guard with a store of its own: memory has the reservations, and the store has their entries.
 
 use fencegate_policies::operation::OperationId;
 
@@ -16,10 +16,10 @@ const MOST_COUNTED: usize = 10_000;
 
 impl LocalBackend {
     pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
-        if let Err(told) = self.lock().active_operations.reserve(id) {
-            return Ok(ReserveOutcome::Held(Box::pin(told)));
+        if let Err(changed) = self.lock().active_operations.reserve(id) {
+            return Ok(ReserveOutcome::Held(Box::pin(changed)));
         }
-        // Read after the reservation, so that nobody else can change the entry.
+        // Read after the reservation, so that no other request can change the entry.
         let known = self.entry(&id).inspect_err(|_| self.release(&id))?;
         Ok(ReserveOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
     }
@@ -30,10 +30,10 @@ impl LocalBackend {
 
     pub(crate) async fn record(
         &self,
-        right: Option<&OperationLock>,
+        lock: Option<&OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let Some(OperationLock::Local(id)) = right else { return Ok(()) };
+        let Some(OperationLock::Local(id)) = lock else { return Ok(()) };
         let id = *id;
         let change = match writing {
             JournalUpdate::Nothing => return Ok(()),
@@ -61,9 +61,9 @@ impl LocalBackend {
         let longest = self.config.send_within + self.time.longest_execution(now);
         let began = entry.began.unwrap_or(entry.admitted);
         self.time() <= began.saturating_add(whole_seconds(longest)) || {
-            let register = &self.lock().register;
-            register.quarantined_until(&entry.keys, now).is_some()
-                || register.may_run(&entry.keys, entry.token, now)
+            let table = &self.lock().register;
+            table.quarantined_until(&entry.keys, now).is_some()
+                || table.may_run(&entry.keys, entry.token, now)
         }
     }
 
@@ -77,7 +77,7 @@ impl LocalBackend {
     /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
     pub(super) fn count_unknown(&self) -> Result<usize, AdmitError> {
         let running = || self.lock().active_operations.running();
-        // Both looks are needed: an operation may begin after the first one, or end before the second one while its
+        // Both reads are needed: an operation may begin after the first one, or end before the second one while its
         // outcome is not written yet.
         let before = running();
         let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.read_error(&error))?;

@@ -1,8 +1,8 @@
-//! Notices that this process stood still.
+//! Detects that this process stood still.
 //!
 //! A wait by the clock bounds an execution only while the service runs. A machine that sleeps, a container that is
-//! paused and a virtual machine that is moved stop the guard and the service beside it together, and the clock goes on.
-//! So the time in which the guard itself did nothing does not count for any wait.
+//! paused and a virtual machine that is moved stop the guard and the service beside it together, and the clock goes
+//! on. So the time in which the guard itself did nothing does not count for any wait.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,27 +11,27 @@ use fencegate_process::clock::BootInstant;
 /// The last sign of life of this process, and the times in which it had none.
 #[derive(Debug, Default)]
 pub(super) struct SleepDetector {
-    /// `None` until somebody looks regularly.
+    /// `None` until the regular checks begin.
     last: Option<BootInstant>,
-    /// Whether somebody looks regularly now. While a guard drains nobody does, and its sleeps are not known.
+    /// Whether the regular checks run now. While a guard drains they do not, and its sleeps are not known.
     pub(super) is_watched: bool,
     sleeps: VecDeque<(BootInstant, BootInstant)>,
 }
 
-/// A gap that is longer than this is a sleep. Somebody looks every 100 ms; a busy machine may be late by less.
+/// A longer gap than this is a sleep. The check comes every 100 ms; a busy machine may be late by less.
 const ASLEEP: Duration = Duration::from_secs(1);
 
-/// The sleeps that are remembered. The two oldest become one with the time between them, so no wait gets shorter.
+/// The number of sleeps kept. The two oldest are merged with the time between them, so no wait gets shorter.
 const MOST: usize = 64;
 
 impl SleepDetector {
-    /// Somebody looks from now on, every 100 ms.
+    /// Begins the regular checks, every 100 ms.
     pub(super) fn start(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
 
-    /// Nobody looks regularly any more. A gap still counts for no wait, which is the safe side.
+    /// Ends the regular checks. A gap still counts for no wait, which is the safe side.
     pub(super) fn stop(&mut self) {
         self.is_watched = false;
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn only_gaps_after_the_first_look_are_sleeps() {
+    fn only_gaps_after_start_are_sleeps() {
         let mut awake = SleepDetector::default();
         assert_eq!(awake.tick(at(5)), None);
         assert_eq!(awake.tick(at(50)), None, "nobody looks regularly yet");
@@ -80,8 +80,9 @@ mod tests {
         assert_eq!(awake.slept_since(at(76)), Duration::ZERO);
     }
 
+    /// The list of sleeps is bounded, and the time slept since any moment is still counted in full.
     #[test]
-    fn however_often_it_slept_no_sleep_is_forgotten() {
+    fn merged_sleeps_keep_total_duration() {
         let mut awake = SleepDetector::default();
         awake.start(at(0));
         for n in 1..=300 {

@@ -18,11 +18,11 @@ use crate::{
 /// The file, open, so that no guard has it.
 pub(super) struct SourceFile {
     redb: RedbStore,
-    /// All single values; without marks and operations.
+    /// All single values; without watermarks and operations.
     pub(super) remembered: RecoveredState,
-    /// Whole marks from a build of format 1.
+    /// Whole watermarks from a build of format 1.
     inline: HashMap<ResourceKey, KeyWatermarks>,
-    /// Set if the store was moved already: to where.
+    /// Set if the store was moved already: its new location.
     pub(super) departed: Option<MovedMarker>,
 }
 
@@ -41,10 +41,10 @@ impl SourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let redb = RedbStore::open_moved(path)?;
         let departed = redb.moved_marker()?;
-        let mut remembered = redb.load_values()?;
-        let marks = remembered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
+        let mut recovered = redb.load_values()?;
+        let marks = recovered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
         let inline = marks.into_iter().map(|whole| (whole.key.clone(), whole)).collect();
-        Ok(Self { redb, remembered, inline, departed })
+        Ok(Self { redb, remembered: recovered, inline, departed })
     }
 
     pub(super) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
@@ -63,12 +63,13 @@ impl SourceFile {
         rows.into_iter().map(|row| self.key_row(row)).collect()
     }
 
-    /// Keys that only have whole marks, from an orderly end. No build so far has left such keys.
+    /// Keys that only have whole watermarks, from a clean stop. No build so far has left such keys.
     pub(super) fn watermark_only_keys(&self) -> Result<Vec<KeyRow>, StoreError> {
         let mut rows = self.redb.watermark_only_keys()?;
         for whole in self.inline.values() {
             if !self.redb.has_marks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
-                let (key, epochs) = (whole.key.clone(), Epochs::default());
+                let key = whole.key.clone();
+                let epochs = Epochs::default();
                 rows.push(StoredKey { key, epochs, whole: None });
             }
         }
@@ -78,13 +79,13 @@ impl SourceFile {
 
     fn key_row(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
         let StoredKey { key, epochs, whole } = row;
-        // Whole marks count only with the marker of an orderly end.
+        // Whole watermarks count only with the marker of a clean stop.
         let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
         let (write, read) = recover_watermarks(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
         Ok(KeyRow { key, write, read })
     }
 
-    /// The executions that an orderly end has left in doubt.
+    /// The executions that a clean stop has left in doubt.
     pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<OpenExecution> {
         let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
         let unended = |doubt: &UnresolvedExecution| OpenExecution {
@@ -97,8 +98,8 @@ impl SourceFile {
         doubts.map(unended).collect()
     }
 
-    /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they get
-    /// one that no gateway ever has.
+    /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they
+    /// get one that no gateway ever has.
     pub(super) fn at_work(
         &self,
         last: Option<&ResourceKey>,

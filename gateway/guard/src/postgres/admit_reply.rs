@@ -1,4 +1,4 @@
-//! The result of one look at the keys of a claim, and the name of a dispatch.
+//! The result of one check of the keys of a claim, and the name of a dispatch.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use fencegate_process::{clock::BootInstant, randomness::Guid};
 use super::name_registry::NameHandle;
 use crate::error::AdmitError;
 
-/// Names a dispatch before its first look. By this name it is found and ended even if answers are lost.
+/// Names a dispatch before its first check. By this name it is found and ended even if replies are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DispatchName(pub(super) Guid);
 
-/// A dispatch that was let in, as needed to end it. Keep a clone until the end is told: what nobody has in hand counts as
-/// over, `send_within` and `max_execution` after the next connection to the database.
+/// An admitted dispatch, as needed to end it. Keep a clone until the end is recorded: a dispatch without a handle
+/// counts as over, `send_within` and `max_execution` after the next connection to the database.
 #[derive(Debug, Clone)]
 pub struct InFlightDispatch {
     pub name: DispatchName,
@@ -23,22 +23,22 @@ pub struct InFlightDispatch {
     pub(super) _in_hand: NameHandle,
 }
 
-/// The result of a look.
+/// The result of a check.
 pub enum AdmitReply {
-    /// The dispatch is in flight. `since`: the moment before the database was asked, from which its permission is
-    /// reckoned.
+    /// The dispatch is in flight. `since`: the moment before the request to the database, from which its permission
+    /// is measured.
     Running {
         dispatch: InFlightDispatch,
         since: BootInstant,
     },
-    /// Another dispatch is in the way. Look again when told. `doubt`: set if only doubts are in the way; how long the
-    /// last one lasts.
+    /// Another dispatch is in the way. Check again when notified. `doubt`: set if only doubts are in the way; how
+    /// long the last one lasts.
     Wait {
         told: ChangeFuture,
         doubt: Option<Duration>,
     },
     Rejected(AdmitError),
-    /// Another guard has taken this one for dead, and has taken over the right to its operation.
+    /// Another guard has declared this one dead, and has taken over its operation lock.
     NotHeld,
 }
 

@@ -1,4 +1,4 @@
-//! Makes a store, and opens it as a new instance.
+//! Creates a store, and opens it as a new instance.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::store::StoreIdentity;
 /// The server would cut longer names, and the connections of two instances could have one name.
 const LONGEST_NAME: usize = 36;
 
-/// Whether another guard uses the store. Whoever joins it adds no danger: a failover may have left one server, which has
-/// no standby for a while, and guards that start again then are needed.
+/// Whether another guard uses the store. A further guard adds no danger: a failover may have left one server, which
+/// has no standby for a while, and guards that start again are needed then.
 async fn has_others(connection: &Connection, place: &PostgresConfig) -> Result<bool, UnusableDatabaseError> {
-    let question = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
-    let others = connection.client().query_one(&question, &[]).await;
+    let query = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
+    let others = connection.client().query_one(&query, &[]).await;
     Ok(others.map_err(|error| place.connect_error(&error))?.get(0))
 }
 
 impl PostgresStore {
-    /// Makes schema, tables and functions, with a floor below which no token will pass.
+    /// Creates schema, tables and functions, with a floor up to which no token will be admitted.
     ///
     /// # Errors
-    /// There is a store already. A store is never replaced silently, because that would forget every mark.
+    /// There is a store already. A store is never replaced silently, because that would forget every watermark.
     pub async fn init(
         place: &PostgresConfig,
         identity: &StoreIdentity,
@@ -46,8 +46,8 @@ impl PostgresStore {
         migrate::inspect(place).await
     }
 
-    /// Opens a store that [`PostgresStore::init`] made, as a new instance. Call it on the runtime that lasts, because its
-    /// tasks are spawned there. `name`: a name that no other process ever has.
+    /// Opens a store that [`PostgresStore::init`] made, as a new instance. Call it on the long-lived runtime, because
+    /// its tasks are spawned there. `name`: a name that no other process ever has.
     ///
     /// # Errors
     /// There is no store, or one that this build must not use.
@@ -69,12 +69,13 @@ impl PostgresStore {
         if !has_others(&connection, place).await? {
             connection.check_replication(place).await?;
         }
-        let asked = clock.now();
+        let sent = clock.now();
         let arrive = format!("SELECT {}.arrive($1, $2, $3)", place.schema);
-        let (send_within, max_execution) = (millis(terms.send_within), millis(terms.max_execution));
-        let failed = |why: StatementError| UnusableDatabaseError::Failed {
+        let send_within = millis(terms.send_within);
+        let max_execution = millis(terms.max_execution);
+        let failed = |error: StatementError| UnusableDatabaseError::Failed {
             place: place.to_string(),
-            why: PostgresError::from(why).to_string(),
+            why: PostgresError::from(error).to_string(),
         };
         let row =
             connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
@@ -82,15 +83,15 @@ impl PostgresStore {
             (place.clone(), identity, terms),
             (row.get(0), name.to_owned()),
             (clock, randomness),
-            asked,
+            sent,
         );
         *instance.beating.lock().await = Some(connection);
         let instance = Arc::new(instance);
         let deciding = tokio::spawn(driver::run(instance.clone())).abort_handle();
         let opened = Self::new(instance, deciding);
-        let unheard = |why: PostgresError| UnusableDatabaseError::Failed {
+        let unheard = |error: PostgresError| UnusableDatabaseError::Failed {
             place: place.to_string(),
-            why: why.to_string(),
+            why: error.to_string(),
         };
         opened.send_heartbeat().await.map_err(unheard)?;
         Ok(opened)

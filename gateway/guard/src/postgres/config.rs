@@ -1,4 +1,4 @@
-//! The place of the database, and why it may be unfit for a store.
+//! The address of the database, and why it may be unfit for a store.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -59,22 +59,22 @@ pub enum UnusableDatabaseError {
 /// The default schema.
 pub const SCHEMA: &str = "fencegate";
 
-/// A host that does not answer within this is passed over for the next one.
+/// A host that does not answer within this time is skipped for the next one.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// A connection on which nothing comes for this long is probed, so that one whose server has vanished is given up before
-/// others take this guard for dead.
+/// A connection on which nothing arrives for this long is probed, so that one whose server has vanished is given up
+/// before other guards declare this one dead.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How often it is probed.
+/// The interval of the probes.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// So many probes without an answer, and the connection is over.
+/// After this many probes without an answer the connection is over.
 const PROBES: u32 = 2;
 
 impl PostgresConfig {
     /// Reads a URL in libpq's form (`postgresql://user@host1,host2/database`). `tls`: encrypt connections, and check
-    /// the server's certificate. The text of a place never shows the password.
+    /// the server's certificate. The text of a config never shows the password.
     ///
     /// # Errors
     /// The URL is malformed, or asks for TLS although `tls` is `None`.
@@ -83,7 +83,7 @@ impl PostgresConfig {
         tls: Option<Arc<rustls::ClientConfig>>,
         schema: &str,
     ) -> Result<Self, UnusableDatabaseError> {
-        let bad = |why: String| UnusableDatabaseError::Url(why);
+        let bad = |reason: String| UnusableDatabaseError::Url(reason);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(plain) {
             return Err(bad(format!("`{schema}` is no plain name of a schema: a-z, 0-9 and _")));
@@ -107,7 +107,8 @@ impl PostgresConfig {
     }
 
     pub(super) fn connect_error(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
-        let (place, why) = (self.to_string(), error_text(error));
+        let place = self.to_string();
+        let why = error_text(error);
         match error.as_db_error() {
             Some(_) => UnusableDatabaseError::Failed { place, why },
             None => UnusableDatabaseError::Unreachable { place, why },
@@ -157,19 +158,20 @@ impl fmt::Debug for PostgresConfig {
 mod tests {
     use super::*;
 
+    /// The configuration of a database shows hosts, database and schema, and neither it nor its errors show a secret.
     #[test]
-    fn a_place_shows_where_it_is_and_no_secret() {
+    fn database_address_shows_no_secret() {
         let url = "postgresql://me:secret@one:5433,two:5434/shop";
         let place = PostgresConfig::parse(url, None, SCHEMA).expect("a URL");
         assert_eq!(format!("{place:?}"), "postgresql://one:5433,two:5434/shop (schema fencegate)");
-        for (bad, schema, why) in [
+        for (bad, schema, expected) in [
             ("nonsense", SCHEMA, "the URL of the database cannot be read"),
             ("postgresql:///shop", SCHEMA, "it names no host"),
             ("postgresql://one/shop?sslmode=require", SCHEMA, "`tls` is not set"),
             (url, "Up; DROP", "no plain name of a schema"),
         ] {
             let error = PostgresConfig::parse(bad, None, schema).expect_err(bad).to_string();
-            assert!(error.contains(why) && !error.contains("secret"), "{bad}: {error}");
+            assert!(error.contains(expected) && !error.contains("secret"), "{bad}: {error}");
         }
     }
 }

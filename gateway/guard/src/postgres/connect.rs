@@ -28,7 +28,7 @@ pub(super) struct Connection {
     pub(super) notices: mpsc::UnboundedReceiver<String>,
 }
 
-/// The purpose of a connection; the server shows it.
+/// The purpose of a connection, as the server shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionPurpose {
     Decisions,
@@ -41,10 +41,10 @@ pub(super) enum ConnectionPurpose {
 /// The time limit for connecting, over all hosts together.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// After this time an answer counts as lost. It is shorter than a lease.
+/// After this time a reply counts as lost. It is shorter than a lease.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The server gives a statement up before we do, so that we hear its result.
+/// The server gives a statement up before this side does, so that its result still arrives.
 const SETTINGS: &str = "
     SET default_transaction_isolation = 'read committed';
     SET statement_timeout = 1500;
@@ -54,7 +54,8 @@ const SETTINGS: &str = "
     SET jit = off;
 ";
 
-/// The routine of the server that warns when its wait for a standby is cancelled. The commit is then reported as done.
+/// The routine of the server that warns when its wait for a standby is cancelled. The commit is then reported as
+/// done.
 const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 
 /// Settings that may lose commits, in the order in which they are reported.
@@ -100,8 +101,8 @@ impl Connection {
         let mut config = place.config.clone();
         config.application_name(purpose.application_name(instance));
         if purpose != ConnectionPurpose::Setup {
-            // The kernel gives a statement up when we do, also after the end of the process. A server that makes tables may
-            // read nothing for longer.
+            // The kernel gives a statement up at the same time as this side, also after the end of the process. A
+            // server that creates tables may read nothing for longer.
             config.tcp_user_timeout(ANSWER);
         }
         let warned = Arc::<AtomicBool>::default();
@@ -127,12 +128,13 @@ impl Connection {
         Ok(made)
     }
 
-    /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would let older ones in.
+    /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would admit older
+    /// ones.
     async fn check_durable(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
         let failed = |error: tokio_postgres::Error| place.connect_error(&error);
         for setting in DURABLE {
-            let question = format!("SELECT current_setting('{setting}')");
-            let value: String = self.client.query_one(&question, &[]).await.map_err(failed)?.get(0);
+            let query = format!("SELECT current_setting('{setting}')");
+            let value: String = self.client.query_one(&query, &[]).await.map_err(failed)?.get(0);
             if value == "off" {
                 return Err(UnusableDatabaseError::NotDurable { place: place.to_string(), setting, value });
             }
@@ -147,8 +149,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks that a standby has each commit before it is acknowledged, where the place names several hosts: one of
-    /// them takes over from another. Where it names one host, standbys cannot be told from other followers.
+    /// Checks that a standby has each commit before it is acknowledged, if the config names several hosts: one of
+    /// them takes over from another. With one host, standbys cannot be told from other followers.
     pub(super) async fn check_replication(
         &self,
         place: &PostgresConfig,
@@ -156,9 +158,9 @@ impl Connection {
         if place.config.get_hosts().len() < 2 {
             return Ok(());
         }
-        let question = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
+        let query = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
         let followed =
-            self.client.query_one(question, &[]).await.map_err(|error| place.connect_error(&error))?;
+            self.client.query_one(query, &[]).await.map_err(|error| place.connect_error(&error))?;
         if followed.get(0) {
             Ok(())
         } else {
@@ -174,23 +176,23 @@ impl Connection {
         &mut self.client
     }
 
-    /// The single row of an answer. The statement is committed when this returns: the library waits until the server is
+    /// The single row of a reply. The statement is committed when this returns: the library waits until the server is
     /// ready again, which is after the commit.
     ///
     /// # Errors
-    /// Unless the server says that it failed, it is not known whether the statement was committed. The connection
+    /// Unless the server reports that it failed, it is not known whether the statement was committed. The connection
     /// cannot be used any more then.
     pub(super) async fn query_one(
         &self,
-        question: &(impl ToStatement + ?Sized),
+        query: &(impl ToStatement + ?Sized),
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, StatementError> {
-        let row = match timeout(ANSWER, self.client.query_one(question, with)).await {
+        let row = match timeout(ANSWER, self.client.query_one(query, with)).await {
             Err(_late) => return Err(StatementError::Lost("no answer in time".into())),
             Ok(Err(error)) => return Err(StatementError::from_error(&error)),
             Ok(Ok(row)) => row,
         };
-        // If somebody cancels the wait for a standby, the commit is reported as done although the standby may not have
+        // If the wait for a standby is cancelled, the commit is reported as done although the standby may not have
         // it.
         if self.take_warning() {
             return Err(StatementError::Lost("the server warned of what it did".into()));
@@ -203,13 +205,13 @@ impl Connection {
         self.warned.swap(false, Ordering::SeqCst)
     }
 
-    /// The rows of a question that changes nothing.
+    /// The rows of a query that changes nothing.
     pub(super) async fn query(
         &self,
-        question: &str,
+        query: &str,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StatementError> {
-        match timeout(ANSWER, self.client.query(question, with)).await {
+        match timeout(ANSWER, self.client.query(query, with)).await {
             Err(_late) => Err(StatementError::Lost("no answer in time".into())),
             Ok(Err(error)) => Err(StatementError::from_error(&error)),
             Ok(Ok(rows)) => Ok(rows),
@@ -217,7 +219,7 @@ impl Connection {
     }
 }
 
-/// Why a statement has no answer.
+/// Why a statement has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StatementError {
     /// It may have been committed, or still be.
@@ -237,8 +239,8 @@ impl StatementError {
         }
     }
 
-    /// Whether the same statement may succeed later: it met a conflict, or the server had no time or room. Only a fault
-    /// in the statement itself stays.
+    /// Whether the same statement may succeed later: it met a conflict, or the server had no time or memory. Only an
+    /// error in the statement itself is permanent.
     pub(super) fn is_transient(&self) -> bool {
         const OURS: [&str; 2] = ["22", "23"];
         match self {
@@ -276,7 +278,8 @@ impl Drop for Connection {
     }
 }
 
-/// Drives the connection for as long as it lasts. A warning is noted before the answer that follows it is handed on.
+/// Drives the connection for as long as it lasts. A warning is recorded before the reply that follows it is
+/// forwarded.
 async fn drive<S, T>(
     mut connection: tokio_postgres::Connection<S, T>,
     tell: mpsc::UnboundedSender<String>,

@@ -1,6 +1,6 @@
-//! Sends the questions of the backlog to the database, and makes sure that each is answered once.
+//! Sends the queued requests to the database, and makes sure that each gets one reply.
 //!
-//! After a lost answer it is not known whether the statement took effect. So its questions are asked again under the
+//! After a lost reply it is not known whether the statement took effect. So its requests are sent again under the
 //! same names, on a new connection. Only the statements of the new connection count from then on: a statement of the
 //! old one is over, or is refused.
 
@@ -34,10 +34,10 @@ struct DecisionConnection {
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How many statements in a row the server may give up before waiting callers are told.
+/// How many statements in a row the server may give up before waiting callers get an error.
 const TRIES: u32 = 3;
 
-/// Runs until the backlog is closed and empty.
+/// Runs until the queue is closed and empty.
 pub(super) async fn run(instance: Arc<Instance>) {
     let mut deciding = None;
     let mut given_up = 0;
@@ -66,9 +66,9 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 deliver(&instance, batch, answers);
                 Some(open)
             }
-            Err(StatementError::Lost(why)) => {
-                tracing::warn!(error = %why, "guard.store_answer_lost");
-                // Perhaps it was too much to be answered in time.
+            Err(StatementError::Lost(error)) => {
+                tracing::warn!(error = %error, "guard.store_answer_lost");
+                // It may have been too much to be answered in time.
                 room.shrink(batch.len());
                 instance
                     .requests
@@ -76,18 +76,18 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 None
             }
             Err(refused) => {
-                let asked = batch.len();
+                let sent = batch.len();
                 let refused = if refused.is_transient() {
                     requeue(&instance, batch);
-                    Some((refused, asked))
+                    Some((refused, sent))
                 } else {
                     ask_one_by_one(&instance, &open, batch).await.map(|refused| (refused, 1))
                 };
                 match refused {
                     None => Some(open),
-                    Some((refused, asked)) => {
+                    Some((refused, sent)) => {
                         if refused.is_overload() {
-                            room.shrink(asked);
+                            room.shrink(sent);
                         }
                         given_up += 1;
                         if given_up >= TRIES {
@@ -103,7 +103,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
     }
 }
 
-/// How many questions go in one statement: fewer after the server had no time or no room for as many.
+/// How many requests go in one statement: fewer after the server had no time or memory for as many.
 #[derive(Debug, PartialEq, Eq)]
 struct BatchSize(usize);
 
@@ -114,19 +114,19 @@ impl Default for BatchSize {
 }
 
 impl BatchSize {
-    fn shrink(&mut self, asked: usize) {
-        self.0 = (asked / 2).max(1);
+    fn shrink(&mut self, sent: usize) {
+        self.0 = (sent / 2).max(1);
     }
 
-    /// Grows by an eighth. Only an answer to as many as there was room for says that there may be more.
-    fn grow(&mut self, asked: usize) {
-        if asked >= self.0 {
+    /// Grows by an eighth. Only a reply to a full batch shows that there may be more.
+    fn grow(&mut self, sent: usize) {
+        if sent >= self.0 {
             self.0 = (self.0 + self.0 / 8 + 1).min(MOST_AT_ONCE);
         }
     }
 }
 
-/// A batch that was refused goes in front of all others. An end that was refused alone makes room for the others.
+/// A refused batch goes in front of all other requests. An end that was refused alone lets the others go first.
 fn requeue(instance: &Instance, mut batch: Vec<PendingRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
@@ -135,8 +135,8 @@ fn requeue(instance: &Instance, mut batch: Vec<PendingRequest>) {
     }
 }
 
-/// Asks each question of a batch by itself, because one of them has made the batch fail. Gives a refusal that may pass,
-/// before which all that was not answered is put back.
+/// Sends each request of a batch by itself, because one of them has made the batch fail. Returns a temporary refusal,
+/// before which all unanswered requests are put back.
 async fn ask_one_by_one(
     instance: &Instance,
     open: &DecisionConnection,
@@ -168,7 +168,7 @@ async fn ask_one_by_one(
     None
 }
 
-/// Gives each caller its answer. Registrations whose callers have gone are taken back.
+/// Delivers each reply to its caller. Registrations whose callers have gone are released.
 fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatch) {
     instance.acknowledged.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
@@ -185,10 +185,10 @@ fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatc
                 notify_waiters(
                     instance,
                     &pending.item,
-                    operation.as_ref().map(|(right, _)| right.id.to_string()),
+                    operation.as_ref().map(|(lock, _)| lock.id.to_string()),
                 );
             }
-            DbRequest::Release(right) => notify_waiters(instance, &pending.item, Some(right.id.to_string())),
+            DbRequest::Release(lock) => notify_waiters(instance, &pending.item, Some(lock.id.to_string())),
             DbRequest::Resolve { .. } => notify_waiters(instance, &pending.item, None),
             DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Write(..) | DbRequest::Nothing => {}
         }
@@ -202,8 +202,8 @@ fn notify_waiters(instance: &Instance, item: &DbRequest, operation: Option<Strin
     operation.iter().for_each(|operation| instance.notifiers.notify(operation));
 }
 
-/// Gives an end to what the database has in the name of this guard and the guard has not in hand: after a rollback, what
-/// had ended. What is asked later on this connection is registered later.
+/// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
+/// rollback, dispatches that had ended. Later requests on this connection are registered later.
 async fn release_unowned(
     instance: &Instance,
     connection: &Connection,
@@ -213,7 +213,8 @@ async fn release_unowned(
     let in_hand = instance.names.list();
     let disown = instance.with_schema("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
     let gone = connection.query_one(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
-    let (dispatches, rights): (i64, i64) = (gone.get(0), gone.get(1));
+    let dispatches: i64 = gone.get(0);
+    let rights: i64 = gone.get(1);
     if dispatches + rights > 0 {
         tracing::warn!(dispatches, rights, "guard.store_disowned: their ends were lost with the database");
     }
@@ -227,22 +228,23 @@ impl DecisionConnection {
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store =
             connection.query_one(&instance.with_schema("SELECT format, store FROM $$.store"), &[]).await?;
-        let (format, store): (i32, String) = (store.get(0), store.get(1));
+        let format: i32 = store.get(0);
+        let store: String = store.get(1);
         if store != instance.identity.store {
             return Err(instance.mark_lost(MembershipLostError::Another(store)));
         }
         if u32::try_from(format).is_ok_and(|format| format > FORMAT) {
             return Err(instance.mark_lost(MembershipLostError::Newer(format.unsigned_abs())));
         }
-        // Ends the earlier connection, which may wait for a lock or a standby and so hold us up. Its statements would
-        // be refused even without this.
+        // Ends the earlier connection, which may wait for a lock or a standby and so block this one. Its statements
+        // would be refused even without this.
         let end_it = "SELECT count(pg_terminate_backend(pid, 500)) FROM pg_stat_activity
             WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
-        if let Err(why @ StatementError::Lost(_)) = connection
+        if let Err(error @ StatementError::Lost(_)) = connection
             .query_one(end_it, &[&ConnectionPurpose::Decisions.application_name(&instance.name)])
             .await
         {
-            return Err(why.into());
+            return Err(error.into());
         }
         let acts = instance.acknowledged.acts.load(Ordering::SeqCst);
         let resume = instance.with_schema("SELECT $$.resume($1, $2, $3)");
@@ -299,8 +301,9 @@ impl DecisionConnection {
 mod tests {
     use super::*;
 
+    /// A refused batch halves the batch size, and answered full batches raise it slowly, within its bounds.
     #[test]
-    fn a_refusal_halves_what_goes_at_once_and_answers_raise_it_slowly() {
+    fn batch_size_halves_then_grows_slowly() {
         let mut room = BatchSize::default();
         room.shrink(60);
         assert_eq!(room, BatchSize(30));

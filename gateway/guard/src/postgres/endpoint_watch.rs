@@ -1,9 +1,9 @@
-//! Keeps the rows of unseen doubts ahead of the time of the store.
+//! Keeps the rows of unseen doubts ahead of the store's time.
 //!
 //! Each of these doubts has its rows in the database, as every doubt has, with a time at which it is over. This guard
-//! moves that time ahead before each of its beats, so the rows outlast what is left to be seen. It changes no other rows:
-//! a doubt that an operator or another guard has ended stays ended. Without this guard the rows end by the store's time
-//! alone.
+//! moves that time ahead before each of its heartbeats, so the rows outlast what is left to be seen. It changes no
+//! other rows: a doubt that an operator or another guard has ended stays ended. Without this guard the rows end by
+//! the store's time alone.
 
 use std::{
     collections::HashSet,
@@ -27,10 +27,10 @@ use crate::{
     dispatch_target::DispatchTarget,
 };
 
-/// Moves the ends of these rows ahead, and tells which of them are still there. Rows that are locked are about to be
-/// changed by the statement that has the lock, so they are left for the next beat: waiting for them could be a deadlock.
-/// The names of all that are there are read without a lock. A row without an end is one of which a failover has lost the
-/// end, or whose end is on its way.
+/// Moves the ends of these rows ahead, and returns the ones that still exist. Rows that are locked are about to be
+/// changed by the statement that holds the lock, so they are left for the next heartbeat: waiting for them could be a
+/// deadlock. The names of all existing rows are read without a lock. A row without an end is one whose end a failover
+/// has lost, or whose end is on its way.
 const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigint[]) AS u (id, remains)),
     there AS (
         SELECT DISTINCT w.id FROM $$.at_work w JOIN unseen u ON u.id = w.id WHERE w.instance = $1),
@@ -43,20 +43,20 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
 impl PostgresStore {
-    /// The endpoints are asked from now on: see [`PostgresStore::watch_doubt`].
+    /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
     pub fn watch(&self, watch: EndpointWatch) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.unseen.set(Mutex::new(UnseenDoubts::new(watch))));
     }
 
-    /// The dispatch is in doubt until its endpoint was seen running for `longest` from `since` on. Without
-    /// [`PostgresStore::watch`] it ends by the store's time. The database is told in the background.
+    /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
+    /// [`PostgresStore::watch`] it ends by the store's time. The database is updated in the background.
     ///
-    /// `place`: where it was sent, if that is known.
+    /// `target`: where it was sent, if known.
     pub fn watch_doubt(
         &self,
         dispatch: &InFlightDispatch,
-        place: Option<DispatchTarget>,
+        target: Option<DispatchTarget>,
         longest: Duration,
         since: BootInstant,
     ) {
@@ -65,27 +65,28 @@ impl PostgresStore {
         let Some(mut unseen) = self.instance.unseen_doubts() else { return self.end(dispatch, ended) };
         let end = DbRequest::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
         self.instance.requests.enqueue_detached(end);
-        unseen.add(dispatch, place, longest, since);
+        unseen.add(dispatch, target, longest, since);
     }
 
-    /// The places that have to be asked whether they run.
+    /// The targets that have to be probed.
     pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
         self.instance.unseen_doubts().map(|mut unseen| unseen.targets_to_probe()).unwrap_or_default()
     }
 
-    /// The process at this place has answered. True if the question before was not answered.
-    pub fn record_alive(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    /// Records that the process at this target has answered. True if the previous probe was not answered.
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
         let Some(mut unseen) = self.instance.unseen_doubts() else { return false };
-        let was_silent = unseen.is_silent(place);
-        let over = unseen.record_alive(place, answer);
+        let was_silent = unseen.is_silent(target);
+        let over = unseen.record_alive(target, answer);
         drop(unseen);
         over.iter().for_each(|dispatch| self.end(dispatch, DispatchEnd::Known));
         was_silent
     }
 
-    /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn record_silent(&self, place: &DispatchTarget) -> bool {
-        self.instance.unseen_doubts().is_some_and(|mut unseen| unseen.record_silent(place))
+    /// Records that a probe of this target was not answered. True if the previous probe was answered, or if this was
+    /// the first.
+    pub fn record_silent(&self, target: &DispatchTarget) -> bool {
+        self.instance.unseen_doubts().is_some_and(|mut unseen| unseen.record_silent(target))
     }
 
     /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
@@ -93,33 +94,35 @@ impl PostgresStore {
         self.instance.unseen_doubts()?.dispatch_target(keys, token)
     }
 
-    /// How many executions of this guard are in doubt for which no time passes, because their endpoint does not answer.
+    /// The number of this guard's executions in doubt whose time stands still, because their endpoint does not
+    /// answer.
     pub fn silent_count(&self) -> usize {
         self.instance.unseen_doubts().map(|unseen| unseen.silent_count()).unwrap_or_default()
     }
 
-    /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is not one of this
-    /// guard whose endpoint is asked.
+    /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is no dispatch of
+    /// this guard with a probed endpoint.
     pub(super) fn find_unseen(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         self.instance.unseen_doubts()?.find(name)
     }
 }
 
 impl Instance {
-    /// `None` if the endpoints are not asked.
+    /// `None` if the endpoints are not probed.
     fn unseen_doubts(&self) -> Option<MutexGuard<'_, UnseenDoubts>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Moves the ends of the unseen doubts ahead of what is left of them, by as much as a guard that does not beat lives
-    /// on. Call it before each beat, and do not beat where it fails: whoever beats without it would keep the lease while
-    /// its rows run out. Doubts whose rows are gone were ended by somebody who knows, and are forgotten.
+    /// Moves the ends of the unseen doubts ahead of what is left of them, by as much as a guard without heartbeats
+    /// lives on. Call it before each heartbeat, and send no heartbeat if it fails: otherwise the guard would keep the
+    /// lease while its rows run out. Doubts whose rows are gone were resolved by an operator or a probe, and are
+    /// forgotten.
     ///
     /// # Errors
-    /// Perhaps nothing was moved.
+    /// It is not known whether anything was moved.
     ///
     /// # Cancellation
-    /// As an error.
+    /// The same as for an error.
     pub(super) async fn extend_doubts(&self, connection: &Connection) -> Result<(), StatementError> {
         let left =
             self.unseen_doubts().map(|unseen| unseen.remaining().collect::<Vec<_>>()).unwrap_or_default();
@@ -132,7 +135,7 @@ impl Instance {
         let row =
             connection.query_one(&self.with_schema(PROLONG), &[&self.id, &names, &left, &slack]).await?;
         let there: HashSet<String> = row.get::<_, Vec<String>>(0).into_iter().collect();
-        // Only what was asked about: others may have come meanwhile.
+        // Only the doubts of this query: others may have come meanwhile.
         let gone: HashSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
         if let Some(mut unseen) = self.unseen_doubts() {
             unseen.forget(&gone);

@@ -1,4 +1,4 @@
-//! Why the database gave no answer.
+//! Why the database gave no reply.
 
 use super::membership::MembershipLostError;
 

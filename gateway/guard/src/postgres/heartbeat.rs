@@ -15,28 +15,28 @@ use super::{
 };
 use crate::{admission::QuarantineReason, store::JournalSize};
 
-/// How often the lease is renewed and the store's time moved.
+/// The interval at which the lease is renewed and the store's time moved.
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
 
-/// The length of a lease, from the moment at which its renewal was asked for. After it a guard sends nothing.
+/// The length of a lease, from the moment at which its renewal was requested. After it a guard sends nothing.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Others take a guard for dead when so much of the store's time has passed since its last renewal.
+/// Other guards declare a guard dead when this much of the store's time has passed since its last renewal.
 pub(super) const DEAD: Duration = Duration::from_secs(4);
 
-/// How often old keys and operations are looked for.
+/// The interval at which old keys and operations are searched.
 const SWEEP: Duration = Duration::from_secs(10);
 
 /// Keys or operations in one transaction.
 const MOST_AT_ONCE: i32 = 1000;
 
-/// The most keys that are remembered. Beyond that the longest unused ones are forgotten early.
+/// The most keys that are kept. Beyond that the least recently used ones are evicted early.
 const MOST_KEYS: usize = 1_000_000;
 
-/// How long a leaving guard waits until the database has been told everything.
+/// How long a leaving guard waits until the database has everything.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// The answer to a beat, from `sql/tend.sql`.
+/// The reply to a heartbeat, from `sql/tend.sql`.
 #[derive(Debug, Deserialize)]
 struct HeartbeatReply {
     time: i64,
@@ -58,9 +58,8 @@ struct HeartbeatReply {
 }
 
 impl PostgresStore {
-    /// Moves the ends of the unseen doubts ahead, renews the lease, moves the store's time, and declares guards dead that
-    /// did not renew. [`PostgresStore::run_background`] calls
-    /// this in time.
+    /// Moves the ends of the unseen doubts ahead, renews the lease, moves the store's time, and declares guards dead
+    /// that did not renew. [`PostgresStore::run_background`] calls this in time.
     ///
     /// # Errors
     /// The lease was not renewed.
@@ -74,7 +73,7 @@ impl PostgresStore {
             Some(connection) => connection,
             None => {
                 let connection = instance.connect_for_heartbeat().await?;
-                // What the database has lost is disowned on the connection that decides, also where nobody asks.
+                // What the database has lost is disowned on the connection that decides, even if there is no request.
                 instance.requests.enqueue_detached(DbRequest::Nothing);
                 connection
             }
@@ -83,29 +82,29 @@ impl PostgresStore {
         let sent = instance.clock.now();
         let (tick, passed) = instance.clock_samples().addition(sent);
         let passed = i64::try_from(passed.as_millis()).unwrap_or_default();
-        let question = instance.with_schema("SELECT $$.beat($1, $2, $3, $4)");
-        let row = connection.query_one(&question, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
+        let query = instance.with_schema("SELECT $$.beat($1, $2, $3, $4)");
+        let row = connection.query_one(&query, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
         let answered = instance.clock.now();
         instance.with_metrics(|metrics| metrics.observe_store_time("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
-        let told: HeartbeatReply = serde_json::from_str(row.get(0))
+        let reply: HeartbeatReply = serde_json::from_str(row.get(0))
             .map_err(|error| PostgresError::Refused(format!("a beat: {error}")))?;
-        if told.store != instance.identity.store {
-            return Err(instance.mark_lost(MembershipLostError::Another(told.store)));
-        } else if told.format > FORMAT {
-            return Err(instance.mark_lost(MembershipLostError::Newer(told.format)));
-        } else if !told.alive {
+        if reply.store != instance.identity.store {
+            return Err(instance.mark_lost(MembershipLostError::Another(reply.store)));
+        } else if reply.format > FORMAT {
+            return Err(instance.mark_lost(MembershipLostError::Newer(reply.format)));
+        } else if !reply.alive {
             return Err(instance.mark_lost(MembershipLostError::Dead));
         }
-        instance.clock_samples().record_heartbeat(sent, answered, told.time, told.tick);
-        instance.acknowledged.record_known(told.highest);
+        instance.clock_samples().record_heartbeat(sent, answered, reply.time, reply.tick);
+        instance.acknowledged.record_known(reply.highest);
         instance.membership.renew(sent + LEASE);
-        instance.record_heartbeat(&told);
+        instance.record_heartbeat(&reply);
         Ok(())
     }
 
-    /// Beats, listens and sweeps for as long as it is polled. One task of the process runs it.
+    /// Sends heartbeats, listens and sweeps for as long as it is polled. One task of the process runs it.
     pub async fn run_background(&self) {
         let beating = async {
             loop {
@@ -127,7 +126,7 @@ impl PostgresStore {
         tokio::join!(beating, sweeping, self.instance.listen());
     }
 
-    /// Forgets old keys and operations, a batch at a time. So a dispatch waits for one batch at most.
+    /// Evicts old keys and forgets old operations, a batch at a time. So a dispatch waits for one batch at most.
     ///
     /// # Errors
     /// A part may be left for the next sweep.
@@ -160,10 +159,10 @@ impl PostgresStore {
         Ok(swept)
     }
 
-    /// Call this after the last exchange: dispatches in flight are now in doubt, and everything else is given back.
+    /// Call this after the last exchange: dispatches in flight are now in doubt, and everything else is released.
     ///
     /// # Errors
-    /// The database was not told, so the others take this guard for dead some seconds later.
+    /// The database was not updated, so the other guards declare this one dead some seconds later.
     pub async fn leave(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         instance.requests.close();
@@ -184,8 +183,9 @@ fn first(rows: &[tokio_postgres::Row]) -> u64 {
 }
 
 impl Instance {
-    /// A new connection for beats. A database that was rolled back is told what it has lost, before any beat: a guard that
-    /// nobody asks anything has no other occasion, and the others do not know what it has announced last.
+    /// A new connection for heartbeats. A database that was rolled back gets this guard's announced epochs before any
+    /// heartbeat: a guard without requests has no other occasion, and the other guards do not have its latest
+    /// announcements.
     async fn connect_for_heartbeat(&self) -> Result<Connection, PostgresError> {
         let opened = Connection::open(&self.place, ConnectionPurpose::Heartbeat, &self.name).await;
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
@@ -203,25 +203,25 @@ impl Instance {
         Ok(connection)
     }
 
-    fn record_heartbeat(&self, told: &HeartbeatReply) {
+    fn record_heartbeat(&self, reply: &HeartbeatReply) {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let now = self.clock.now();
         let mut status = self.status();
-        let why = match told.why.as_deref() {
+        let reason = match reply.why.as_deref() {
             Some("rolled-back") => QuarantineReason::RolledBack,
             _ => QuarantineReason::NewStore,
         };
         *status = StoreStatus {
-            floor: told.floor,
-            era: told.era,
-            time: number(told.time / 1000),
-            closed: told.left.map(|left| StoreClosure { until: after_millis(now, left), why }),
-            journal: JournalSize { entries: number(told.entries), bytes: number(told.bytes) },
-            others: told.others,
-            in_flight: told.flying,
-            in_doubt: told.doubts,
+            floor: reply.floor,
+            era: reply.era,
+            time: number(reply.time / 1000),
+            closed: reply.left.map(|left| StoreClosure { until: after_millis(now, left), why: reason }),
+            journal: JournalSize { entries: number(reply.entries), bytes: number(reply.bytes) },
+            others: reply.others,
+            in_flight: reply.flying,
+            in_doubt: reply.doubts,
             keys: status.keys,
-            longest_execution: Duration::from_millis(told.longest),
+            longest_execution: Duration::from_millis(reply.longest),
         };
     }
 
@@ -233,9 +233,9 @@ impl Instance {
                 Err(error) => tracing::debug!(%error, "guard.store_listen"),
                 Ok(mut connection) => {
                     if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {
-                        while let Some(told) = connection.notices.recv().await {
+                        while let Some(notice) = connection.notices.recv().await {
                             // The first letter tells keys from operations.
-                            match told.get(1..) {
+                            match notice.get(1..) {
                                 Some(name) if !name.is_empty() => self.notifiers.notify(name),
                                 _ => self.notifiers.notify_all(),
                             }

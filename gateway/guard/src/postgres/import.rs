@@ -1,7 +1,8 @@
 //! Takes in a store that was kept in a file.
 //!
-//! One transaction copies the store. The copy is no store until the caller has made sure that nobody uses the old one,
-//! and calls [`ImportLock::finish`]. A lock keeps others from making a store in the schema all that time.
+//! One transaction copies the store. The copy is no store until the caller has made sure that the old one is not in
+//! use, and calls [`ImportLock::finish`]. A lock keeps other processes from making a store in the schema all that
+//! time.
 
 use tokio_postgres::Error;
 
@@ -14,7 +15,7 @@ use super::{
     migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, find_store, upgrade},
 };
 
-/// A schema that nobody else changes meanwhile.
+/// A schema that no other process changes meanwhile.
 pub struct ImportLock {
     connection: Connection,
     place: PostgresConfig,
@@ -66,7 +67,7 @@ impl ImportLock {
         })
     }
 
-    /// Tries whether a copy could be made: makes the tables, and rolls them back.
+    /// Checks whether a copy could be made: creates the tables, and rolls them back.
     ///
     /// # Errors
     /// They cannot be made.
@@ -108,19 +109,19 @@ impl ImportLock {
     /// # Errors
     /// If the copy exists, it is not known whether it is the store now.
     pub async fn finish(&self, id: &str) -> Result<(), UnusableDatabaseError> {
-        let question = FINISH.replace("$$", &self.place.schema);
-        let asked = self.connection.query_one(&question, &[&id]).await;
-        match asked.map(|row| row.get::<_, i64>(0)) {
+        let query = FINISH.replace("$$", &self.place.schema);
+        let finished = self.connection.query_one(&query, &[&id]).await;
+        match finished.map(|row| row.get::<_, i64>(0)) {
             Ok(1) => Ok(()),
             Ok(_) => Err(self.schema_error("the copy is not there any more")),
-            Err(why) => Err(self.statement_error(why)),
+            Err(error) => Err(self.statement_error(error)),
         }
     }
 
-    /// Lets the next command in. Without this it would come in when the server has noticed that the session is over, which
-    /// takes a moment.
+    /// Releases the lock at once. Without this the next command could begin only when the server has noticed the end
+    /// of the session, which takes a moment.
     pub async fn close(self) {
-        // If it fails, that moment is waited for.
+        // If it fails, the next command waits for that moment.
         self.connection.query_one(UNLOCK, &[&&*self.place.schema]).await.ok();
     }
 
@@ -128,8 +129,8 @@ impl ImportLock {
         UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_string() }
     }
 
-    fn statement_error(&self, why: StatementError) -> UnusableDatabaseError {
-        self.schema_error(PostgresError::from(why))
+    fn statement_error(&self, error: StatementError) -> UnusableDatabaseError {
+        self.schema_error(PostgresError::from(error))
     }
 }
 
@@ -142,7 +143,8 @@ async fn create_tables(
     let schema = &place.schema;
     let from = match read_record(transaction.client(), place).await? {
         Some(earlier) if earlier.format > FORMAT => {
-            let (found, reads) = (earlier.format, FORMAT);
+            let found = earlier.format;
+            let reads = FORMAT;
             return Err(UnusableDatabaseError::Newer { place: place.to_string(), found, reads });
         }
         Some(earlier) => {

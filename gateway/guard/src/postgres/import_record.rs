@@ -1,4 +1,4 @@
-//! The row in a schema that tells of a store copied into it from a file.
+//! The row in a schema that records a store copied into it from a file.
 
 use tokio_postgres::{Client, Error};
 
@@ -9,7 +9,7 @@ use super::config::{PostgresConfig, UnusableDatabaseError};
 pub struct ImportRecord {
     /// Names the move.
     pub id: String,
-    /// Where the store was before, for people.
+    /// Where the store was before, for display only.
     pub from: String,
     /// The name of the store.
     pub store: String,
@@ -35,8 +35,8 @@ pub(super) async fn read_record(
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
-    let question = format!("SELECT id, came_from, store, format FROM {table}");
-    let row = client.query_opt(&question, &[]).await.map_err(failed)?;
+    let query = format!("SELECT id, came_from, store, format FROM {table}");
+    let row = client.query_opt(&query, &[]).await.map_err(failed)?;
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(3)).unwrap_or_default();
         ImportRecord { id: row.get(0), from: row.get(1), store: row.get(2), format }

@@ -26,20 +26,20 @@ use crate::{
 pub struct ImportHeader {
     /// Names the move.
     pub id: String,
-    /// Where the store was before, for people.
+    /// Where the store was before, for display only.
     pub from: String,
     pub identity: StoreIdentity,
     pub floor: u64,
     pub era: u64,
     /// Seconds of the store's time.
     pub time: u64,
-    /// How long every key stays closed, if it does.
+    /// How long every key stays closed; `None` if only the listed keys are.
     pub closed: Option<Duration>,
-    /// The terms of the guard that had the store before.
+    /// The time limits of the guard that had the store before.
     pub terms: GuardTimings,
 }
 
-/// A key with its marks.
+/// A key with its watermarks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
     pub key: ResourceKey,
@@ -68,7 +68,7 @@ pub struct ImportTransaction<'i> {
     written: RowCounts,
 }
 
-/// How many rows were written, to compare with the tables at the end.
+/// The number of written rows, to compare with the tables at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct RowCounts {
     keys: i64,
@@ -78,7 +78,7 @@ struct RowCounts {
     highest: i64,
 }
 
-/// The name of that row. Running guards have names of digits, so it cannot be taken for one.
+/// The name of that row. Running guards have names of digits, so it cannot be confused with one.
 const BEFORE: &str = "before the move";
 
 impl<'i> ImportTransaction<'i> {
@@ -90,15 +90,12 @@ impl<'i> ImportTransaction<'i> {
         let mut copying = Self { transaction, place, handed, instance: 0, written: RowCounts::default() };
         copying.written.highest = copying.number(copying.handed.floor)?;
         let GuardTimings { send_within, max_execution, .. } = copying.handed.terms;
-        let question = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
+        let query = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
             VALUES ($1, $2, true, $3, $4) RETURNING id";
         let with: [&(dyn ToSql + Sync); 4] =
             [&BEFORE, &copying.time()?, &millis(send_within), &millis(max_execution)];
-        let row = copying
-            .transaction
-            .query_one(question, &with)
-            .await
-            .map_err(|error| copying.query_error(&error))?;
+        let row =
+            copying.transaction.query_one(query, &with).await.map_err(|error| copying.query_error(&error))?;
         copying.instance = row.get(0);
         Ok(copying)
     }
@@ -108,22 +105,24 @@ impl<'i> ImportTransaction<'i> {
     pub async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
         let tokens = |of: fn(&KeyRow) -> Option<Watermark>| -> Vec<Option<String>> {
-            marked.iter().map(|marked| of(marked).map(|mark| mark.token.to_string())).collect()
+            marked.iter().map(|marked| of(marked).map(|watermark| watermark.token.to_string())).collect()
         };
-        let (write, read) = (tokens(|marked| marked.write), tokens(|marked| marked.read));
+        let write = tokens(|marked| marked.write);
+        let read = tokens(|marked| marked.read);
         let exact: Vec<bool> =
-            marked.iter().map(|marked| marked.write.is_none_or(|mark| mark.exact)).collect();
-        for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
-            self.written.highest = self.written.highest.max(self.number(mark.token.number())?);
+            marked.iter().map(|marked| marked.write.is_none_or(|watermark| watermark.exact)).collect();
+        for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
+            self.written.highest = self.written.highest.max(self.number(watermark.token.number())?);
         }
-        // The keys count as used until now, as after any start. So they are forgotten late rather than early.
-        let question = "INSERT INTO key (key, write, exact, read, base, used)
+        // The keys count as used until now, as after any start. So they are evicted late rather than early.
+        let query = "INSERT INTO key (key, write, exact, read, base, used)
             SELECT *, $5, $6 FROM unnest($1, $2, $3, $4)";
         let types =
             [Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::INT8, Type::INT8];
-        let (base, used) = (self.number(self.handed.floor)?, self.time()?);
+        let base = self.number(self.handed.floor)?;
+        let used = self.time()?;
         self.written.keys += count(&keys);
-        self.insert(question, &types, &[&keys, &write, &exact, &read, &base, &used]).await
+        self.insert(query, &types, &[&keys, &write, &exact, &read, &base, &used]).await
     }
 
     pub async fn insert_executions(
@@ -136,7 +135,7 @@ impl<'i> ImportTransaction<'i> {
         let tokens: Vec<String> = each().map(|(_, one)| one.token.to_string()).collect();
         let shared: Vec<bool> = each().map(|(_, one)| one.mode == Mode::Shared).collect();
         let left: Vec<i64> = each().map(|(_, one)| millis(one.left)).collect();
-        let question = "INSERT INTO at_work (key, id, instance, token, shared, began, longest, until)
+        let query = "INSERT INTO at_work (key, id, instance, token, shared, began, longest, until)
             SELECT u.key, u.id, $6, u.token, u.shared, $7, u.remains, $7 + u.remains
             FROM unnest($1, $2, $3, $4, $5) AS u (key, id, token, shared, remains)";
         let types = [
@@ -148,9 +147,10 @@ impl<'i> ImportTransaction<'i> {
             Type::INT4,
             Type::INT8,
         ];
-        let (instance, time) = (self.instance, self.time()?);
+        let instance = self.instance;
+        let time = self.time()?;
         self.written.unended += count(&keys);
-        self.insert(question, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
+        self.insert(query, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
     }
 
     pub async fn insert_operations(
@@ -166,13 +166,13 @@ impl<'i> ImportTransaction<'i> {
         };
         let bytes: Vec<i64> = entries.iter().zip(&bodies).map(taken).collect();
         let ends: Vec<Option<i64>> = operations.iter().map(|(_, entry)| expires_at(entry)).collect();
-        let question = "INSERT INTO operation (id, entry, body, bytes, ends)
+        let query = "INSERT INTO operation (id, entry, body, bytes, ends)
             SELECT * FROM unnest($1, $2, $3, $4, $5)";
         let types =
             [Type::BYTEA_ARRAY, Type::TEXT_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY, Type::INT8_ARRAY];
         self.written.bytes += bytes.iter().sum::<i64>();
         self.written.operations += count(&ids);
-        self.insert(question, &types, &[&ids, &entries, &bodies, &bytes, &ends]).await
+        self.insert(query, &types, &[&ids, &entries, &bodies, &bytes, &ends]).await
     }
 
     /// Checks that everything was copied, and commits.
@@ -183,12 +183,13 @@ impl<'i> ImportTransaction<'i> {
         if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
             return Err(self.mismatch_error("other rows are there than were written"));
         }
-        let (time, floor) = (self.time()?, self.number(self.handed.floor)?);
+        let time = self.time()?;
+        let floor = self.number(self.handed.floor)?;
         let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
         let ImportHeader { id, from, identity, closed, .. } = &self.handed;
         let closed_until = closed.map(|closed| time.saturating_add(millis(closed)));
         let closed_why = closed.map(|_| "new");
-        let question = "INSERT INTO moved_in (id, came_from, format, store, ensemble, floor, highest, entries, bytes, era,
+        let query = "INSERT INTO moved_in (id, came_from, format, store, ensemble, floor, highest, entries, bytes, era,
                 time, closed_until, closed_why)
             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
         let format = FORMAT as i32;
@@ -207,19 +208,19 @@ impl<'i> ImportTransaction<'i> {
             &closed_until,
             &closed_why,
         ];
-        self.transaction.execute(question, &with).await.map_err(|error| self.query_error(&error))?;
+        self.transaction.execute(query, &with).await.map_err(|error| self.query_error(&error))?;
         let place = self.place;
         self.transaction.commit().await.map_err(|error| place.connect_error(&error))
     }
 
     async fn insert(
         &self,
-        question: &str,
+        query: &str,
         types: &[Type],
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<(), UnusableDatabaseError> {
         let failed = |error: Error| self.query_error(&error);
-        let prepared = self.transaction.prepare_typed(question, types).await.map_err(failed)?;
+        let prepared = self.transaction.prepare_typed(query, types).await.map_err(failed)?;
         self.transaction.execute(&prepared, with).await.map_err(failed).map(drop)
     }
 
@@ -245,7 +246,7 @@ fn count<T>(rows: &[T]) -> i64 {
     i64::try_from(rows.len()).unwrap_or(i64::MAX)
 }
 
-/// The body of the kept answer, if there is one.
+/// The body of the kept response, if there is one.
 fn body(entry: &JournalEntry) -> Option<&[u8]> {
     match &entry.state {
         State::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),

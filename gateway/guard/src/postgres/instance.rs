@@ -1,4 +1,4 @@
-//! One guard's place in a store that it shares.
+//! One guard's instance in a store that several guards share.
 
 use std::{
     sync::{
@@ -28,16 +28,17 @@ use super::{
 };
 use crate::{metrics::GuardMetrics, store::StoreIdentity};
 
-/// The times of a guard that the database has to know.
+/// The time limits of the guard that the database needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardTimings {
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
-    /// How long after its last byte an execution without a seen end counts as over.
+    /// How long after its last byte an execution without an observed end counts as over.
     pub max_execution: Duration,
-    /// How long after its last byte an execution may still begin: as [`Rules::begun_within`](crate::config::GuardConfig::begun_within).
+    /// How long after its last byte an execution may still begin: as
+    /// [`GuardConfig::begun_within`](crate::config::GuardConfig::begun_within).
     pub begun_within: Duration,
-    /// The marks of keys that were not used for this time are forgotten, and raise the floor.
+    /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Instance {
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembership,
     pub(super) acknowledged: AcknowledgedProgress,
-    /// Set if the endpoints are asked whether they run.
+    /// Set if the endpoints are probed.
     pub(super) unseen: OnceLock<Mutex<UnseenDoubts>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
@@ -75,12 +76,12 @@ pub(super) struct Instance {
     reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
-/// The progress that the database has acknowledged. If it knows less later, it was rolled back.
+/// The progress that the database has acknowledged. If it has less later, it was rolled back.
 #[derive(Debug, Default)]
 pub(super) struct AcknowledgedProgress {
     /// Number of statements of this instance.
     pub(super) acts: AtomicI64,
-    /// The largest epoch that any guard has announced, as far as this one was told.
+    /// The largest epoch that any guard has announced, as far as it was reported to this one.
     known: AtomicU64,
 }
 
@@ -116,7 +117,7 @@ impl PostgresStore {
         &self.instance.place
     }
 
-    /// The state of the store, as of the last beat.
+    /// The state of the store, as of the last heartbeat.
     pub fn status(&self) -> StoreStatus {
         self.instance.status().clone()
     }
@@ -132,23 +133,23 @@ impl PostgresStore {
         drop(self.instance.metrics.set(metrics));
     }
 
-    /// A new name for a dispatch, by which it is found again after a lost answer.
+    /// A new name for a dispatch, by which it is found again after a lost reply.
     pub fn new_name(&self) -> DispatchName {
         DispatchName(self.instance.guid())
     }
 
-    /// Now, in whole seconds of the store's time, and never behind it: what is counted from here ends none too early.
+    /// Now, in whole seconds of the store's time, and never behind it: no time measured from here ends too early.
     pub fn time(&self) -> u64 {
         let now = self.instance.clock.now();
         u64::try_from(self.instance.clock_samples().latest(now) / 1000).unwrap_or_default()
     }
 
-    /// Returns when this process has lost its place in the store, and has to end.
+    /// Returns when this process has lost its membership in the store, and has to end.
     pub async fn wait_for_loss(&self) -> MembershipLostError {
         let mut lost = self.instance.lost.subscribe();
         match lost.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(lost)) => lost.clone(),
-            // This cannot happen, because we own the sender.
+            // This cannot fail, because `self` owns the sender.
             _ => std::future::pending().await,
         }
     }
@@ -159,7 +160,7 @@ impl Instance {
         (place, identity, terms): (PostgresConfig, StoreIdentity, GuardTimings),
         (id, name): (i32, String),
         (clock, randomness): (SharedClock, Arc<dyn Randomness>),
-        asked: BootInstant,
+        sent: BootInstant,
     ) -> Self {
         Self {
             place,
@@ -176,7 +177,7 @@ impl Instance {
             acknowledged: AcknowledgedProgress::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
-            passed: Mutex::new(ClockSamples::new(asked)),
+            passed: Mutex::new(ClockSamples::new(sent)),
             status: Mutex::default(),
             lost: watch::Sender::default(),
             beating: tokio::sync::Mutex::default(),
@@ -196,9 +197,9 @@ impl Instance {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The question with the schema in place of `$$`.
-    pub(super) fn with_schema(&self, question: &str) -> String {
-        question.replace("$$", &self.place.schema)
+    /// The query with the schema in place of `$$`.
+    pub(super) fn with_schema(&self, query: &str) -> String {
+        query.replace("$$", &self.place.schema)
     }
 
     pub(super) fn with_metrics(&self, count: impl FnOnce(&GuardMetrics)) {
@@ -207,22 +208,22 @@ impl Instance {
         }
     }
 
-    /// The place in the store is lost for good, and the lease with it.
-    pub(super) fn mark_lost(&self, why: MembershipLostError) -> PostgresError {
+    /// The membership in the store is lost for good, and the lease with it.
+    pub(super) fn mark_lost(&self, error: MembershipLostError) -> PostgresError {
         self.membership.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
-            lost.get_or_insert_with(|| why.clone());
+            lost.get_or_insert_with(|| error.clone());
             first
         });
-        PostgresError::Lost(why)
+        PostgresError::Lost(error)
     }
 
     pub(super) fn membership_error(&self) -> Option<MembershipLostError> {
         self.lost.borrow().clone()
     }
 
-    /// The connection for questions that change no decision.
+    /// The connection for queries that change no decision.
     async fn read_connection(&self) -> Result<Arc<Connection>, PostgresError> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
@@ -236,20 +237,20 @@ impl Instance {
         Ok(connection)
     }
 
-    /// Reads rows of the store. `$$` in the question stands for the schema.
+    /// Reads rows of the store. `$$` in the query stands for the schema.
     pub(super) async fn query_rows(
         &self,
-        question: &str,
+        query: &str,
         with: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<tokio_postgres::Row>, PostgresError> {
-        let question = self.with_schema(question);
+        let query = self.with_schema(query);
         let connection = self.read_connection().await?;
-        match connection.query(&question, with).await {
+        match connection.query(&query, with).await {
             Ok(rows) => return Ok(rows),
             Err(StatementError::Lost(_)) => *self.reading.lock().await = None,
             Err(refused) => return Err(refused.into()),
         }
         // A long idle connection may have been closed, so connect anew once.
-        Ok(self.read_connection().await?.query(&question, with).await?)
+        Ok(self.read_connection().await?.query(&query, with).await?)
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the journal. Only the holder of the right over an operation changes its entry.
+//! Reads the journal. Only the holder of an operation's lock changes its entry.
 
 use bytes::Bytes;
 use fencegate_policies::operation::OperationId;
@@ -15,20 +15,20 @@ impl PostgresStore {
     /// # Errors
     /// It cannot be read.
     pub async fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, PostgresError> {
-        let question = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
-        let rows = self.instance.query_rows(question, &[&id.as_bytes().as_slice()]).await?;
+        let query = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
+        let rows = self.instance.query_rows(query, &[&id.as_bytes().as_slice()]).await?;
         rows.first().map(|row| parse_row(row).map(|(_, entry)| entry)).transpose()
     }
 
-    /// Operations with an unknown outcome that nobody has reserved.
+    /// Operations with an unknown outcome that are not reserved.
     ///
     /// # Errors
     /// They cannot be read.
     pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, PostgresError> {
-        let question = format!(
+        let query = format!(
             "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
         );
-        let rows = self.instance.query_rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        let rows = self.instance.query_rows(&query, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
         rows.iter().map(parse_row).collect()
     }
 
@@ -37,10 +37,10 @@ impl PostgresStore {
     /// # Errors
     /// They cannot be counted.
     pub async fn count_unknown(&self, most: usize) -> Result<usize, PostgresError> {
-        let question = format!(
+        let query = format!(
             "SELECT count(*) FROM (SELECT FROM $$.operation o WHERE ends IS NULL AND {FREE} LIMIT $1) AS open"
         );
-        let rows = self.instance.query_rows(&question, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
+        let rows = self.instance.query_rows(&query, &[&i64::try_from(most).unwrap_or(i64::MAX)]).await?;
         let count = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
         Ok(usize::try_from(count).unwrap_or_default())
     }
@@ -54,10 +54,9 @@ impl PostgresStore {
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, PostgresError> {
         let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
-        let question =
-            "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
+        let query = "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
         let range = (first.as_bytes().as_slice(), last.as_bytes().as_slice());
-        let rows = self.instance.query_rows(question, &[&range.0, &range.1]).await?;
+        let rows = self.instance.query_rows(query, &[&range.0, &range.1]).await?;
         rows.first().map(parse_row).transpose()
     }
 }

@@ -1,4 +1,4 @@
-//! The membership of this instance in its store, and the state of the store at its last beat.
+//! The membership of this instance in its store, and the state of the store at its last heartbeat.
 
 use std::{
     sync::{
@@ -12,10 +12,10 @@ use fencegate_process::clock::BootInstant;
 
 use crate::{admission::QuarantineReason, store::JournalSize};
 
-/// The state of the store at the last beat.
+/// The state of the store at the last heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// A key without a mark admits no token up to here.
+    /// A key without a watermark admits no token up to here.
     pub floor: u64,
     pub era: u64,
     /// Whole seconds of the store's time.
@@ -27,7 +27,7 @@ pub struct StoreStatus {
     /// Dispatches in flight, of all instances.
     pub in_flight: usize,
     pub in_doubt: usize,
-    /// Keys with marks, as counted at the last sweep.
+    /// Keys with watermarks, as counted at the last sweep.
     pub keys: usize,
     /// The longest time for which any execution may go on after its last byte.
     pub longest_execution: Duration,
@@ -40,11 +40,11 @@ pub struct StoreClosure {
     pub why: QuarantineReason,
 }
 
-/// The lease of an instance. While it holds, no other guard can have taken this one for dead.
+/// The lease of an instance. While it holds, no other guard can have declared this one dead.
 #[derive(Debug, Clone, Default)]
 pub struct GuardMembership(Arc<AtomicU64>);
 
-/// Why this process has lost its place in the store.
+/// Why this process has lost its membership in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipLostError {
     #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
@@ -55,7 +55,7 @@ pub enum MembershipLostError {
     Another(String),
 }
 
-/// The number of things that one sweep forgot.
+/// The numbers of keys and operations that one sweep forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweepStats {
     pub keys: u64,

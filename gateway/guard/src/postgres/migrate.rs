@@ -1,4 +1,4 @@
-//! The written form of a store: makes it, and brings an older one up to what this build reads.
+//! The stored format of a store: creates it, and upgrades an older one to the format that this build reads.
 
 use tokio_postgres::{Client, Error};
 
@@ -17,7 +17,7 @@ const STEPS: [&[&str]; 4] = [
     &[include_str!("sql/longest.sql"), include_str!("sql/disown.sql")],
 ];
 
-/// The newest written form that this build understands.
+/// The newest stored format that this build understands.
 pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// Takes the lock for changes of the format, so that two processes change it one after the other.
@@ -27,10 +27,10 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('fencegate mig
 pub(super) const LOCK_IF_FREE: &str =
     "SELECT pg_try_advisory_lock(hashtextextended('fencegate migrates ' || $1, 0))";
 
-/// Gives that one back.
+/// Releases that lock.
 pub(super) const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('fencegate migrates ' || $1, 0))";
 
-/// Makes schema, tables and functions, with a floor below which no token will pass.
+/// Creates schema, tables and functions, with a floor up to which no token will be admitted.
 pub(super) async fn init(
     place: &PostgresConfig,
     identity: &StoreIdentity,
@@ -68,7 +68,7 @@ pub(super) async fn init(
     transaction.commit().await.map_err(failed)
 }
 
-/// The identity of the store. An older format is first brought up to ours.
+/// The identity of the store. An older format is upgraded first.
 pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
     let mut connection = Connection::open(place, ConnectionPurpose::Setup, "open").await?;
     let Some((mut format, identity)) = find_store(connection.client(), place).await? else {
@@ -141,8 +141,8 @@ pub(super) async fn find_store(
     if !there.get::<_, bool>(0) {
         return Ok(None);
     }
-    let question = format!("SELECT format, store, ensemble FROM {table}");
-    let row = client.query_opt(&question, &[]).await.map_err(failed)?;
+    let query = format!("SELECT format, store, ensemble FROM {table}");
+    let row = client.query_opt(&query, &[]).await.map_err(failed)?;
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
         (format, StoreIdentity { format, store: row.get(1), ensemble: row.get(2) })

@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl PostgresStore {
-    /// The first look: compares and raises. If nothing is in the way, it registers in the same transaction, with the
+    /// The first check: compares and raises. If nothing is in the way, it registers in the same transaction, with the
     /// entry of the operation.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl PostgresStore {
         self.request_admission(AdmitKind::Claim, claim, name, operation).await
     }
 
-    /// A later look after a wait, under the same name.
+    /// A later check after a wait, under the same name.
     ///
     /// # Errors
     /// As [`PostgresStore::admit`].
@@ -53,7 +53,7 @@ impl PostgresStore {
         self.request_admission(AdmitKind::Settle, claim, name, operation).await
     }
 
-    /// Raises marks and registers the dispatch even if its token is stale.
+    /// Raises watermarks and registers the dispatch even if its token is stale.
     ///
     /// # Errors
     /// As [`PostgresStore::admit`].
@@ -73,26 +73,29 @@ impl PostgresStore {
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
         let since = self.instance.clock.now();
-        let bells: Vec<_> =
+        let notifiers: Vec<_> =
             claim.keys.iter().map(|key| self.instance.notifiers.subscribe(key.as_str())).collect();
         let operation = operation.map(|(held, entry)| (held.id.clone(), Box::new(entry.clone())));
         let in_hand = self.instance.names.register(name.0);
-        let question =
+        let request =
             DbRequest::Look { how, claim: claim.clone(), name, in_hand: in_hand.clone(), operation };
-        let answer = self.request(question).await?;
+        let answer = self.request(request).await?;
         let now = self.instance.clock.now();
         let refused = match answer {
             DbReply::Running => {
-                let (keys, token, mode) = (claim.keys.clone(), claim.token, claim.mode);
+                let keys = claim.keys.clone();
+                let token = claim.token;
+                let mode = claim.mode;
                 let dispatch = InFlightDispatch { name, keys, token, mode, _in_hand: in_hand };
                 return Ok(AdmitReply::Running { dispatch, since });
             }
             DbReply::Wait { key, left } => {
                 let at = claim.keys.iter().position(|known| Some(known.as_str()) == key.as_deref());
-                let bell = bells.into_iter().nth(at.unwrap_or_default());
-                let bell = bell.ok_or_else(|| PostgresError::Refused("a claim without keys waits".into()))?;
+                let notifier = notifiers.into_iter().nth(at.unwrap_or_default());
+                let notifier =
+                    notifier.ok_or_else(|| PostgresError::Refused("a claim without keys waits".into()))?;
                 return Ok(AdmitReply::Wait {
-                    told: changed(bell),
+                    told: changed(notifier),
                     doubt: left.map(|left| after_millis(now, left).since(now)),
                 });
             }
@@ -110,18 +113,18 @@ impl PostgresStore {
         Ok(AdmitReply::Rejected(refused))
     }
 
-    /// The dispatch is over. The database is told in the background, so a drop can call this.
+    /// Records that the dispatch is over. The database is updated in the background, so a drop can call this.
     pub fn end(&self, dispatch: &InFlightDispatch, ended: DispatchEnd) {
         let dispatch = dispatch.clone();
         let end = DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation: None };
         self.instance.requests.enqueue_detached(end);
     }
 
-    /// The dispatch is over, with this outcome of its operation, which is durable when this returns. The same
-    /// transaction gives the right back.
+    /// Records that the dispatch is over, with this outcome of its operation, which is durable when this returns. The
+    /// same transaction releases the operation lock.
     ///
     /// # Errors
-    /// It is not known to be written. The database is told again in the background.
+    /// It is not known to be written. The database is updated again in the background.
     pub async fn finish(
         &self,
         dispatch: &InFlightDispatch,
@@ -134,27 +137,27 @@ impl PostgresStore {
         self.request_write(DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation }).await
     }
 
-    /// Takes the right to decide over an operation, if it is free.
+    /// Acquires the lock of an operation, if it is free.
     ///
     /// # Errors
-    /// The right was not taken, or is given back in the background.
+    /// The lock was not acquired, or is released in the background.
     pub async fn reserve(&self, id: OperationId) -> Result<ReserveReply, PostgresError> {
-        let bell = self.instance.notifiers.subscribe(&id.to_string());
-        let right = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
-        match self.request(DbRequest::Reserve(right.clone())).await? {
+        let notifier = self.instance.notifiers.subscribe(&id.to_string());
+        let lock = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
+        match self.request(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
                 let back: Arc<dyn ReleaseLock> = self.instance.requests.clone();
-                Ok(ReserveReply::Acquired(PostgresOperationLock::new(right, back)))
+                Ok(ReserveReply::Acquired(PostgresOperationLock::new(lock, back)))
             }
-            DbReply::Wait { .. } => Ok(ReserveReply::Held(changed(bell))),
+            DbReply::Wait { .. } => Ok(ReserveReply::Held(changed(notifier))),
             other => Err(self.unexpected_reply(&other)),
         }
     }
 
-    /// Changes the entry of an operation, under its right.
+    /// Changes the entry of an operation, under its lock.
     ///
     /// # Errors
-    /// It is not known to be written. The database is told again in the background.
+    /// It is not known to be written. The database is updated again in the background.
     pub async fn write(
         &self,
         held: &PostgresOperationLock,
@@ -171,7 +174,7 @@ impl PostgresStore {
         }
     }
 
-    /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
+    /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
     ///
     /// # Errors
     /// It is not known to be written.
@@ -180,7 +183,7 @@ impl PostgresStore {
         Ok(answer == DbReply::Done)
     }
 
-    /// Asks, and waits no longer than a dispatch could still be sent: a client waits for it.
+    /// Sends a request, and waits no longer than a dispatch could still be sent: a client waits for it.
     async fn request(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
         if let Some(lost) = self.instance.membership_error() {
             return Err(PostgresError::Lost(lost));
@@ -188,7 +191,7 @@ impl PostgresStore {
         match timeout(self.instance.terms.send_within, self.instance.requests.enqueue(item)).await {
             Err(_) => Err(PostgresError::Timeout),
             Ok(Err(_gone)) => Err(PostgresError::Unreachable("this guard is leaving".into())),
-            // Taken and returned in one step, so that the answer is not lost in between.
+            // Received and returned in one step, so that the reply is not lost in between.
             Ok(Ok(answer)) => answer.map(PendingReply::accept),
         }
     }

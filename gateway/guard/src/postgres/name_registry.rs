@@ -1,7 +1,8 @@
-//! The dispatches and rights that this guard still has in hand.
+//! The dispatches and operation locks that this guard still has handles of.
 //!
-//! A database that was rolled back may have rows again whose removal was lost. Their owner lives, so nobody else ends
-//! them. So the owner gives the database its list with each new connection, and the rows that are not on it get an end.
+//! A database that was rolled back may have rows again whose removal was lost. Their owner lives, so no other guard
+//! ends them. So the owner gives the database its list with each new connection, and the rows that are not on it get
+//! an end.
 
 use std::{
     collections::HashMap,
@@ -11,19 +12,19 @@ use std::{
 
 use fencegate_process::randomness::Guid;
 
-/// The names of which there is a handle, with the number of their handles.
+/// The names with a handle, and the number of their handles.
 #[derive(Debug, Default)]
 pub(super) struct NameRegistry(Mutex<HashMap<Guid, usize>>);
 
-/// A handle of a name. A caller, a question in the backlog and an answer on its way have one each. The name is listed
-/// until the last of them is dropped.
+/// A handle of a name. A caller, a queued request and a reply on its way have one each. The name is listed until the
+/// last of them is dropped.
 pub(super) struct NameHandle {
     name: Guid,
     names: Arc<NameRegistry>,
 }
 
 impl NameRegistry {
-    /// Call this before the database hears the name, so that no row is ever without a listed name.
+    /// Call this before the name is sent to the database, so that no row is ever without a listed name.
     pub(super) fn register(self: &Arc<Self>, name: Guid) -> NameHandle {
         *self.lock().entry(name).or_default() += 1;
         NameHandle { name, names: self.clone() }
@@ -75,11 +76,14 @@ mod tests {
 
     use super::*;
 
+    /// A name is listed until its last handle is dropped.
     #[test]
-    fn a_name_is_listed_until_its_last_handle_is_dropped() {
-        let (names, name) = (Arc::<NameRegistry>::default(), Guid::new(&SystemRandomness));
+    fn name_is_listed_until_last_drop() {
+        let names = Arc::<NameRegistry>::default();
+        let name = Guid::new(&SystemRandomness);
         let first = names.register(name);
-        let (second, third) = (first.clone(), names.register(name));
+        let second = first.clone();
+        let third = names.register(name);
         drop((first, third));
         assert_eq!(names.list(), [name.to_string()]);
         drop(second);

@@ -13,11 +13,11 @@ use tokio::{
 
 use super::admit_reply::ChangeFuture;
 
-/// Several keys share a bell, so a request may be woken for nothing and look once more.
+/// Several keys share a notifier, so a request may be woken for nothing and check once more.
 #[derive(Debug)]
 pub(super) struct KeyNotifiers(Vec<Arc<Notify>>);
 
-/// A waiting request looks again after this time at the latest, because a notice of the database may be lost.
+/// A waiting request checks again after this time at the latest, because a notice of the database may be lost.
 const LOOK: Duration = Duration::from_millis(500);
 
 const BELLS: usize = 256;
@@ -27,7 +27,7 @@ impl KeyNotifiers {
         Self((0..BELLS).map(|_| Arc::default()).collect())
     }
 
-    /// Take the bell before the look, so that no change is missed between look and wait.
+    /// Subscribe before the check, so that no change is missed between check and wait.
     pub(super) fn subscribe(&self, name: &str) -> OwnedNotified {
         self.0[slot(name)].clone().notified_owned()
     }
@@ -37,7 +37,7 @@ impl KeyNotifiers {
     }
 
     pub(super) fn notify_all(&self) {
-        self.0.iter().for_each(|bell| bell.notify_waiters());
+        self.0.iter().for_each(|notifier| notifier.notify_waiters());
     }
 }
 
@@ -47,11 +47,11 @@ fn slot(name: &str) -> usize {
     usize::try_from(hash.finish() % BELLS as u64).unwrap_or_default()
 }
 
-/// Returns when the bell was rung, or a while has passed.
-pub(super) fn changed(bell: OwnedNotified) -> ChangeFuture {
+/// Returns at a notification, or after `LOOK`.
+pub(super) fn changed(notifier: OwnedNotified) -> ChangeFuture {
     Box::pin(async move {
         tokio::select! {
-            () = bell => {}
+            () = notifier => {}
             () = sleep(LOOK) => {}
         }
     })

@@ -10,37 +10,37 @@ use super::{
     name_registry::{NameHandle, NameRegistry},
 };
 
-/// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
+/// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
 pub struct PostgresOperationLock {
     pub(super) id: OperationLockId,
-    /// The receiver when it is given back.
+    /// The queue for its release.
     releaser: Option<Arc<dyn ReleaseLock>>,
 }
 
-/// Takes rights back, in the background.
+/// Releases locks, in the background.
 pub(super) trait ReleaseLock: Send + Sync {
-    fn release(&self, right: OperationLockId);
+    fn release(&self, lock: OperationLockId);
 }
 
-/// The identity of one right: a later right over the same operation has another one.
+/// The identity of one lock: a later lock of the same operation has another one.
 #[derive(Debug, Clone)]
 pub(super) struct OperationLockId {
     pub(super) id: OperationId,
     holder: Arc<NameHandle>,
 }
 
-/// The answer to a request for the right.
+/// The reply to a request for the lock.
 pub enum ReserveReply {
     Acquired(PostgresOperationLock),
-    /// Ask again when told.
+    /// Try again when notified.
     Held(ChangeFuture),
 }
 
-/// The result of a write under a right.
+/// The result of a write under a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
     Durable,
-    /// Nothing was changed: another guard has taken this one for dead, and has taken over the right.
+    /// Nothing was changed: another guard has declared this one dead, and has taken over the lock.
     NotHeld,
 }
 
@@ -55,15 +55,15 @@ impl OperationLockId {
 }
 
 impl PostgresOperationLock {
-    pub(super) fn new(right: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
-        Self { id: right, releaser: Some(back) }
+    pub(super) fn new(lock: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
+        Self { id: lock, releaser: Some(back) }
     }
 
     pub fn id(&self) -> OperationId {
         self.id.id
     }
 
-    /// The caller's next statement gives the right back.
+    /// The caller's next statement releases the lock.
     pub(super) fn into_id(mut self) -> OperationLockId {
         drop(mem::take(&mut self.releaser));
         self.id.clone()

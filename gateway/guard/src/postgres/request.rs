@@ -1,4 +1,4 @@
-//! The questions and answers of `sql/act.sql`.
+//! The requests and replies of `sql/act.sql`.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     operation::{JournalEntry, JournalUpdate, State, StoredResponse},
 };
 
-/// One question to the database.
+/// One request to the database.
 #[derive(Debug, Clone)]
 pub(super) enum DbRequest {
     Look {
@@ -30,7 +30,7 @@ pub(super) enum DbRequest {
     End {
         dispatch: InFlightDispatch,
         ended: DispatchEnd,
-        /// A doubt takes as long at least, from when the database is told.
+        /// A doubt lasts at least as long as this, from when the database has recorded it.
         at_least: Duration,
         operation: Option<(OperationLockId, JournalUpdate)>,
     },
@@ -41,11 +41,11 @@ pub(super) enum DbRequest {
         keys: Arc<[ResourceKey]>,
         token: Token,
     },
-    /// Asks nothing. A connection has to be open for it.
+    /// An empty request, which only needs an open connection.
     Nothing,
 }
 
-/// The kind of a look.
+/// The kind of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdmitKind {
     Claim,
@@ -53,7 +53,7 @@ pub(super) enum AdmitKind {
     Pass,
 }
 
-/// The answer to one question.
+/// The reply to one request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(super) enum DbReply {
@@ -88,7 +88,7 @@ pub(super) enum DbReply {
     None,
 }
 
-/// The answers to a batch.
+/// The replies to a batch.
 #[derive(Debug, Deserialize)]
 pub(super) struct DbReplyBatch {
     /// The number of this statement in the instance. 0: it was refused, because it came from an earlier connection.
@@ -96,7 +96,7 @@ pub(super) struct DbReplyBatch {
     pub(super) answers: Vec<DbReply>,
 }
 
-/// A question in the form that the function reads.
+/// A request in the form that the function reads.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct RequestRow<'i> {
     kind: &'static str,
@@ -150,7 +150,8 @@ impl DbRequest {
         }
     }
 
-    /// The question at this moment: instants become remaining times, because the database does not know our clock.
+    /// The request at this moment: instants become remaining times, because the database does not have this machine's
+    /// clock.
     pub(super) fn to_row(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
         let blank = RequestRow { keys, again, longest, ..RequestRow::default() };
@@ -164,7 +165,7 @@ impl DbRequest {
                     era: claim.era.map(|era| era.min(i64::MAX as u64)),
                     ..blank.with_token(claim.token, claim.mode)
                 };
-                written.with_operation(operation.as_ref().map(|(right, _)| right).zip(writing.as_ref()))
+                written.with_operation(operation.as_ref().map(|(lock, _)| lock).zip(writing.as_ref()))
             }
             Self::End { dispatch, ended, at_least, operation } => {
                 let remains = match ended {
@@ -178,16 +179,16 @@ impl DbRequest {
                     remains,
                     ..blank.with_token(dispatch.token, dispatch.mode)
                 };
-                written.with_operation(operation.as_ref().map(|(right, writing)| (right, writing)))
+                written.with_operation(operation.as_ref().map(|(lock, writing)| (lock, writing)))
             }
-            Self::Reserve(right) => {
-                RequestRow { kind: "reserve", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
+            Self::Reserve(lock) => {
+                RequestRow { kind: "reserve", ..blank }.with_operation(Some((lock, &JournalUpdate::Nothing)))
             }
-            Self::Release(right) => {
-                RequestRow { kind: "release", ..blank }.with_operation(Some((right, &JournalUpdate::Nothing)))
+            Self::Release(lock) => {
+                RequestRow { kind: "release", ..blank }.with_operation(Some((lock, &JournalUpdate::Nothing)))
             }
-            Self::Write(right, writing) => {
-                RequestRow { kind: "write", ..blank }.with_operation(Some((right, writing)))
+            Self::Write(lock, writing) => {
+                RequestRow { kind: "write", ..blank }.with_operation(Some((lock, writing)))
             }
             Self::Resolve { token, .. } => RequestRow { kind: "resolve", token: Some(*token), ..blank },
             // Without keys it resolves nothing.
@@ -202,9 +203,9 @@ impl RequestRow<'_> {
     }
 
     fn with_operation(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
-        let Some((right, writing)) = operation else { return self };
-        self.operation = Some(format!("\\x{}", right.id));
-        self.holder = Some(right.holder().to_string());
+        let Some((lock, writing)) = operation else { return self };
+        self.operation = Some(format!("\\x{}", lock.id));
+        self.holder = Some(lock.holder().to_string());
         match writing {
             JournalUpdate::Nothing => {}
             JournalUpdate::Forget => self.writing = Some("forget"),

@@ -1,4 +1,4 @@
-//! The questions that wait for the database: when the connection is free, all that wait go as one statement.
+//! The requests that wait for the database: when the connection is free, all waiting ones go as one statement.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{admission::DispatchEnd, operation::JournalUpdate};
 
-/// The backlog of one instance.
+/// The request queue of one instance.
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
     waiting: Mutex<QueueState>,
@@ -27,22 +27,22 @@ pub(super) struct RequestQueue {
 #[derive(Debug, Default)]
 struct QueueState {
     items: VecDeque<PendingRequest>,
-    /// How many were taken out and are not answered yet.
+    /// The number of requests that were taken out and have no reply yet.
     under_way: usize,
     closed: bool,
 }
 
-/// One question, and the caller that waits for its answer.
+/// One request, and the caller that waits for its reply.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) item: DbRequest,
     reply: Option<oneshot::Sender<Result<PendingReply, PostgresError>>>,
-    /// It was asked before, and the answer was lost.
+    /// It was sent before, and the reply was lost.
     pub(super) again: bool,
 }
 
-/// An answer on its way to its caller. If the caller has gone, the answer is dropped unheard, and the registration that
-/// it reports is taken back.
+/// A reply on its way to its caller. If the caller has gone, the reply is dropped unread, and the registration that
+/// it reports is released.
 #[derive(Debug)]
 pub(super) struct PendingReply {
     answer: DbReply,
@@ -55,18 +55,18 @@ struct CancelOnDrop {
     item: Option<DbRequest>,
 }
 
-/// The most questions in one statement.
+/// The most requests in one statement.
 pub(super) const MOST_AT_ONCE: usize = 256;
 
 impl RequestQueue {
-    /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
+    /// Queues a request behind all others. If the returned receiver is dropped, a registration is released.
     pub(super) fn enqueue(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
         let (reply, answer) = oneshot::channel();
         self.push(PendingRequest { item, reply: Some(reply), again: false });
         answer
     }
 
-    /// Tells the database something, again and again until it has answered. No caller waits.
+    /// Sends a request to the database again and again until it has a reply. No caller waits.
     pub(super) fn enqueue_detached(&self, item: DbRequest) {
         self.push(PendingRequest { item, reply: None, again: false });
     }
@@ -82,7 +82,7 @@ impl RequestQueue {
         self.more.notify_one();
     }
 
-    /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
+    /// The next batch, of at most `most` requests. Requests whose callers have gone, and which were never sent, are
     /// left out. `None` after [`RequestQueue::close`], when nothing is left.
     pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingRequest>> {
         loop {
@@ -109,7 +109,7 @@ impl RequestQueue {
         }
     }
 
-    /// Puts a batch back in front of all others, because it was asked before.
+    /// Puts a batch back in front of all other requests, because it was sent before.
     pub(super) fn push_front(&self, batch: Vec<PendingRequest>) {
         let mut waiting = self.lock();
         for pending in batch.into_iter().rev() {
@@ -125,21 +125,21 @@ impl RequestQueue {
         self.more.notify_one();
     }
 
-    /// The database cannot be asked, so waiting callers are told. What has to be told to the database stays in the
-    /// backlog, and possible registrations are taken back.
+    /// The database is not reachable, so waiting callers get an error. Mandatory requests stay in the queue, and
+    /// possible registrations are released.
     pub(super) fn fail(&self, unavailable: &PostgresError) {
         let waiting = std::mem::take(&mut self.lock().items);
         let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.abandon(unavailable)).collect();
         self.push_front(left);
     }
 
-    /// Takes no more questions. Those that wait are still asked.
+    /// Accepts no more requests. Queued ones are still sent.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.more.notify_one();
     }
 
-    /// Returns when no question waits or is under way.
+    /// Returns when no request is queued or under way.
     pub(super) async fn wait_idle(&self) {
         loop {
             let idle = self.idle.notified();
@@ -160,26 +160,26 @@ impl RequestQueue {
 }
 
 impl PendingRequest {
-    /// Whether it can be left out: its caller has gone, and it was never asked.
+    /// Whether it can be left out: its caller has gone, and it was never sent.
     fn is_abandoned(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
             && matches!(self.item, DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. })
     }
 
-    /// Hands the answer to the caller. If the caller has gone, a registration is taken back.
-    pub(super) fn deliver(self, answer: DbReply, backlog: &Arc<RequestQueue>) {
+    /// Delivers the reply to the caller. If the caller has gone, a registration is released.
+    pub(super) fn deliver(self, answer: DbReply, queue: &Arc<RequestQueue>) {
         let registered = matches!(
             (&self.item, &answer),
             (DbRequest::Look { .. }, DbReply::Running) | (DbRequest::Reserve(_), DbReply::Done)
         );
         let Some(reply) = self.reply else { return };
-        let back = registered.then(|| CancelOnDrop { backlog: backlog.clone(), item: Some(self.item) });
-        // If it cannot be sent, it is dropped, and the drop takes the registration back.
+        let back = registered.then(|| CancelOnDrop { backlog: queue.clone(), item: Some(self.item) });
+        // If it cannot be sent, it is dropped, and the drop releases the registration.
         drop(reply.send(Ok(PendingReply { answer, cancel: back })));
     }
 
-    /// Tells the caller that it failed. Nothing has to be told to the database.
+    /// Reports the failure to the caller. Nothing is left to be sent.
     pub(super) fn fail(self, unavailable: &PostgresError) {
         if let Some(reply) = self.reply {
             // This fails if the caller has gone.
@@ -187,9 +187,10 @@ impl PendingRequest {
         }
     }
 
-    /// The database will never take this question. Tells the caller that it failed. Returns what is left to be said, or a
-    /// key would stay in flight. Of the end of a dispatch: the end with the right given back, and nothing written of the
-    /// operation. Of a registration whose first answer was lost: that it is taken back.
+    /// The database will never accept this request. Reports the failure to the caller, and returns the request that
+    /// still has to be sent, because otherwise a key would stay in flight. For the end of a dispatch: the end with
+    /// the operation lock released, and nothing written of the operation. For a registration whose first reply was
+    /// lost: its release.
     pub(super) fn reject(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
@@ -199,8 +200,8 @@ impl PendingRequest {
             DbRequest::End { dispatch, ended, at_least, operation } => {
                 let operation = match operation? {
                     (_, JournalUpdate::Nothing) => None,
-                    (right, JournalUpdate::Entry(_) | JournalUpdate::Forget) => {
-                        Some((right, JournalUpdate::Nothing))
+                    (lock, JournalUpdate::Entry(_) | JournalUpdate::Forget) => {
+                        Some((lock, JournalUpdate::Nothing))
                     }
                 };
                 DbRequest::End { dispatch, ended, at_least, operation }
@@ -210,12 +211,12 @@ impl PendingRequest {
         Some(Self { item, reply: None, again: self.again })
     }
 
-    /// Whether it is the end of a dispatch. Its place in the queue decides nothing.
+    /// Whether it is the end of a dispatch. Its position in the queue decides nothing.
     pub(super) fn is_end(&self) -> bool {
         matches!(self.item, DbRequest::End { .. })
     }
 
-    /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
+    /// The reply was lost: the request has to be sent again, or, if its caller has gone, be released.
     pub(super) fn retry_or_cancel(self) -> Option<Self> {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         match self.item {
@@ -226,7 +227,7 @@ impl PendingRequest {
         }
     }
 
-    /// Tells the caller that it failed. Returns what still has to be told to the database.
+    /// Reports the failure to the caller. Returns the request that still has to be sent to the database.
     fn abandon(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
@@ -244,7 +245,7 @@ impl PendingRequest {
 }
 
 impl PendingReply {
-    /// The caller takes the answer, so a registration stays.
+    /// The caller accepts the reply, so a registration stays.
     pub(super) fn accept(mut self) -> DbReply {
         if let Some(back) = &mut self.cancel {
             back.item = None;
@@ -261,7 +262,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The message that takes back a registration, or a possible one. It also removes the entry of the operation, because
+/// The request that releases a registration, or a possible one. It also removes the entry of the operation, because
 /// not a byte was sent.
 fn cancellation(item: DbRequest) -> Option<DbRequest> {
     match item {
@@ -272,19 +273,21 @@ fn cancellation(item: DbRequest) -> Option<DbRequest> {
             operation,
             how: AdmitKind::Claim | AdmitKind::Settle | AdmitKind::Pass,
         } => {
-            let (keys, token, mode) = (claim.keys, claim.token, claim.mode);
+            let keys = claim.keys;
+            let token = claim.token;
+            let mode = claim.mode;
             let dispatch = InFlightDispatch { name, keys, token, mode, _in_hand: in_hand };
-            let operation = operation.map(|(right, _)| (right, JournalUpdate::Forget));
+            let operation = operation.map(|(lock, _)| (lock, JournalUpdate::Forget));
             Some(DbRequest::End { dispatch, ended: DispatchEnd::Known, at_least: Duration::ZERO, operation })
         }
-        DbRequest::Reserve(right) => Some(DbRequest::Release(right)),
+        DbRequest::Reserve(lock) => Some(DbRequest::Release(lock)),
         _ => None,
     }
 }
 
 impl ReleaseLock for RequestQueue {
-    fn release(&self, right: OperationLockId) {
-        self.enqueue_detached(DbRequest::Release(right));
+    fn release(&self, lock: OperationLockId) {
+        self.enqueue_detached(DbRequest::Release(lock));
     }
 }
 
@@ -300,45 +303,49 @@ mod tests {
         OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
     }
 
+    /// A reservation whose caller is dropped before it takes the reply is released in the database.
     #[tokio::test]
-    async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
-        let backlog = Arc::<RequestQueue>::default();
-        let (right, other) = (right(), right());
-        let [heard, unheard] = [right, other.clone()].map(|right| backlog.enqueue(DbRequest::Reserve(right)));
-        for pending in backlog.next_batch(MOST_AT_ONCE).await.expect("two wait") {
-            pending.deliver(DbReply::Done, &backlog);
+    async fn reservation_of_dropped_caller_is_released() {
+        let queue = Arc::<RequestQueue>::default();
+        let lock = right();
+        let other = right();
+        let [heard, unheard] = [lock, other.clone()].map(|lock| queue.enqueue(DbRequest::Reserve(lock)));
+        for pending in queue.next_batch(MOST_AT_ONCE).await.expect("two wait") {
+            pending.deliver(DbReply::Done, &queue);
         }
         assert_eq!(heard.await.expect("answered").expect("no trouble").accept(), DbReply::Done);
-        // The answer has come, and its caller has not taken it.
+        // The reply has come, and its caller has not accepted it.
         drop(unheard);
-        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("one is left to say");
+        let left = queue.next_batch(MOST_AT_ONCE).await.expect("one is left to say");
         let [PendingRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
             panic!("{left:?}")
         };
         assert_eq!(released.holder(), other.holder());
     }
 
+    /// A request whose caller is dropped is not sent; if it may have been sent already, the reservation is released.
     #[tokio::test]
-    async fn who_goes_away_before_it_is_asked_asks_nothing_and_afterwards_takes_it_back() {
-        let backlog = Arc::<RequestQueue>::default();
-        drop(backlog.enqueue(DbRequest::Reserve(right())));
+    async fn dropped_caller_sends_nothing_or_releases() {
+        let queue = Arc::<RequestQueue>::default();
+        drop(queue.enqueue(DbRequest::Reserve(right())));
         let asked = right();
-        let waits = backlog.enqueue(DbRequest::Reserve(asked.clone()));
-        let batch = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits");
+        let waits = queue.enqueue(DbRequest::Reserve(asked.clone()));
+        let batch = queue.next_batch(MOST_AT_ONCE).await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
-        backlog.push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
-        backlog.fail(&PostgresError::Timeout);
-        let left = backlog.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
+        queue.push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
+        queue.fail(&PostgresError::Timeout);
+        let left = queue.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
         let [PendingRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
         assert_eq!(released.holder(), asked.holder());
     }
 
+    /// A rejected end is sent again without its journal entry, then without its operation, and then given up.
     #[tokio::test]
-    async fn an_end_that_is_refused_for_good_is_told_without_its_entry_and_then_without_its_operation() {
-        let backlog = Arc::<RequestQueue>::default();
+    async fn rejected_end_retries_without_journal_entry() {
+        let queue = Arc::<RequestQueue>::default();
         let names = Arc::<NameRegistry>::default();
         let name = Guid::new(&SystemRandomness);
         let dispatch = InFlightDispatch {
@@ -348,14 +355,14 @@ mod tests {
             mode: Mode::Exclusive,
             _in_hand: names.register(name),
         };
-        let told = backlog.enqueue(DbRequest::End {
+        let told = queue.enqueue(DbRequest::End {
             dispatch,
             ended: DispatchEnd::Known,
             at_least: Duration::ZERO,
             operation: Some((right(), JournalUpdate::Forget)),
         });
         let refused = PostgresError::Timeout;
-        let mut pending = backlog.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
+        let mut pending = queue.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
         pending = pending.reject(&refused).expect("the key is still in flight");
         assert_eq!(told.await.expect("told").map(PendingReply::accept), Err(refused.clone()));
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));

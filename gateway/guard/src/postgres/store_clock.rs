@@ -1,35 +1,35 @@
-//! What this guard knows of the store's time: the milliseconds that guards of the store have seen pass, as the database
+//! This guard's view of the store's time: the milliseconds that guards of the store have seen pass, as the database
 //! has them.
 //!
-//! Only beats move it. A beat adds the time that its guard has seen pass since its own last beat, and only if no other
-//! guard has moved the time since. So the store's time never runs faster than the clock of any guard, even if guards
-//! stand still. The time that is not written yet is bounded, too: this guard's last beat but one came before the last
-//! move of the time.
+//! Only heartbeats move it. A heartbeat adds the time that its guard has seen pass since its own last heartbeat, and
+//! only if no other guard has moved the time since. So the store's time never runs faster than the clock of any
+//! guard, even if guards stand still. The time that is not written yet is bounded, too: this guard's last heartbeat
+//! but one came before the last move of the time.
 
 use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-/// The last two beats of this guard.
+/// The last two heartbeats of this guard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockSamples {
-    /// When the last beat but one was sent.
+    /// When the last heartbeat but one was sent.
     before: BootInstant,
-    /// When the last one was sent, and answered.
+    /// When the last heartbeat was sent, and answered.
     sent: BootInstant,
     answered: BootInstant,
-    /// The store's time in milliseconds, as the last beat was told, and the name of that moment.
+    /// The store's time in milliseconds, as of the last heartbeat, and the number of that moment.
     time: i64,
     tick: i64,
 }
 
 impl ClockSamples {
-    /// The state before the first beat. `sent`: an instant before this instance was made.
+    /// The state before the first heartbeat. `sent`: an instant before this instance was made.
     pub(super) fn new(sent: BootInstant) -> Self {
         Self { before: sent, sent, answered: sent, time: 0, tick: -1 }
     }
 
-    /// The time that a beat sent now may add, and the moment to which it may add it.
+    /// The time that a heartbeat sent now may add, and the moment to which it may add it.
     pub(super) fn addition(&self, now: BootInstant) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
@@ -49,20 +49,20 @@ impl ClockSamples {
         now.since(self.before)
     }
 
-    /// The present time in milliseconds of the store's time: the time that the last beat was told, and the time since
-    /// its answer. It is never ahead of the true time. It does not count what other guards have added since.
+    /// The present time in milliseconds of the store's time: the time of the last heartbeat's reply, and the time
+    /// since that reply. It is never ahead of the true time. It does not count what other guards have added since.
     pub(super) fn time(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(now.since(self.answered).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
-    /// The same, and never behind the true time: with whatever others may have added since the last beat.
+    /// The same, and never behind the true time: with all that other guards may have added since the last heartbeat.
     pub(super) fn latest(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(self.unwritten(now).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
-    /// A moment of the store's time on our clock; never earlier than the true one.
+    /// A moment of the store's time on this machine's clock; never earlier than the true one.
     pub(super) fn local_instant(&self, time: i64) -> BootInstant {
         match u64::try_from(time - self.time) {
             Ok(ahead) => self.answered + Duration::from_millis(ahead),
@@ -79,7 +79,7 @@ mod tests {
         BootInstant::from_nanos(milliseconds * 1_000_000)
     }
 
-    /// The store's time as the beats of two guards move it.
+    /// The store's time as the heartbeats of two guards move it.
     #[derive(Default)]
     struct SharedClockModel {
         time: i64,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     impl SharedClockModel {
-        /// A beat that is answered after `takes`. The database reads it at once.
+        /// A heartbeat that is answered after `takes`. The database reads it at once.
         fn hears(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
             let (tick, passed) = guard.addition(now);
             if tick == self.tick {
@@ -98,8 +98,10 @@ mod tests {
         }
     }
 
+    /// With several guards moving the store's time, no guard reads it ahead of all clocks, and its `latest` is never
+    /// behind.
     #[test]
-    fn the_time_that_others_have_moved_lies_between_what_a_guard_knows_and_the_latest_that_it_may_be() {
+    fn shared_time_stays_within_guard_bounds() {
         for offset in [1, 100, 300, 459] {
             let mut store = SharedClockModel::default();
             let mut guards = [ClockSamples::new(at(1000)), ClockSamples::new(at(1000))];
@@ -109,7 +111,8 @@ mod tests {
                 let now = at(1000 + passed);
                 store.hears(&mut guards[usize::from(later > 0)], now, Duration::from_millis(40));
                 for guard in &guards {
-                    let (known, latest) = (guard.time(now), guard.latest(now));
+                    let known = guard.time(now);
+                    let latest = guard.latest(now);
                     assert!(known <= i64::try_from(passed).expect("short"), "ahead of all clocks");
                     assert!(latest >= store.time, "{latest} of {}, {offset}, beat {beat}", store.time);
                     was_behind |= known < store.time;

@@ -1,4 +1,4 @@
-//! Executions of this guard that are in doubt, and whose time counts only while their endpoints were seen to run.
+//! Executions of this guard in doubt whose time counts only while their endpoints were seen running.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,7 +14,7 @@ use crate::{
     dispatch_target::DispatchTarget,
 };
 
-/// The doubts of one instance whose endpoints are asked.
+/// The doubts of one instance whose endpoints are probed.
 #[derive(Debug)]
 pub(super) struct UnseenDoubts {
     watch: EndpointWatch,
@@ -25,7 +25,7 @@ pub(super) struct UnseenDoubts {
 #[derive(Debug)]
 struct UnseenDoubt {
     dispatch: InFlightDispatch,
-    /// Where it was sent, if that is known.
+    /// Where it was sent, if known.
     place: Option<DispatchTarget>,
     unseen: UnseenTime,
 }
@@ -39,55 +39,56 @@ impl UnseenDoubts {
     pub(super) fn add(
         &mut self,
         dispatch: &InFlightDispatch,
-        place: Option<DispatchTarget>,
+        target: Option<DispatchTarget>,
         left: Duration,
         since: BootInstant,
     ) {
-        // An endpoint that the policy no longer has is never asked.
-        let known = place.clone().filter(|place| self.watch.endpoints.contains(&place.endpoint));
+        // An endpoint that the policy no longer has is never probed.
+        let known = target.clone().filter(|target| self.watch.endpoints.contains(&target.endpoint));
         let places = match known {
-            Some(place) => vec![place],
+            Some(target) => vec![target],
             None => {
                 self.watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect()
             }
         };
         let unseen = UnseenTime::new(places, left, since);
-        self.doubts.insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place, unseen });
+        self.doubts
+            .insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place: target, unseen });
     }
 
-    /// The places that have to be asked now. The answers of all others are forgotten.
+    /// The targets that have to be probed now. The answers of all others are forgotten.
     pub(super) fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let all: BTreeSet<&DispatchTarget> =
             self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
-        let asked: Vec<DispatchTarget> = all.into_iter().cloned().collect();
-        self.answers.retain(|place| asked.contains(place));
-        asked
+        let targets: Vec<DispatchTarget> = all.into_iter().cloned().collect();
+        self.answers.retain(|target| targets.contains(target));
+        targets
     }
 
-    /// Takes an answer, and gives out the dispatches that are over with it.
+    /// Records an answer, and returns the dispatches that are over with it.
     pub(super) fn record_alive(
         &mut self,
-        place: &DispatchTarget,
+        target: &DispatchTarget,
         answer: LivenessAnswer,
     ) -> Vec<InFlightDispatch> {
-        let Some(span) = self.answers.record(place, answer, &self.watch) else { return Vec::new() };
+        let Some(span) = self.answers.record(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
-            doubt.unseen.record(place, span);
+            doubt.unseen.record(target, span);
         });
         let over = self.doubts.extract_if(|_, doubt| doubt.unseen.remaining().is_zero());
         over.map(|(_, doubt)| doubt.dispatch).collect()
     }
 
-    pub(super) fn is_silent(&self, place: &DispatchTarget) -> bool {
-        self.answers.is_silent(place)
+    pub(super) fn is_silent(&self, target: &DispatchTarget) -> bool {
+        self.answers.is_silent(target)
     }
 
-    /// A question was not answered. True if the one before it was, or was the first.
-    pub(super) fn record_silent(&mut self, place: &DispatchTarget) -> bool {
-        self.answers.record_missed(place)
+    /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
+    pub(super) fn record_silent(&mut self, target: &DispatchTarget) -> bool {
+        self.answers.record_missed(target)
     }
 
-    /// How many doubts there are for which no time passes.
+    /// The number of doubts whose time stands still.
     pub(super) fn silent_count(&self) -> usize {
         self.doubts.values().filter(|doubt| self.is_stalled(doubt)).count()
     }
@@ -100,7 +101,7 @@ impl UnseenDoubts {
         self.doubts.values().find(is_it)?.place.clone()
     }
 
-    /// Where the dispatch of this name was sent, and whether no time passes for it. `None` if it is not one of these.
+    /// Where the dispatch of this name was sent, and whether its time stands still. `None` if it is not one of these.
     pub(super) fn find(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
         Some((doubt.place.clone(), self.is_stalled(doubt)))
@@ -116,7 +117,7 @@ impl UnseenDoubts {
     }
 
     fn is_stalled(&self, doubt: &UnseenDoubt) -> bool {
-        doubt.unseen.places().any(|place| self.answers.is_silent(place))
+        doubt.unseen.places().any(|target| self.answers.is_silent(target))
     }
 }
 
@@ -151,16 +152,18 @@ mod tests {
         }
     }
 
+    /// A doubt ends when its own endpoint, or every one if it is unknown, was seen running for as long as it lasts.
     #[test]
-    fn a_doubt_is_over_when_its_own_endpoint_was_seen_running_for_as_long() {
+    fn doubt_ends_after_endpoint_seen_running() {
         let [one, two] = ["one", "two"].map(DispatchTarget::for_endpoint);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
         let mut unseen = UnseenDoubts::new(EndpointWatch { endpoints, interval: SECOND });
-        let (known, unknown) = (dispatch(), dispatch());
+        let known = dispatch();
+        let unknown = dispatch();
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));
         unseen.add(&unknown, None, 2 * SECOND, at(10));
         assert_eq!(unseen.targets_to_probe(), [one.clone(), two.clone()]);
-        // Nothing counts for a place that was not asked, or that was silent meanwhile.
+        // Nothing counts for a target that was not probed, or that was silent meanwhile.
         for second in 10..20 {
             assert!(unseen.record_alive(&two, answer(second)).is_empty(), "{second}");
         }

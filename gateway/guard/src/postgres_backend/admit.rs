@@ -1,4 +1,4 @@
-//! Asks the database to let a dispatch in, and tells it how the dispatch ended.
+//! Asks the database to admit a dispatch, and reports its end to the database.
 
 use fencegate_process::clock::BootInstant;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl PostgresBackend {
-    /// See [`Arbiter::try_admit`](crate::backend::Backend::try_admit).
+    /// See [`Backend::try_admit`](crate::backend::Backend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
@@ -27,14 +27,14 @@ impl PostgresBackend {
             OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
             OperationLock::Local(_) => None,
         });
-        let asked = match turn {
+        let reply = match turn {
             AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
             AdmitPhase::Again => self.postgres.settle(claim, name, operation).await,
         };
-        let (way, raised) = match self.record_result("admit", asked)? {
+        let (way, raised) = match self.record_result("admit", reply)? {
             AdmitReply::Running { dispatch, since } => {
                 *admitted = AdmittedId::Postgres(dispatch);
-                // Only the database knows whether the epoch is new, so the first dispatch number stands for it.
+                // Only the database can tell whether the epoch is new, so the first dispatch number stands for it.
                 (AdmitOutcome::Admitted { since }, claim.token.dispatch() == 1)
             }
             AdmitReply::Wait { told, doubt } => {
@@ -47,7 +47,7 @@ impl PostgresBackend {
         Ok(AdmitCheck { outcome: way, raised })
     }
 
-    /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
+    /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &Claim,
@@ -66,7 +66,7 @@ impl PostgresBackend {
         }
     }
 
-    /// The name of the dispatch: one name for all its looks, so that the database finds it again after a lost answer.
+    /// The name of the dispatch: one name for all its checks, so that the database finds it again after a lost reply.
     fn dispatch_name(&self, admitted: &mut AdmittedId) -> DispatchName {
         match admitted {
             AdmittedId::Requested(name) => *name,
@@ -78,7 +78,7 @@ impl PostgresBackend {
         }
     }
 
-    /// Ends a dispatch that was let in. A look that was not granted needs no end.
+    /// Ends an admitted dispatch. A check without admission needs no end.
     pub(crate) fn end(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
         let AdmittedId::Postgres(dispatch) = admitted else { return };
         let (DispatchEnd::InDoubt { .. }, Some(SendRecord { place, last }), Some(_)) =
@@ -86,7 +86,7 @@ impl PostgresBackend {
         else {
             return self.postgres.end(dispatch, ended);
         };
-        // Another guard of the store may have the longer one.
+        // Another guard of the store may have the longer setting.
         let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
         self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
     }
@@ -94,11 +94,11 @@ impl PostgresBackend {
     pub(crate) async fn conclude(
         &self,
         admitted: &AdmittedId,
-        right: &mut Option<OperationLock>,
+        lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         let AdmittedId::Postgres(dispatch) = admitted else { return Ok(()) };
-        let Some(OperationLock::Postgres(held)) = right.take() else {
+        let Some(OperationLock::Postgres(held)) = lock.take() else {
             self.postgres.end(dispatch, DispatchEnd::Known);
             return Ok(());
         };

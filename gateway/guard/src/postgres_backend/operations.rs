@@ -16,7 +16,7 @@ impl PostgresBackend {
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
         match self.record_result("reserve", self.postgres.reserve(id).await)? {
             ReserveReply::Held(told) => Ok(ReserveOutcome::Held(told)),
-            // Read after the reservation, so that nobody else can change the entry.
+            // Read after the reservation, so that no other request can change the entry.
             ReserveReply::Acquired(held) => Ok(ReserveOutcome::Acquired(
                 OperationLock::Postgres(held),
                 self.entry(&id).await?.map(Box::new),
@@ -26,10 +26,10 @@ impl PostgresBackend {
 
     pub(crate) async fn record(
         &self,
-        right: &OperationLock,
+        lock: &OperationLock,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let OperationLock::Postgres(held) = right else { return Ok(()) };
+        let OperationLock::Postgres(held) = lock else { return Ok(()) };
         require_durable(self.record_result("journal", self.postgres.write(held, writing).await)?)
     }
 
@@ -56,7 +56,8 @@ impl PostgresBackend {
         if lately {
             return Ok(true);
         }
-        let (keys, token) = (entry.keys.clone(), entry.token);
+        let keys = entry.keys.clone();
+        let token = entry.token;
         self.read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
     }
 
@@ -76,8 +77,9 @@ impl PostgresBackend {
         self.postgres.status().journal
     }
 
-    /// The latest that it may be, in whole seconds of the store's time. Another guard may have moved that since our last
-    /// beat, so an entry that counted from our own reckoning would be forgotten up to a beat early.
+    /// The latest possible present, in whole seconds of the store's time. Another guard may have moved that time
+    /// since our last heartbeat, so an entry timed by this guard's own view would be forgotten up to a heartbeat
+    /// early.
     pub(crate) fn time(&self) -> u64 {
         self.postgres.time()
     }

@@ -14,7 +14,7 @@ pub enum Change {
         key: ResourceKey,
         epochs: Epochs,
     },
-    /// Forgets the marks of a key, and removes it from the list of keys at work.
+    /// Forgets the watermarks of a key, and removes it from the list of keys at work.
     Forget {
         key: ResourceKey,
     },
@@ -43,18 +43,18 @@ pub enum Change {
         id: OperationId,
     },
     /// Forgets an operation, but only if it is finished and its time ended before `before`. It may have begun anew
-    /// since the caller looked.
+    /// since the caller's check.
     ForgetFinished {
         id: OperationId,
         /// Seconds of the store's time.
         before: u64,
     },
-    /// Whole marks for a clean stop. They count only with the marker that is written after them.
+    /// Whole watermarks for a clean stop. They count only with the marker that is written after them.
     Watermarks(KeyWatermarks),
     CleanShutdown(CleanShutdown),
 }
 
-/// The durable part of a key's marks.
+/// The durable part of a key's watermarks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epochs {
     pub write: Option<u64>,
@@ -67,7 +67,7 @@ impl Epochs {
     }
 }
 
-/// The state that only memory knew, written at an orderly end.
+/// The state that only memory had, written at a clean stop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanShutdown {
     /// Only read: they are written one by one before, see [`Change::Watermarks`]. A store of format 1 has them here.
@@ -78,7 +78,7 @@ pub struct CleanShutdown {
     pub quarantine: Option<Duration>,
 }
 
-/// The marks of a key with their whole tokens.
+/// The watermarks of a key with their whole tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyWatermarks {
     pub key: ResourceKey,
@@ -92,9 +92,9 @@ pub struct UnresolvedExecution {
     pub keys: Vec<ResourceKey>,
     pub token: Token,
     pub mode: Mode,
-    /// How long it stays in doubt, counted from the next start, because nobody measures the time in between.
+    /// How long it stays in doubt, counted from the next start, because the time in between is not measured.
     pub remaining: Duration,
-    /// Where it was sent, if that is known. Older builds did not write it.
+    /// Where it was sent, if known. Older builds did not write it.
     #[serde(default)]
     pub place: Option<DispatchTarget>,
 }

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::operation::JournalEntry;
 
-/// Keeps marks and journal over restarts. Changes come from one thread, reads from any.
+/// Keeps watermarks and journal over restarts. Changes come from one thread, reads from any.
 pub trait Store: Send + Sync + 'static {
-    /// Reads the remembered state. Before it returns it removes the marker of a clean stop for good, because a start
-    /// after an unclean end must not find it. The longer of `max_execution` and the remembered one is stored.
+    /// Reads the stored state. Before it returns it removes the marker of a clean stop for good, because a start
+    /// after an unclean end must not find it. The longer of `max_execution` and the stored one is stored.
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
 
-    /// All changes are durable when this returns. After an error that is not known of any.
+    /// All changes are durable when this returns. After an error it is not known which of them are.
     fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
@@ -40,7 +40,7 @@ pub trait Store: Send + Sync + 'static {
     /// The size of the journal, as of the last commit.
     fn journal(&self) -> JournalSize;
 
-    /// The disk of the store; `None` if the system does not tell.
+    /// The disk of the store; `None` if the system does not report it.
     fn disk(&self) -> Option<DiskSpace>;
 
     /// Writes a backup of all that is committed now. Commits go on meanwhile.

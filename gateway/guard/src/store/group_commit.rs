@@ -19,7 +19,7 @@ use tracing::error;
 use super::{Change, Store};
 use crate::metrics::GuardMetrics;
 
-/// Takes changes from any thread, in order, and says when they are durable.
+/// Accepts changes from any thread, in order, and reports when they are durable.
 #[derive(Clone)]
 pub struct CommitHandle {
     queue: Arc<CommitQueue>,
@@ -30,9 +30,9 @@ pub struct CommitHandle {
 struct CommitQueue {
     waiting: Mutex<QueueState>,
     more: Condvar,
-    /// For who waits without a thread.
+    /// Notifies a committer that runs without a thread of its own.
     asked: Notify,
-    /// The number of the last durable change, readable without the lock. Most callers ask about a change that has been
+    /// The number of the last durable change, readable without the lock. Most callers wait for a change that has been
     /// durable for long. 0: there is none, or the store has failed.
     durable: AtomicU64,
 }
@@ -40,12 +40,12 @@ struct CommitQueue {
 #[derive(Default)]
 struct QueueState {
     changes: VecDeque<Change>,
-    /// The number of the last change in the line.
+    /// The number of the last change in the queue.
     last: u64,
     closed: bool,
 }
 
-/// How far changes are durable.
+/// The progress of durability.
 #[derive(Debug, Clone)]
 enum Durability {
     UpTo(u64),
@@ -57,7 +57,7 @@ enum Durability {
 #[error("{0}")]
 pub struct CommitError(pub Arc<str>);
 
-/// Names a moment in the order of changes.
+/// A position in the order of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CommitSeq(u64);
 
@@ -76,16 +76,16 @@ pub struct CommitLoop {
     metrics: GuardMetrics,
 }
 
-/// More may be handed in.
+/// More may be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoreChanges {
     Maybe,
-    /// The store has failed, or the committer is closed and all of it is committed.
+    /// The store has failed, or the queue is closed and all of it is committed.
     Never,
 }
 
 impl CommitHandle {
-    /// Nothing is durable before somebody runs the other side.
+    /// Nothing is durable before the [`CommitLoop`] runs.
     pub fn new(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, CommitLoop) {
         let line = Arc::<CommitQueue>::default();
         let (say, durable) = watch::channel(Durability::UpTo(0));
@@ -93,8 +93,8 @@ impl CommitHandle {
         (Self { queue: line, durable }, commits)
     }
 
-    /// Puts changes at the end of the line, and returns their moment. Without changes it returns the moment of the last
-    /// one.
+    /// Puts changes at the end of the queue, and returns their position. Without changes it returns the position of
+    /// the last one.
     pub fn submit(&self, changes: Vec<Change>) -> CommitSeq {
         let mut waiting = self.queue.lock();
         if !changes.is_empty() {
@@ -108,7 +108,7 @@ impl CommitHandle {
 
     /// Returns when everything up to `moment` is durable.
     pub async fn wait_durable(&self, moment: CommitSeq) -> Result<(), CommitError> {
-        // Read without the lock, so that requests of a known tenure never wait for it.
+        // Read without the lock, so that requests of an announced tenure never wait for it.
         let reached = self.queue.durable.load(Acquire);
         if reached > 0 && reached >= moment.0 {
             return Ok(());
@@ -120,7 +120,7 @@ impl CommitHandle {
         });
         match reached.await.as_deref() {
             Ok(Durability::UpTo(_)) => Ok(()),
-            Ok(Durability::Never(why)) => Err(CommitError(why.clone())),
+            Ok(Durability::Never(reason)) => Err(CommitError(reason.clone())),
             Err(_closed) => Err(CommitError("the store has been closed".into())),
         }
     }
@@ -129,14 +129,14 @@ impl CommitHandle {
     pub async fn wait_for_failure(&self) -> CommitError {
         let mut durable = self.durable.clone();
         match durable.wait_for(|durable| matches!(durable, Durability::Never(_))).await.as_deref() {
-            Ok(Durability::Never(why)) => CommitError(why.clone()),
+            Ok(Durability::Never(reason)) => CommitError(reason.clone()),
             // It was closed in order, so the store cannot fail any more.
             _ if self.queue.lock().closed => std::future::pending().await,
             _ => CommitError("the store's thread has panicked".into()),
         }
     }
 
-    /// Takes no more changes. Those in the line are still committed.
+    /// Accepts no more changes. Those in the queue are still committed.
     pub fn close(&self) {
         self.queue.lock().closed = true;
         self.queue.more.notify_one();
@@ -145,19 +145,19 @@ impl CommitHandle {
 }
 
 impl CommitLoop {
-    /// Commits whatever is handed in, until nothing more comes. It blocks its thread.
+    /// Commits all submitted changes, until no more can come. It blocks its thread.
     pub fn run(self) {
         while self.commit_pending() == MoreChanges::Maybe {
             self.line.wait();
         }
     }
 
-    /// Returns when something may have been handed in since the last turn, or the committer was closed.
+    /// Returns when something may have been submitted since the last turn, or the queue was closed.
     pub async fn wait_for_changes(&self) {
         self.line.asked.notified().await;
     }
 
-    /// Commits what is there now, in one transaction.
+    /// Commits the present changes, in one transaction.
     pub fn commit_pending(&self) -> MoreChanges {
         let Some((changes, last)) = self.line.take() else { return self.line.remaining() };
         failpoint::pass("before_guard_commit");
@@ -178,7 +178,7 @@ impl CommitLoop {
 }
 
 impl CommitQueue {
-    /// All changes that are there, and the number of the last.
+    /// All queued changes, and the number of the last.
     fn take(&self) -> Option<(Vec<Change>, u64)> {
         let mut waiting = self.lock();
         let last = waiting.last;
@@ -190,7 +190,7 @@ impl CommitQueue {
         if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
     }
 
-    /// Returns when changes are there, or none will be.
+    /// Returns when there are changes, or none can come any more.
     fn wait(&self) {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() && !waiting.closed {

@@ -1,4 +1,4 @@
-//! The mark of a store that was moved elsewhere, and the rows that it hands over.
+//! The marker of a store that was moved elsewhere, and the rows that it exports.
 
 use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
@@ -10,15 +10,15 @@ use super::change::{Epochs, KeyWatermarks};
 pub struct MovedMarker {
     /// Names the move; the copy has the same name.
     pub id: String,
-    /// The new place, for people.
+    /// The new location, for display only.
     pub to: String,
 }
 
-/// What the file remembers of one key.
+/// The stored state of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredKey {
     pub(crate) key: ResourceKey,
     pub(crate) epochs: Epochs,
-    /// Present after an orderly end.
+    /// Present after a clean stop.
     pub(crate) whole: Option<KeyWatermarks>,
 }

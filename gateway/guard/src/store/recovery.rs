@@ -11,7 +11,7 @@ use super::change::{CleanShutdown, Epochs};
 /// The identity of a store, made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreIdentity {
-    /// Version of the written form.
+    /// Version of the stored format.
     pub format: u32,
     /// Names the store: guards of one upstream announce the same.
     pub store: String,
@@ -42,13 +42,13 @@ pub struct RecoveredState {
     pub max_execution: Option<Duration>,
     pub marks: HashMap<ResourceKey, Epochs>,
     pub at_work: ActiveKeys,
-    /// `None` unless the last end was orderly.
+    /// `None` unless the last stop was clean.
     pub clean_stop: Option<CleanShutdown>,
 }
 
 impl RecoveredState {
-    /// The length of the quarantine, on the keys of the list, or on every key if there is no list. `None` after an
-    /// orderly end that left no quarantine.
+    /// The length of the quarantine, on the keys of the list, or on every key if there is no list. `None` after a
+    /// clean stop that left no quarantine.
     pub(crate) fn quarantine_length(&self, max_execution: Duration) -> Option<Duration> {
         match &self.clean_stop {
             // The longer one counts, because executions that run were sent under the old setting.

@@ -1,4 +1,4 @@
-//! The store in a file of redb, for a guard that shares it with no other.
+//! The store in a redb file, for a guard that shares it with no other.
 
 mod copy;
 mod export;
@@ -44,10 +44,10 @@ pub struct RedbStore {
 const CACHE: usize = 4 << 20;
 
 impl RedbStore {
-    /// Makes the file, with a floor below which no token will pass.
+    /// Creates the file, with a floor up to which no token will be admitted.
     ///
     /// # Errors
-    /// There is a store already. A store is never replaced silently, because that would forget every mark.
+    /// There is a store already. A store is never replaced silently, because that would forget every watermark.
     pub fn init(path: &Path, identity: &StoreIdentity, floor: u64) -> Result<Self, StoreError> {
         let store = Self::create(path)?;
         store.write(|write| {
@@ -62,9 +62,9 @@ impl RedbStore {
         Ok(store)
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     fn create(path: &Path) -> Result<Self, StoreError> {
-        // Only the owner can open the file, from its first moment on: it may keep answers, and answers may have card
+        // Only the owner can open the file, from its first moment on: it may keep responses, and these may have card
         // data.
         let new = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = new.map_err(|error| match error.kind() {
@@ -85,7 +85,7 @@ impl RedbStore {
         }
     }
 
-    /// Does one transaction, which is on the disk when this returns.
+    /// Commits one transaction, which is on the disk when this returns.
     fn write<T>(
         &self,
         write: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
@@ -94,7 +94,7 @@ impl RedbStore {
             let mut transaction = self.database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
             // With one-phase commits a damaged last commit would be rolled back silently at the next start, and its
-            // marks with it. With two phases the store is refused then.
+            // watermarks with it. With two phases the store is refused then.
             transaction.set_two_phase_commit(true);
             let written = write(&transaction)?;
             transaction.commit()?;
@@ -111,8 +111,8 @@ impl RedbStore {
         done().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
     }
 
-    fn damaged(&self, why: impl fmt::Display) -> StoreError {
-        StoreError::Unreadable { path: self.path.clone(), why: why.to_string() }
+    fn damaged(&self, error: impl fmt::Display) -> StoreError {
+        StoreError::Unreadable { path: self.path.clone(), why: error.to_string() }
     }
 }
 
@@ -130,11 +130,11 @@ impl RedbStore {
         Ok(StoreIdentity { format: FORMAT, ..identity })
     }
 
-    /// All single values; without marks and operations.
+    /// All single values; without watermarks and operations.
     pub(crate) fn load_values(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
         self.write(|write| Tables::open(write).map(drop))?;
-        let (mut remembered, clean_stop) = self.read(|read| {
+        let (mut recovered, clean_stop) = self.read(|read| {
             let single = read.open_table(SINGLE)?;
             let value =
                 |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
@@ -145,7 +145,7 @@ impl RedbStore {
                 Some(RESTORED) => ActiveKeys::Restored,
                 _ => ActiveKeys::NotListed,
             };
-            let remembered = RecoveredState {
+            let recovered = RecoveredState {
                 identity,
                 floor: single_number(FLOOR)?.unwrap_or_default(),
                 era: single_number(ERA)?.unwrap_or_default(),
@@ -160,15 +160,15 @@ impl RedbStore {
                 at_work,
                 clean_stop: None,
             };
-            Ok((remembered, value(CLEAN_STOP)?))
+            Ok((recovered, value(CLEAN_STOP)?))
         })?;
         let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanShutdown>(&json)).transpose();
-        remembered.clean_stop = clean_stop.map_err(|error| self.damaged(error))?;
-        Ok(remembered)
+        recovered.clean_stop = clean_stop.map_err(|error| self.damaged(error))?;
+        Ok(recovered)
     }
 
-    /// Reads the marks, after an orderly end with whole tokens, and the keys at work.
-    fn load_keys(&self, remembered: &mut RecoveredState) -> Result<(), StoreError> {
+    /// Reads the watermarks, after a clean stop with whole tokens, and the keys at work.
+    fn load_keys(&self, recovered: &mut RecoveredState) -> Result<(), StoreError> {
         let bad = |error: &dyn fmt::Display| self.damaged(error);
         let key =
             |text: &str| ResourceKey::parse(text).map_err(|error| self.damaged(format!("`{text}`: {error}")));
@@ -176,17 +176,17 @@ impl RedbStore {
         let marks = read.open_table(MARKS).map_err(|error| bad(&error))?;
         for row in marks.iter().map_err(|error| bad(&error))? {
             let (text, epochs) = row.map_err(|error| bad(&error))?;
-            let epochs =
-                decode_epochs(epochs.value()).ok_or_else(|| self.damaged("marks have another length"))?;
-            remembered.marks.insert(key(text.value())?, epochs);
+            let epochs = decode_epochs(epochs.value())
+                .ok_or_else(|| self.damaged("watermarks have another length"))?;
+            recovered.marks.insert(key(text.value())?, epochs);
         }
-        if let ActiveKeys::Keys(keys) = &mut remembered.at_work {
+        if let ActiveKeys::Keys(keys) = &mut recovered.at_work {
             let table = read.open_table(AT_WORK).map_err(|error| bad(&error))?;
             for row in table.iter().map_err(|error| bad(&error))? {
                 keys.push(key(row.map_err(|error| bad(&error))?.0.value())?);
             }
         }
-        let Some(stop) = &mut remembered.clean_stop else { return Ok(()) };
+        let Some(stop) = &mut recovered.clean_stop else { return Ok(()) };
         let whole = read.open_table(WHOLE).map_err(|error| bad(&error))?;
         for row in whole.iter().map_err(|error| bad(&error))? {
             let (text, marks) = row.map_err(|error| bad(&error))?;
@@ -196,23 +196,23 @@ impl RedbStore {
         Ok(())
     }
 
-    /// Adds the values that later builds have introduced, and removes the marker of an orderly end, which counts only
+    /// Adds the values that later builds have introduced, and removes the marker of a clean stop, which counts only
     /// once.
     fn take_over(
         &self,
-        remembered: &RecoveredState,
+        recovered: &RecoveredState,
         max_execution: Duration,
     ) -> Result<JournalSize, StoreError> {
         self.write(|write| {
             let mut tables = Tables::open(write)?;
-            let identity = serde_json::to_vec(&remembered.identity).expect("plain fields serialise");
+            let identity = serde_json::to_vec(&recovered.identity).expect("plain fields serialise");
             tables.single.insert(IDENTITY, identity.as_slice())?;
             tables.single.remove(CLEAN_STOP)?;
             tables.whole.retain(|_, _| false)?;
             tables.apply(&Change::MaxExecution(
-                max_execution.max(remembered.max_execution.unwrap_or_default()),
+                max_execution.max(recovered.max_execution.unwrap_or_default()),
             ))?;
-            tables.apply(&Change::Time(remembered.time))?;
+            tables.apply(&Change::Time(recovered.time))?;
             tables.measure()?;
             tables.close()
         })
@@ -225,10 +225,10 @@ impl RedbStore {
 
 impl Store for RedbStore {
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
-        let mut remembered = self.load_values()?;
-        self.load_keys(&mut remembered)?;
-        self.set_journal(self.take_over(&remembered, max_execution)?);
-        Ok(remembered)
+        let mut recovered = self.load_values()?;
+        self.load_keys(&mut recovered)?;
+        self.set_journal(self.take_over(&recovered, max_execution)?);
+        Ok(recovered)
     }
 
     fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
@@ -259,7 +259,8 @@ impl Store for RedbStore {
 
     fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         let found = self.read(|read| {
-            let (rows, operations) = (read.open_table(UNFINISHED)?, read.open_table(OPERATIONS)?);
+            let rows = read.open_table(UNFINISHED)?;
+            let operations = read.open_table(OPERATIONS)?;
             let mut found = Vec::new();
             for row in rows.iter()?.take(most) {
                 let id = row?.0.value().to_vec();

@@ -44,8 +44,9 @@ fn entry(state: State) -> JournalEntry {
     }
 }
 
+/// What was committed is loaded after the store is opened again; the marker of a clean stop counts once.
 #[test]
-fn what_was_committed_is_there_after_it_is_opened_again() {
+fn committed_changes_survive_reopen() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
     let whole = KeyWatermarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None };
@@ -60,19 +61,20 @@ fn what_was_committed_is_there_after_it_is_opened_again() {
         store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
     }
     let store = RedbStore::open(&path).expect("there");
-    let remembered = store.load(SECOND * 2).expect("readable");
-    assert_eq!((remembered.floor, remembered.era, &remembered.identity), (6, 2, &identity()));
-    assert_eq!(remembered.marks, HashMap::from([(key("a"), Epochs { write: Some(7), read: None })]));
-    assert_eq!(remembered.clean_stop, Some(CleanShutdown { marks: vec![whole], ..CleanShutdown::default() }));
-    assert_eq!((remembered.time, remembered.max_execution), (77, Some(SECOND)));
-    assert_eq!(remembered.at_work, ActiveKeys::Keys(vec![key("a")]));
+    let recovered = store.load(SECOND * 2).expect("readable");
+    assert_eq!((recovered.floor, recovered.era, &recovered.identity), (6, 2, &identity()));
+    assert_eq!(recovered.marks, HashMap::from([(key("a"), Epochs { write: Some(7), read: None })]));
+    assert_eq!(recovered.clean_stop, Some(CleanShutdown { marks: vec![whole], ..CleanShutdown::default() }));
+    assert_eq!((recovered.time, recovered.max_execution), (77, Some(SECOND)));
+    assert_eq!(recovered.at_work, ActiveKeys::Keys(vec![key("a")]));
     let again = store.load(SECOND).expect("readable");
     assert_eq!(again.clean_stop, None, "the marker counts once");
     assert_eq!(again.max_execution, Some(SECOND * 2), "the longer one: it may have sent something");
 }
 
+/// A missing store is an error when it is opened, and an existing one when it is created; its file has mode 0600.
 #[test]
-fn a_store_is_never_made_anew_silently() {
+fn store_is_never_recreated_silently() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
     assert!(matches!(RedbStore::open(&path), Err(StoreError::Missing { .. })));
@@ -82,18 +84,20 @@ fn a_store_is_never_made_anew_silently() {
     assert_eq!(mode & 0o777, 0o600, "answers are kept in it");
 }
 
-/// Through a dangling link the store would be made at the link's target, in a folder with other rights.
+/// Through a dangling link the store would be created at the link's target, in a folder with other permissions.
 #[test]
-fn a_store_is_not_made_where_a_link_leads() {
+fn init_refuses_dangling_link() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (path, elsewhere) = (folder.path().join("guard.redb"), folder.path().join("elsewhere"));
+    let path = folder.path().join("guard.redb");
+    let elsewhere = folder.path().join("elsewhere");
     symlink(&elsewhere, &path).expect("a folder of our own");
     assert!(matches!(RedbStore::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
     assert!(!elsewhere.exists());
 }
 
+/// A finished operation is found until it expires; one with an unknown outcome never expires.
 #[test]
-fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown() {
+fn operation_is_kept_until_expired() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let id = OperationId::from_bytes([3; 32]);
@@ -125,9 +129,10 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
     assert_eq!(store.journal(), JournalSize::default());
 }
 
-/// A clean stop was killed before its marker. The whole marks that it had written must not count for a later stop.
+/// A clean stop was killed before its marker. The whole watermarks that it had written must not count for a later
+/// stop.
 #[test]
-fn whole_marks_without_their_marker_count_for_nothing() {
+fn whole_watermarks_without_marker_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let whole = |dispatch| {
@@ -144,8 +149,9 @@ fn whole_marks_without_their_marker_count_for_nothing() {
     assert_eq!(stop.marks, []);
 }
 
+/// A store of an older format loads without a list of keys at work, and is upgraded to the present format.
 #[test]
-fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this_build() {
+fn older_format_is_upgraded_without_list() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
     let older = StoreIdentity { format: 1, ..identity() };
@@ -154,13 +160,14 @@ fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this
     store.downgrade_to_format_1().expect("written");
     let id = OperationId::from_bytes([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
-    let remembered = store.load(SECOND).expect("readable");
-    assert_eq!((remembered.at_work, remembered.identity.format), (ActiveKeys::NotListed, FORMAT));
+    let recovered = store.load(SECOND).expect("readable");
+    assert_eq!((recovered.at_work, recovered.identity.format), (ActiveKeys::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
 }
 
+/// The time of a store of an older format begins at its newest journal entry, not at the wall clock.
 #[test]
-fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_at_the_wall_clock() {
+fn older_format_takes_time_from_journal() {
     const DAY: u64 = 86_400;
     let now = wall_clock();
     // The older build's clock was a day slow, or a day fast, compared with the clock of now.

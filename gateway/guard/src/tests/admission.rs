@@ -8,7 +8,7 @@ use std::{
 use super::*;
 use crate::waiter::Waiter;
 
-/// Longer than any test: whoever waits for so long is found out by the limit of [`soon`].
+/// Longer than any test: a longer wait fails at the limit of [`soon`].
 const LONG: Duration = Duration::from_secs(60);
 
 /// A client that has gone away.
@@ -18,12 +18,12 @@ impl Waiter for DisconnectedClient {
     async fn wait_closed(&mut self) {}
 }
 
-/// Begins it, and tells whether it goes on later.
+/// Polls it once, and reports whether it is still pending.
 fn is_waiting(future: &mut (impl Future + Unpin)) -> bool {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
-/// What is to happen without a wait for somebody's patience.
+/// Awaits a result that has to come without waiting until a time limit.
 async fn soon<T>(happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG / 4, happens).await.expect("soon")
 }
@@ -41,8 +41,9 @@ async fn admitted(
     soon(site.guard.admit(claim, None, &mut WaitLimit::new(&mut client, patience))).await
 }
 
+/// A dispatch of the next tenure is admitted when the running one is over; it is counted after its wait.
 #[tokio::test]
-async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
+async fn next_grant_waits_for_running_dispatch() {
     let site = site("");
     let first = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
@@ -59,8 +60,9 @@ async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
 }
 
+/// A waiter whose time is over, or whose client is gone, is refused as busy.
 #[tokio::test]
-async fn who_has_waited_long_enough_or_is_gone_is_refused_as_busy() {
+async fn waiter_timeout_or_disconnect_returns_busy() {
     let site = site("");
     let _running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
@@ -69,7 +71,7 @@ async fn who_has_waited_long_enough_or_is_gone_is_refused_as_busy() {
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
 }
 
-/// A site with an execution of key `a` that is in doubt for so long.
+/// A site with an execution of key `a` that stays in doubt for this long.
 async fn in_doubt(left: Duration) -> TestSite {
     let site = site("");
     let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
@@ -80,8 +82,9 @@ async fn in_doubt(left: Duration) -> TestSite {
     site
 }
 
+/// A request that would not wait until the end of a doubt is refused at once.
 #[tokio::test]
-async fn who_would_not_wait_for_the_end_of_a_doubt_is_refused_at_once() {
+async fn wait_shorter_than_doubt_is_refused() {
     let left = Duration::from_secs(30);
     let site = in_doubt(left).await;
     let refused =
@@ -91,7 +94,7 @@ async fn who_would_not_wait_for_the_end_of_a_doubt_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
+async fn waiter_runs_after_doubt_ends() {
     let left = Duration::from_millis(50);
     let site = in_doubt(left).await;
     let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
@@ -100,8 +103,9 @@ async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
     next.await.expect("the doubt is over");
 }
 
+/// A guard that only observes admits a stale dispatch, counts it as in flight, and keeps its watermark.
 #[tokio::test]
-async fn a_guard_that_only_observes_lets_a_stale_dispatch_in_and_keeps_the_mark() {
+async fn observing_guard_admits_stale_keeps_watermark() {
     let site = site("");
     let newer = admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting).await.expect("the newest");
     newer.complete(answer(200, None)).await.expect("known");
@@ -116,9 +120,9 @@ async fn a_guard_that_only_observes_lets_a_stale_dispatch_in_and_keeps_the_mark(
     admitted(&site, TestSite::claim("a", 53), LONG, AlwaysWaiting).await.expect("free");
 }
 
-/// A token that was announced and refused stays announced: its journal entry is not written, its mark is.
+/// A claim that waits in vain stays announced: its watermark is written, its journal entry is not.
 #[tokio::test]
-async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
+async fn timed_out_claim_leaves_only_watermark() {
     let site = site("");
     let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let claim = TestSite::claim("a", 51);
@@ -139,9 +143,9 @@ async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
     site.done(1, 60).await.expect("done");
 }
 
-/// A guard that stood still between its look at the clock and its decision.
+/// Time in which the guard stood still, between its read of the clock and its decision, ends no doubt.
 #[tokio::test]
-async fn a_time_in_which_nobody_ran_ends_no_doubt() {
+async fn standstill_of_guard_ends_no_doubt() {
     let site = in_doubt(Duration::from_secs(20)).await;
     let alone = site.alone();
     alone.start_clock_watch();

@@ -1,9 +1,10 @@
-//! How long operations are remembered, and how much room they take.
+//! How long operations are kept, and how much space they take.
 
 use super::*;
 
+/// An operation is forgotten after time that the guard has seen pass, whatever the wall clock shows.
 #[tokio::test]
-async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when_a_wall_clock_says_so() {
+async fn operation_expires_by_observed_time() {
     let site = site("");
     site.done(1, 3600).await.expect("done");
     wall_clock::AHEAD.set(10 * DAY);
@@ -22,8 +23,9 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
     assert!(!site.is_known(1), "its time has passed, whatever the wall clock says");
 }
 
+/// Whether an operation may still run depends on time that the guard has seen pass, not on the wall clock.
 #[tokio::test]
-async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_clock_says_so() {
+async fn may_still_run_ignores_wall_clock() {
     let site = site("");
     let claim = TestSite::claim("a", 50);
     let mut client = AlwaysWaiting;
@@ -45,8 +47,10 @@ async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_cl
     wall_clock::AHEAD.set(Duration::ZERO);
 }
 
+/// An operation may still run until its whole time has passed, to the millisecond, although the journal counts
+/// seconds.
 #[tokio::test]
-async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
+async fn may_still_run_never_ends_early() {
     let site = site("max_execution: 31500ms\n");
     let longest = site.guard.config.max_execution + site.guard.config.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
@@ -58,8 +62,9 @@ async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
 }
 
+/// One sweep forgets all expired operations, in bounded batches.
 #[tokio::test]
-async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() {
+async fn sweep_forgets_expired_in_batches() {
     const MANY: u64 = 2500;
     let site = site("");
     let entry = finished(site.alone().time());
@@ -89,8 +94,9 @@ fn finished(at: u64) -> JournalEntry {
     }
 }
 
+/// A full journal refuses new operations until older ones have expired.
 #[tokio::test]
-async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
+async fn full_journal_refuses_new_operations() {
     let site = site("journal: {max_size: 1KiB}\n");
     let mut taken = 0;
     let refused = loop {
@@ -107,8 +113,9 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
     site.done(taken, 60).await.expect("there is room");
 }
 
+/// Bodies of responses take at most half of the journal; the rest is left for operations without their bodies.
 #[tokio::test]
-async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operations() {
+async fn response_bodies_take_half_of_journal() {
     let site = site("journal: {max_size: 16KiB}\n");
     let body = Bytes::from(vec![b'x'; 1024]);
     let mut taken = 0;

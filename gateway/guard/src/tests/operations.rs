@@ -1,11 +1,11 @@
-//! What a repeat of an operation is told, and what people can do about operations with an unknown outcome.
+//! The result of a repeated operation, and the operators' actions on operations with an unknown outcome.
 
 use super::*;
 use crate::{journal::TakeOutcome, operation::Resolution, reserve::Reservation};
 
 const KEEP: u64 = 60;
 
-/// What the journal says of a request that does not wait.
+/// The journal's record for a request that does not wait.
 async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, error::AdmitError> {
     let mut client = AlwaysWaiting;
     site.guard.find_operation(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
@@ -39,7 +39,7 @@ async fn unfinished(site: &TestSite) -> Vec<OperationId> {
     all.into_iter().map(|(id, _)| id).collect()
 }
 
-/// As the gauge of unknown operations has it.
+/// The value of the gauge of unknown operations.
 fn unknown(site: &TestSite) -> usize {
     site.guard.update_gauges();
     let text = String::from_utf8(site.families.encode()).expect("text");
@@ -47,8 +47,9 @@ fn unknown(site: &TestSite) -> usize {
     line.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
+/// An operation name that was used for another body or another key is refused as a mismatch.
 #[tokio::test]
-async fn a_name_that_was_used_for_another_request_is_refused() {
+async fn reused_operation_name_is_mismatch() {
     let site = site("");
     site.done(1, KEEP).await.expect("done");
     let mut other_body = asks(1);
@@ -60,8 +61,9 @@ async fn a_name_that_was_used_for_another_request_is_refused() {
     assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200));
 }
 
+/// An operation is in progress until it ends, and unknown if its outcome is unknown.
 #[tokio::test]
-async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_how() {
+async fn operation_without_outcome_becomes_unknown() {
     let site = site("");
     let running = admitted(&site, 1).await;
     assert_eq!(found(&site, asks(1)).await.err(), Some(error::AdmitError::InProgress));
@@ -70,13 +72,14 @@ async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_h
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![id(1)], 1));
     let Ok(JournalLookup::Unknown(_reserved, entry)) = found(&site, asks(1)).await else { panic!("unknown") };
     assert_eq!(entry.state, operation::State::Admitted);
-    // Whoever has it in hand may end it.
+    // Only the holder of its lock may end it.
     assert_eq!(unfinished(&site).await, vec![]);
     assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(TakeOutcome::InProgress)));
 }
 
+/// An operation that the service did not take up, or that was not sent, may run again.
 #[tokio::test]
-async fn what_was_not_taken_up_or_not_sent_may_run_again() {
+async fn rejected_or_unsent_operation_runs_again() {
     let site = site("");
     admitted(&site, 1).await.complete(answer(429, None)).await.expect("written");
     assert!(!site.is_known(1));
@@ -88,7 +91,7 @@ async fn what_was_not_taken_up_or_not_sent_may_run_again() {
 }
 
 #[tokio::test]
-async fn an_operator_resolves_what_is_unknown_and_nothing_else() {
+async fn operator_resolves_only_unknown_operations() {
     let site = site("");
     for number in [1, 2] {
         left_unknown(&site, number).await;
@@ -112,8 +115,9 @@ async fn an_operator_resolves_what_is_unknown_and_nothing_else() {
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0));
 }
 
+/// A finished operation can be forgotten by its reference; an unknown or reserved one cannot.
 #[tokio::test]
-async fn a_finished_operation_can_be_forgotten_by_its_reference_and_no_other() {
+async fn forget_removes_only_finished_operation() {
     let site = site("");
     site.done(1, KEEP).await.expect("done");
     left_unknown(&site, 2).await;
@@ -121,7 +125,7 @@ async fn a_finished_operation_can_be_forgotten_by_its_reference_and_no_other() {
     assert!(!forget(2).await && site.is_known(2), "its outcome is unknown");
     assert!(!forget(3).await, "there is none");
     {
-        // Somebody decides over it.
+        // Another request holds its lock.
         let mut client = AlwaysWaiting;
         let mut reservation = Reservation::new(&site.guard, id(1));
         let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
@@ -136,7 +140,7 @@ async fn a_finished_operation_can_be_forgotten_by_its_reference_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_operation_keeps_the_name_that_a_former_build_gave_it() {
+async fn operation_keeps_name_of_former_build() {
     let site = site("");
     site.done(1, KEEP).await.expect("done");
     let renamed = |number: u64, former: u64| {
@@ -151,7 +155,7 @@ async fn an_operation_keeps_the_name_that_a_former_build_gave_it() {
             panic!("unknown")
         };
         assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
-        // Both names are taken.
+        // Both names are reserved.
         for also in [asks(2), asks(12)] {
             assert_eq!(found(&site, also).await.err(), Some(error::AdmitError::InProgress));
         }
@@ -162,8 +166,9 @@ async fn an_operation_keeps_the_name_that_a_former_build_gave_it() {
     assert_eq!(reserved.reference(), id(13).reference());
 }
 
+/// An operation in flight may still run, however long ago it began.
 #[tokio::test]
-async fn what_is_in_flight_may_still_run_however_long_ago_it_began() {
+async fn in_flight_operation_may_still_run() {
     let site = site("");
     let running = admitted(&site, 1).await;
     let entry = site.store.operation(&id(1)).expect("readable").expect("admitted");

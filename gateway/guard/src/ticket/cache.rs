@@ -1,4 +1,4 @@
-//! Remembers tickets that were good, so that each text is checked once.
+//! Caches valid tickets, so that each text is verified once.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -7,7 +7,7 @@ use super::claims::VerifiedTicket;
 /// SHA-256 of a ticket's text.
 pub(super) type Digest = [u8; 32];
 
-/// A good ticket, and the key that verified it.
+/// A valid ticket, and the key that verified it.
 #[derive(Debug, Clone)]
 pub(super) struct CachedTicket {
     pub(super) verified: Arc<VerifiedTicket>,
@@ -16,8 +16,8 @@ pub(super) struct CachedTicket {
 }
 
 /// Has two generations. When the young one is full, it becomes the old one, and the entries of the former old one are
-/// forgotten; an entry that is used again moves to the young one. Only good tickets come in, so a stranger cannot push
-/// them out.
+/// forgotten; an entry that is used again moves to the young one. Only valid tickets come in, so an outsider cannot
+/// evict them.
 #[derive(Debug, Default)]
 pub(super) struct TicketCache {
     young: HashMap<Digest, CachedTicket>,
@@ -52,8 +52,9 @@ mod tests {
     use super::*;
     use crate::ticket::TicketClaims;
 
+    /// The cache is bounded, keeps the tickets in use, and drops the others.
     #[test]
-    fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
+    fn cache_is_bounded_keeps_used_tickets() {
         let tenure = Token::new(1, 0, 0).expect("below 2^63");
         let verified = Arc::new(VerifiedTicket::new(
             TicketClaims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"),
@@ -64,7 +65,8 @@ mod tests {
             digest[..8].copy_from_slice(&number.to_be_bytes());
             digest
         };
-        let (mut cache, wanted) = (TicketCache::default(), digest(usize::MAX));
+        let mut cache = TicketCache::default();
+        let wanted = digest(usize::MAX);
         let entry = CachedTicket { verified, kid: "k".into(), thumbprint: [0; 32] };
         cache.insert(wanted, entry.clone());
         for number in 0..5 * GENERATION {

@@ -1,4 +1,4 @@
-//! What a ticket says, and its written form.
+//! The claims of a ticket, and their serialized form.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::{
 pub struct TicketClaims {
     /// All keys of the tenure: at least one, sorted by bytes, each of them once.
     pub keys: Vec<String>,
-    /// The token of the tenure, without a dispatch number: G is 0.
+    /// The token of the tenure, without a dispatch number, which is 0.
     pub tenure: Token,
     pub mode: Mode,
     pub era: u64,
@@ -37,7 +37,7 @@ pub struct Origin {
     pub member: String,
 }
 
-/// A ticket that was checked.
+/// A verified ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedTicket {
     pub claims: TicketClaims,
@@ -65,11 +65,12 @@ impl TicketClaims {
         let mut keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
         keys.sort_unstable();
         keys.dedup();
-        let (ensemble, issuer) = (ensemble.to_owned(), issuer.to_owned());
+        let ensemble = ensemble.to_owned();
+        let issuer = issuer.to_owned();
         Self { keys, tenure: grant_token(token), mode, era, ensemble, issuer, origin: None }
     }
 
-    /// Says where the tenure is held.
+    /// Adds where the tenure is held.
     pub fn with_origin(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
     }
@@ -80,7 +81,7 @@ impl VerifiedTicket {
     /// mode.
     ///
     /// # Errors
-    /// [`TicketError::Key`]: a good ticket was sent along with something else.
+    /// [`TicketError::Key`]: a valid ticket was sent along with another claim.
     pub fn check_covers<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
@@ -100,10 +101,10 @@ impl VerifiedTicket {
         Ok(())
     }
 
-    /// Checks that the ticket lets a dispatch be begun until `not_after`.
+    /// Checks that the ticket allows a dispatch to begin until `not_after`.
     ///
     /// # Errors
-    /// [`TicketError::Key`]: the ticket says an earlier moment.
+    /// [`TicketError::Key`]: the ticket has an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
             Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
@@ -133,10 +134,10 @@ fn grant_token(token: Token) -> Token {
     Token::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
-/// The written form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
+/// The serialized form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Payload<'a> {
-    /// Version of the written form: 1.
+    /// Version of the serialized form: 1.
     v: u32,
     keys: Cow<'a, [String]>,
     /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
@@ -157,7 +158,7 @@ pub(super) struct Payload<'a> {
     /// read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     not_after: Option<u64>,
-    /// We do not write `nbf`, but obey it.
+    /// We do not write `nbf`, but honour it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nbf: Option<u64>,
 }

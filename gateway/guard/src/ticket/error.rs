@@ -1,4 +1,4 @@
-//! Why a ticket is refused, for the log: the gateway that sent it is told one of four words.
+//! Why a ticket is refused, for the log: the gateway that sent it gets one of four codes.
 
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum InvalidTicketError {
     Algorithm,
     #[error("the signature is wrong")]
     Signature,
-    /// A claim is missing, of the wrong form, or addressed to somebody else.
+    /// A claim is missing, malformed, or for another audience.
     #[error("the claims are malformed")]
     Claims,
     #[error("the format is newer than this build")]
@@ -53,7 +53,7 @@ pub enum InvalidTicketError {
     Ensemble,
 }
 
-/// The difference between a good ticket and its request.
+/// The difference between a valid ticket and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimMismatchError {
     #[error("other keys")]

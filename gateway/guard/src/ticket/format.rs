@@ -1,4 +1,4 @@
-//! The form of a ticket: how long it is good, how large it may be, and what it is called.
+//! The form of a ticket: its validity, its largest size, and its type.
 
 use fencegate_process::clock::unix_seconds;
 

@@ -1,6 +1,6 @@
-//! What is wrong with a key.
+//! The defects of a key.
 
-/// What is wrong with a key. The texts quote no part of the key, because it may be a secret.
+/// The defect of a key. The texts quote no part of the key, because it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TicketKeyError {
     #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]

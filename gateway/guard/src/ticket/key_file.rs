@@ -1,4 +1,4 @@
-//! Reads a key file of bounded size, and refuses one that strangers can read or write.
+//! Reads a key file of bounded size, and refuses one that other users can read or write.
 
 use std::{
     fs::{File, Metadata},
@@ -9,7 +9,7 @@ use std::{
 
 use super::key_error::TicketKeyError;
 
-/// What is wrong with a key file. The texts quote no part of it.
+/// The defect of a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     #[error("read {path}")]
@@ -31,7 +31,7 @@ pub enum KeyFileError {
     Key { path: PathBuf, source: TicketKeyError },
 }
 
-/// Who may read a file.
+/// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAccess {
     /// The owner and the group: containers get their secrets by a group (`fsGroup`).
@@ -40,8 +40,8 @@ pub(super) enum FileAccess {
     Public,
 }
 
-/// Tells one state of a file from another. The change time is in it because a file that is moved into place keeps
-/// its modification time.
+/// Distinguishes two states of a file. It includes the change time because a file that is moved into place keeps its
+/// modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileStamp([i128; 4]);
 
@@ -76,7 +76,8 @@ pub(super) fn read_stamped(path: &Path, access: FileAccess) -> Result<(Vec<u8>, 
 }
 
 fn check_permissions(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), KeyFileError> {
-    let (path, mode) = (path.to_owned(), seen.mode() & 0o7777);
+    let path = path.to_owned();
+    let mode = seen.mode() & 0o7777;
     match access {
         FileAccess::Secret if mode & 0o027 != 0 => Err(KeyFileError::Readable { path, mode }),
         FileAccess::Public if mode & 0o002 != 0 => Err(KeyFileError::Writable { path, mode }),
@@ -92,8 +93,8 @@ impl FileStamp {
 
     fn from_metadata(seen: &Metadata) -> Self {
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        let (changed, modified) =
-            (nanos(seen.ctime(), seen.ctime_nsec()), nanos(seen.mtime(), seen.mtime_nsec()));
+        let changed = nanos(seen.ctime(), seen.ctime_nsec());
+        let modified = nanos(seen.mtime(), seen.mtime_nsec());
         Self([seen.ino().into(), seen.size().into(), modified, changed])
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that tickets are checked with: a JSON Web Key Set (RFC 7517, 5) of Ed25519 keys, or one shared secret.
+//! The keys that verify tickets: a JSON Web Key Set (RFC 7517, 5) of Ed25519 keys, or one shared secret.
 
 use std::{collections::HashMap, fmt};
 
@@ -12,7 +12,7 @@ use super::{
     keys::SharedSecret,
 };
 
-/// Keys to check with, by `kid`.
+/// Verifying keys, by `kid`.
 #[derive(Debug, Default)]
 pub(super) struct KeySet(HashMap<String, VerifyingKey>);
 
@@ -21,7 +21,7 @@ pub(super) struct VerifyingKey {
     pub(super) algorithm: Algorithm,
     pub(super) decoding: DecodingKey,
     pub(super) validation: Validation,
-    /// Tells two keys of one `kid` apart.
+    /// Distinguishes two keys of one `kid`.
     pub(super) thumbprint: [u8; 32],
 }
 
@@ -76,7 +76,8 @@ impl VerifyingKey {
     fn new(algorithm: Algorithm, decoding: DecodingKey, thumbprint: [u8; 32]) -> Self {
         let mut validation = Validation::new(algorithm);
         // The library's checks of the time are off, because it reads the machine's clock and knows no maximum;
-        // `Verified::is_current` checks the time. The check of `aud` stays on, so a token for somebody else is refused.
+        // `VerifiedTicket::check_time` checks the time. The check of `aud` stays on, so a token for another audience
+        // is refused.
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;

@@ -154,7 +154,7 @@ fn create(path: &Path, text: &[u8]) -> Result<(), KeyFileError> {
     // The file has its mode from the start. A mode that is set later would leave it open to others for a moment.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(text).and_then(|()| file.sync_all()).map_err(|source| {
-        // A file with a part of a key is of no use, and would block the next try.
+        // A file with a part of a key is of no use, and would block the next attempt.
         drop(fs::remove_file(path));
         failed(source)
     })

@@ -1,4 +1,4 @@
-//! Tickets: signed statements of a gateway, good for five minutes, that it holds these keys with this token.
+//! Tickets: signed statements of a gateway, valid for five minutes, that it holds these keys with this token.
 //!
 //! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`Signer`] and [`Ticket`] write it, once per tenure and
 //! not per dispatch; [`Verifier`] checks it, once per text and not per request. Begin with [`claims`], the content.

@@ -1,5 +1,5 @@
-//! Signs tickets: one per tenure, and again when half of its time is over. A ticket that says until when a dispatch may
-//! be begun is signed anew when a quarter of that time is over.
+//! Signs tickets: one per tenure, and again when half of its validity is over. A ticket with a latest start of
+//! dispatches is signed anew when a quarter of that time is over.
 
 use std::{
     fmt,
@@ -58,8 +58,8 @@ impl Signer {
         &self.kid
     }
 
-    /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
-    /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
+    /// The value of `Fencing-Ticket`, valid from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
+    /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: a reader of the log could present it.
     pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
         self.encode(&Payload::from_claims(claims, now))
     }
@@ -86,7 +86,7 @@ pub struct Ticket {
     signer: Arc<Signer>,
     claims: TicketClaims,
     signed: Mutex<Option<SignedTicket>>,
-    /// The text that says until when a dispatch may be begun, and that moment in milliseconds since 1970.
+    /// The text with a latest start of dispatches, and that moment in milliseconds since 1970.
     bounded: Mutex<Option<(SignedTicket, u64)>>,
 }
 
@@ -117,9 +117,9 @@ impl Ticket {
         text
     }
 
-    /// As [`Ticket::text`], for a dispatch that must not be begun after `wanted` milliseconds since 1970, which is
-    /// `left` from now. Also returns the moment that the ticket says: dispatches share a ticket, so it may be earlier
-    /// than `wanted` by a quarter of `left`, or later.
+    /// As [`Ticket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
+    /// `left` from now. Also returns the moment in the ticket: dispatches share a ticket, so it may be earlier than
+    /// `wanted` by a quarter of `left`, or later.
     pub fn text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
         let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
         let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What tickets promise, with real keys and without a clock.
+//! Guarantees of tickets, with real keys and without a clock.
 
 mod forged_tickets;
 mod rotation;
@@ -25,7 +25,7 @@ const OURS: &str = "00112233445566778899aabbccddeeff";
 fn claims() -> TicketClaims {
     TicketClaims {
         keys: vec!["account/a".into(), "account/b".into()],
-        // Beyond 2^53, where floats begin to lie.
+        // Beyond 2^53, where floats become inexact.
         tenure: token(0),
         mode: Mode::Exclusive,
         era: 7,
@@ -81,13 +81,14 @@ fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
-/// The word that the gateway is told.
+/// The code that the gateway gets.
 fn word(bad: TicketError) -> &'static str {
     AdmitError::from(bad).code().as_str()
 }
 
+/// A verified ticket has the claims that were signed, and its verification is cached.
 #[test]
-fn what_was_signed_is_what_is_read() {
+fn signed_ticket_verifies_with_same_claims() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
@@ -101,14 +102,19 @@ fn what_was_signed_is_what_is_read() {
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
 
+/// Several threads share a verifier and a ticket while the key file is written again.
 #[test]
-fn threads_share_a_verifier_and_a_ticket() {
+fn threads_share_verifier_and_ticket() {
     let pair = pair();
     let keys = KeySetFolder::of(&[&pair]);
-    let (verifier, ticket) = (keys.verifier(), Ticket::new(Signer::with_key(&pair).into(), claims()));
+    let verifier = keys.verifier();
+    let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (verifier, ticket, keys, pair) = (&verifier, &ticket, &keys, &pair);
+            let verifier = &verifier;
+            let ticket = &ticket;
+            let keys = &keys;
+            let pair = &pair;
             scope.spawn(move || {
                 for now in (NOW..NOW + 600).step_by(7) {
                     if thread == 0 {
@@ -126,20 +132,23 @@ fn threads_share_a_verifier_and_a_ticket() {
     is_sent(verifier.wait_for_unknown_key());
 }
 
+/// A ticket with the most and longest keys is not too long to be verified.
 #[test]
-fn the_largest_tenure_makes_a_ticket() {
+fn largest_claims_fit_into_ticket() {
     let pair = pair();
     let keys = (0..16).map(|number| format!("{}{number:02}", "\"".repeat(510))).collect();
     let ticket = Signer::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
     assert_eq!(verify(&KeySetFolder::of(&[&pair]).verifier(), &ticket), Ok(()), "{} bytes", ticket.len());
 }
 
+/// A ticket covers any dispatch of its tenure, and no other keys, mode or tenure.
 #[test]
-fn a_ticket_covers_its_tenure_and_nothing_else() {
+fn ticket_covers_only_its_grant() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let read = verifier.verify(signed(&pair).as_bytes(), OURS, NOW).expect("good");
-    let (both, exclusive) = (["account/a", "account/b"], Mode::Exclusive);
+    let both = ["account/a", "account/b"];
+    let exclusive = Mode::Exclusive;
     for dispatch in [0, 1, u32::MAX] {
         assert_eq!(read.check_covers(both, token(dispatch), exclusive), Ok(()));
     }
@@ -159,8 +168,9 @@ fn a_ticket_covers_its_tenure_and_nothing_else() {
     assert_eq!(word(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
 }
 
+/// A ticket of another installation is invalid, also when it is in the cache.
 #[test]
-fn a_ticket_of_another_installation_is_invalid() {
+fn ticket_of_other_ensemble_is_invalid() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
@@ -174,8 +184,9 @@ fn a_ticket_of_another_installation_is_invalid() {
     );
 }
 
+/// A shared secret signs and verifies tickets; one that is too short, or not plain text, is refused.
 #[test]
-fn a_shared_secret_signs_and_checks() {
+fn shared_secret_signs_and_verifies() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("secret");
     SharedSecret::generate(&SystemRandomness).write(&file).expect("a new file");
@@ -197,9 +208,9 @@ fn a_shared_secret_signs_and_checks() {
     }
 }
 
-/// The key of RFC 8037, A.1 to A.3.
+/// The key of RFC 8037, A.1 to A.3, has the thumbprint that the RFC gives.
 #[test]
-fn the_key_of_the_rfc_has_the_thumbprint_of_the_rfc() {
+fn rfc_8037_key_has_rfc_thumbprint() {
     let text = r#"{"kty":"OKP","crv":"Ed25519","d":"nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
         "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
     let pair = SigningKeyPair::parse(text.as_bytes()).expect("a key");
@@ -207,7 +218,7 @@ fn the_key_of_the_rfc_has_the_thumbprint_of_the_rfc() {
 
     let halves = text.replace("nWG", "oWG");
     assert_eq!(SigningKeyPair::parse(halves.as_bytes()).err(), Some(TicketKeyError::Halves));
-    for (bad, why) in [
+    for (bad, expected) in [
         ("", TicketKeyError::Jwk { line: 1, column: 0 }),
         ("[]", TicketKeyError::Jwk { line: 1, column: 0 }),
         (&text.replace("OKP", "EC"), TicketKeyError::Kind),
@@ -220,15 +231,16 @@ fn the_key_of_the_rfc_has_the_thumbprint_of_the_rfc() {
     ] {
         let found = SigningKeyPair::parse(bad.as_bytes()).expect_err(bad);
         assert!(
-            found == why
-                || matches!((&found, &why), (TicketKeyError::Jwk { .. }, TicketKeyError::Jwk { .. })),
+            found == expected
+                || matches!((&found, &expected), (TicketKeyError::Jwk { .. }, TicketKeyError::Jwk { .. })),
             "{bad}: {found:?}"
         );
     }
 }
 
+/// A private key that others can read, or a key set that others can write, is refused.
 #[test]
-fn a_private_key_that_others_can_read_is_refused() {
+fn permissive_key_file_mode_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("key.json");
     pair().write(&file).expect("a new file");
@@ -251,8 +263,9 @@ fn a_private_key_that_others_can_read_is_refused() {
     }
 }
 
+/// No `Debug` text and no error message shows a private key, a shared secret or a ticket.
 #[test]
-fn nothing_shows_a_secret() {
+fn secrets_never_appear_in_output() {
     let folder = TempDir::new().expect("a folder");
     let pair = pair();
     pair.write(&folder.path().join("key")).expect("a new file");

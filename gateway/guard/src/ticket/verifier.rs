@@ -1,5 +1,5 @@
-//! Checks tickets: each has to be signed by a known key with that key's algorithm, for our installation, and in its
-//! time.
+//! Verifies tickets: each has to be signed by a known key with that key's algorithm, for our installation, and be
+//! valid at the time.
 
 use std::{
     fmt,
@@ -26,9 +26,9 @@ use super::{
     keys::SharedSecret,
 };
 
-/// Checks tickets for all threads of a process.
+/// Verifies tickets for all threads of a process.
 ///
-/// A good ticket is remembered by its text. Its time, and whether its key is still known, are checked each time.
+/// A valid ticket is cached by its text. Its time, and whether its key is still known, are checked each time.
 pub struct Verifier {
     source: KeySource,
     set: RwLock<Arc<KeySet>>,
@@ -38,7 +38,7 @@ pub struct Verifier {
 #[derive(Debug)]
 enum KeySource {
     File(WatchedFile),
-    /// The caller gives the keys, and is told when a ticket names an unknown key.
+    /// The caller provides the keys, and is notified when a ticket names an unknown key.
     Given {
         wanted: Notify,
     },
@@ -51,7 +51,7 @@ struct WatchedFile {
     kind: KeyFileKind,
     /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
     stamp: Mutex<Option<FileStamp>>,
-    /// Second of the last look.
+    /// Second of the last check.
     last_check: AtomicU64,
 }
 
@@ -62,11 +62,11 @@ enum KeyFileKind {
 }
 
 impl Verifier {
-    /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once a
-    /// second, or at once if the ticket names an unknown key. A bad file changes nothing.
+    /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once
+    /// a second, or at once if the ticket names an unknown key. A bad file changes nothing.
     ///
     /// # Errors
-    /// [`KeyFileError`]: there must be good keys to begin with.
+    /// [`KeyFileError`]: there must be valid keys at the start.
     pub fn from_jwks_file(path: &Path) -> Result<Self, KeyFileError> {
         Self::from_file(path, KeyFileKind::Jwks)
     }
@@ -81,14 +81,15 @@ impl Verifier {
 
     fn from_file(path: &Path, kind: KeyFileKind) -> Result<Self, KeyFileError> {
         let (set, stamp) = kind.read(path)?;
-        let (path, looked) = (path.to_owned(), AtomicU64::new(0));
+        let path = path.to_owned();
+        let looked = AtomicU64::new(0);
         Ok(Self::new(
             KeySource::File(WatchedFile { path, kind, stamp: Mutex::new(Some(stamp)), last_check: looked }),
             set,
         ))
     }
 
-    /// A verifier whose keys come by [`Verifier::set_keys`]. It has none before the first call.
+    /// A verifier whose keys are set by [`Verifier::set_keys`]. It has none before the first call.
     pub fn without_keys() -> Self {
         Self::new(KeySource::Given { wanted: Notify::new() }, KeySet::default())
     }
@@ -159,7 +160,7 @@ impl Verifier {
         self.set().kids().join(", ")
     }
 
-    /// The keys after another look at the file. Given keys stay as they are.
+    /// The keys after another check of the file. Keys set by the caller stay as they are.
     fn refreshed_set(&self) -> Arc<KeySet> {
         match &self.source {
             KeySource::File(watched) => self.reload_if_changed(watched),
@@ -170,7 +171,7 @@ impl Verifier {
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
     fn reload_if_changed(&self, watched: &WatchedFile) {
-        // The lock also keeps a slower thread from putting older keys back.
+        // The lock also keeps a slower thread from restoring older keys.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = FileStamp::read_from(&watched.path);
         if seen == *stamp {

@@ -11,7 +11,7 @@ pub enum BodyError {
     Stalled(Duration),
     #[error("it was not here in full in time")]
     Overdue {
-        /// True if the sender was too slow; false if we took the body too slowly.
+        /// True if the sender was too slow; false if this side took the body too slowly.
         awaited: bool,
     },
     #[error("it ended before it was complete")]

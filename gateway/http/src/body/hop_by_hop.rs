@@ -1,4 +1,5 @@
-//! Removes fields that must not pass a proxy: those of one hop, and every spelling of the fields that only we write.
+//! Removes fields that must not pass a proxy: hop-by-hop fields, and every spelling of the fields that only this
+//! proxy writes.
 
 use fencegate_policies::plan::{ReservedFields, is_spelling_of, same_field, starts_with_spelling};
 use hyper::{
@@ -12,8 +13,8 @@ use smallvec::SmallVec;
 /// `proto/h1/role.rs`).
 pub(crate) const LIBRARYS_MOST: usize = 100;
 
-/// Removes the fields of one hop (RFC 9110, 7.6.1), known ones and nominated ones, and our own fields, which it
-/// returns.
+/// Removes the hop-by-hop fields (RFC 9110, 7.6.1), known ones and nominated ones, and the proxy's own fields, which
+/// it returns.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedFields) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.contains(name.as_str());
     // Goes through the fields of the head, because most heads have few fields, and none of these.
@@ -47,14 +48,14 @@ const USUAL: usize = 4;
 fn connection_nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(',')).map(str::trim);
-    // What most lines say is a field of one hop by itself, and goes as such.
+    // Most `Connection` lines nominate a hop-by-hop field, which is removed anyway.
     let names = names.filter(|name| !name.eq_ignore_ascii_case("keep-alive"));
     let names = names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok());
     names.filter(|name| !identifies_client(name.as_str())).collect()
 }
 
-/// Whether a field of this name tells the next server about the client or the way of a request, in any spelling. What a
-/// trusted proxy writes there must not be removed by a nomination of the proxy's own client (CVE-2022-31813).
+/// Whether a field of this name describes the client or the route of a request to the next server, in any spelling.
+/// What a trusted proxy writes there must not be removed by a nomination of the proxy's own client (CVE-2022-31813).
 pub fn identifies_client(name: &str) -> bool {
     const NAMES: [&str; 7] = [
         "forwarded",
@@ -104,8 +105,9 @@ mod tests {
 
     use super::*;
 
+    /// Every spelling of a reserved field is removed, and all other fields stay.
     #[test]
-    fn every_spelling_of_our_fields_goes_and_the_rest_stays() {
+    fn reserved_field_spellings_are_all_stripped() {
         let mut headers = HeaderMap::new();
         for name in [
             "Fencing-Token",
@@ -129,8 +131,9 @@ mod tests {
         assert_eq!(left, ["fenc", "x-fences"]);
     }
 
+    /// A field that looks like a hop-by-hop field or like the length is removed as well.
     #[test]
-    fn what_looks_like_a_field_of_one_hop_or_like_the_length_goes_too() {
+    fn lookalikes_of_hop_fields_are_stripped() {
         let mut headers = HeaderMap::new();
         for name in
             ["Transfer_Encoding", "proxy.connection", "keep_alive", "Content_Length", "Content.Length"]
@@ -146,8 +149,9 @@ mod tests {
         assert_eq!(left, ["stays"; 4]);
     }
 
+    /// A field that any `Connection` line nominates is removed.
     #[test]
-    fn a_nomination_counts_in_every_connection_line() {
+    fn every_connection_line_nominates() {
         let mut headers = HeaderMap::new();
         headers.append(CONNECTION, HeaderValue::from_static("close, X-One"));
         headers.append(CONNECTION, HeaderValue::from_static("x-two"));
@@ -158,8 +162,9 @@ mod tests {
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
     }
 
+    /// A nomination in `Connection` does not remove a field that names the client.
     #[test]
-    fn nomination_removes_no_field_that_names_the_client() {
+    fn nomination_keeps_client_address_fields() {
         let mut headers = HeaderMap::new();
         headers.append(CONNECTION, HeaderValue::from_static("X-Forwarded-For, forwarded, X-Real-IP, x-one"));
         for name in ["x-forwarded-for", "forwarded", "x-real-ip", "x-one"] {

@@ -1,23 +1,23 @@
-//! Observers are told of the progress and the end of a body, and live until it is dropped.
+//! Observers are notified of the progress and the end of a body, and live until it is dropped.
 
 use std::{pin::Pin, task::Waker};
 
 /// An observer of a body. Each method does nothing by default.
 pub trait Observer: 'static {
-    /// The source was asked for a piece. `is_here`: a piece or the end is here; else the source has to wait.
+    /// The source was polled for a chunk. `is_here`: a chunk or the end is here; otherwise the source has to wait.
     fn on_poll(&mut self, _is_here: bool) {}
 
-    /// A piece of this many bytes is given on; trailers and the end count as none.
+    /// A chunk of this many bytes is passed on; trailers and the end count as none.
     fn on_data(&mut self, _bytes: usize) {}
 
-    /// All of the body was given on. This may be called twice, and is never called for a body that breaks.
+    /// All of the body was passed on. This may be called twice, and is never called for a body that breaks.
     fn on_end(&mut self) {}
 
     /// The source has failed, so the body breaks.
     fn on_error(&mut self) {}
 
-    /// Whether all bytes that were given on are sent, so that an error may be reported. If not, the waker is woken when
-    /// they are.
+    /// Whether all bytes that were passed on are sent, so that an error may be reported. If not, the waker is woken
+    /// when they are.
     fn check_flushed(&self, _waker: &Waker) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! The sources of a body's bytes, and how each tells a complete body from a broken one.
+//! The sources of a body's bytes, and how each distinguishes a complete body from a broken one.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use super::error::BodyError;
 use crate::connection_state::{Exchange, RequestBodyState};
 
 pub(super) enum Source {
-    /// Given on in pieces of at most `piece` bytes.
+    /// Passed on in chunks of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
         /// Few bodies have trailers.
@@ -34,7 +34,7 @@ pub(super) enum Source {
 }
 
 /// A part of a body that a task feeds. If the feed ends without [`Chunk::End`], it was given up, and the client must
-/// see that its answer is not complete.
+/// see that its response is not complete.
 pub enum Chunk {
     Frame(Frame<Bytes>),
     End,
@@ -42,16 +42,16 @@ pub enum Chunk {
 
 /// A body that arrives over a connection.
 pub(super) struct LiveBody {
-    /// A piece that was read before, and comes first again.
+    /// A chunk that was read before, and comes first again.
     begun: Option<Frame<Bytes>>,
-    /// Set when the library has reported the end; it is not asked again.
+    /// Set when the library has reported the end; it is not polled again.
     end: Option<BodyEnd>,
     incoming: Incoming,
     stall: IdleTimeout,
     /// When all of it has to be here.
     deadline: Option<Instant>,
     framing: Framing,
-    /// The exchange of an upload, which says how the upload proceeds.
+    /// The exchange of an upload, which records how the upload proceeds.
     exchange: Option<Rc<Exchange>>,
 }
 
@@ -61,25 +61,25 @@ enum BodyEnd {
     Abandoned,
 }
 
-/// `None` for an empty piece, so that an empty body is at its end before it is read.
+/// `None` for an empty chunk, so that an empty body is at its end before it is read.
 pub(super) fn non_empty(data: Bytes) -> Option<Bytes> {
     (!data.is_empty()).then_some(data)
 }
 
-/// How the end of a body is told. The end that the HTTP library reports is not enough (hyper 1.12, h2 0.4):
+/// How the end of a body is detected. The end that the HTTP library reports is not enough (hyper 1.12, h2 0.4):
 ///
 /// - HTTP/1.1 with a length: hyper counts, and what is left when the body ends is in its size hint.
 /// - HTTP/1.1 in chunks: hyper ends the body when it has read the last chunk. If the connection breaks or is dropped
 ///   before, it puts an error in (`SenderDropGuard` in `proto/h1/dispatch.rs`).
 /// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
-///   that at any time. Only the state of the stream knows whether `END_STREAM` was there.
+///   that at any time. Only the state of the stream shows whether `END_STREAM` was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Http1,
     Http2,
 }
 
-/// The time limit for the next bytes. The timer is made when there is a wait.
+/// The time limit for the next bytes. The timer is created when there is a wait.
 struct IdleTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -122,7 +122,7 @@ impl Source {
         }
     }
 
-    /// Reads one piece if it is here, and keeps it for the reader. Returns an error if the body is already broken.
+    /// Reads one chunk if it is here, and keeps it for the reader. Returns an error if the body is already broken.
     pub(super) fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let Self::Live(live) = self else { return Ok(()) };
         if live.begun.is_none()
@@ -146,7 +146,7 @@ impl Source {
 }
 
 impl LiveBody {
-    /// `pause`: the time limit between two pieces.
+    /// `pause`: the time limit between two chunks.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
         let stall = IdleTimeout { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, deadline: None, framing, exchange: None }
@@ -227,7 +227,7 @@ impl LiveBody {
         }
     }
 
-    /// Whether all of the body was given on. A broken body has no end.
+    /// Whether all of the body was passed on. A broken body has no end.
     fn is_end(&self) -> bool {
         self.begun.is_none()
             && match self.end {

@@ -1,4 +1,4 @@
-//! A body that breaks off is never taken for one that is complete.
+//! A body that breaks off never counts as complete.
 
 use http_body_util::BodyExt as _;
 use hyper::{Request, client};
@@ -35,7 +35,7 @@ async fn answers(mut stream: DuplexStream, frames: Vec<u8>) {
     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
 }
 
-/// How an answer ends, how it ends when it is read once more, and whether it counts as complete.
+/// How a response ends, how it ends when it is read once more, and whether it counts as complete.
 async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     spawn_local(answers(theirs, frames.concat()));
@@ -58,8 +58,9 @@ async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     (end, again, in_flight.upgrade().is_none())
 }
 
+/// A response that breaks off is not complete, however often its body is polled.
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_not_complete_however_often_it_is_asked() {
+async fn broken_response_never_counts_as_complete() {
     LocalSet::new()
         .run_until(async {
             let whole = ends(&[HEAD_OF_200, LAST_TWO_BYTES]).await;

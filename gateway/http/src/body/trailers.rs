@@ -11,9 +11,9 @@ use super::hop_by_hop::strip_hop_by_hop;
 /// The treatment of a body's trailers.
 #[derive(Clone)]
 pub enum Trailers {
-    /// For a client's body: all are dropped, because the service could take a token among them for one of ours.
+    /// For a client's body: all are dropped, because the service could take a token among them for one of this proxy.
     Drop,
-    /// For an upstream's body: they pass, without the fields that only we write.
+    /// For an upstream's body: they pass, without the fields that only this proxy writes.
     Clean(Rc<Arc<Plan>>),
     /// They were filtered before.
     Pass,

@@ -7,15 +7,15 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes, and what they were derived from.
+/// The memory allowance, and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAllowance {
     pub bytes: usize,
     pub source: &'static str,
 }
 
-/// The least of these: half of the container's or process's limit, and a quarter of the machine's memory, which other
-/// processes share.
+/// The smallest of these: half of the container's or process's limit, and a quarter of the machine's memory, which
+/// other processes share.
 pub fn memory_allowance() -> MemoryAllowance {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
@@ -38,11 +38,12 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The lowest bound on the way from the process's own group to the root. `own`: `/proc/self/cgroup`.
+/// The lowest limit on the path from the process's own group to the root. `own`: `/proc/self/cgroup`.
 fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
     let bounds = own.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let controllers = parts.next().unwrap_or_default();
+        let group = parts.next().unwrap_or_default();
         let (root, file) = match controllers {
             "" => (mounted.to_owned(), "memory.max"),
             _ if controllers.split(',').any(|one| one == "memory") => {
@@ -54,11 +55,11 @@ fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
         let way: Vec<PathBuf> = below.ancestors().map(|group| root.join(group).join(file)).collect();
         way.iter().filter_map(|bound| read(bound).trim().parse::<u64>().ok()).collect()
     });
-    // Version 1 writes "no bound" as a number near the largest.
+    // Version 1 writes "no limit" as a number near the largest.
     bounds.filter(|bound| *bound < 1 << 60).min()
 }
 
-/// What a limit of the process leaves, after the memory that it uses now.
+/// The rest of the process's limit, after the memory that it uses now.
 fn remaining(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
     Some(most.saturating_sub(kib(&read("/proc/self/status"), used)?))
@@ -87,8 +88,9 @@ mod tests {
         folder
     }
 
+    /// The lowest memory limit of a control group and the groups above it applies.
     #[test]
-    fn the_lowest_bound_of_a_group_and_those_above_it_counts() {
+    fn lowest_cgroup_limit_applies() {
         for (files, own, bound) in [
             (&[("memory.max", "max\n")][..], "0::/\n", None),
             (&[("memory.max", "536870912\n")], "0::/\n", Some(536_870_912)),
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_an_answer() {
+    fn memory_allowance_is_always_found() {
         let MemoryAllowance { bytes, source: of } = memory_allowance();
         assert!(bytes as u64 >= LEAST && !of.is_empty());
         assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));

@@ -1,4 +1,4 @@
-//! One budget for the bodies and heads of all workers, and the room that each body takes of it.
+//! One budget for the bodies and heads of all workers, and the memory that each body reserves of it.
 
 use std::sync::{
     Arc,
@@ -27,11 +27,11 @@ struct BudgetState {
     most: AtomicI64,
     /// The `max_body` that was last reported as too large for the budget; 0 for none.
     told: AtomicUsize,
-    /// Also keeps the count.
+    /// Also keeps the sum.
     metrics: BufferedMetrics,
 }
 
-/// The room that one body or head takes, until it is dropped.
+/// The memory reserved for one body or head, until it is dropped.
 #[derive(Debug)]
 pub struct BudgetReservation {
     budget: Budget,
@@ -46,14 +46,14 @@ enum ReservationKind {
     Head,
 }
 
-/// There is no more room.
+/// There is no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bodies that are kept take all the memory that they may")]
 pub struct BudgetExceededError;
 
 impl Budget {
-    /// A budget from the memory that this process may have. Call it early, before other parts of the process have taken
-    /// memory.
+    /// A budget from the memory that this process may have. Call it early, before other parts of the process have
+    /// taken memory.
     pub fn for_process(metrics: BufferedMetrics) -> Self {
         let MemoryAllowance { bytes, source: of } = memory_allowance();
         info!(bytes, of, "buffered.allowance");
@@ -68,11 +68,12 @@ impl Budget {
         budget
     }
 
-    /// Takes the budget of a new plan. It counts from the next piece of a body on. Every worker calls this for every
-    /// plan; a `max_body` that never finds room is logged once.
+    /// Applies the budget of a new plan. It counts from the next chunk of a body on. Every worker calls this for
+    /// every plan; a `max_body` that can never be reserved is logged once.
     pub fn update(&self, limits: &ListenerLimits) {
         self.set(limits.buffered);
-        let (largest, max_body) = (self.largest(), limits.max_body);
+        let largest = self.largest();
+        let max_body = limits.max_body;
         let short = if largest < max_body { max_body } else { 0 };
         if self.0.told.swap(short, Ordering::Relaxed) != short && short > 0 {
             warn!(
@@ -94,7 +95,7 @@ impl Budget {
         &self.0.metrics
     }
 
-    /// The largest body that finds room when there is no other one.
+    /// The largest body that can be reserved when there is no other one.
     pub fn largest(&self) -> usize {
         buffer_limits::max_body(self.limit())
     }
@@ -113,13 +114,13 @@ impl Budget {
 }
 
 impl BudgetReservation {
-    /// Makes room for `bytes` of this body in all.
+    /// Reserves `bytes` of this body in all.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
         self.resize_within(bytes, buffer_limits::body_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
-    /// Makes room for `bytes` in all, where all rooms together take at most `all` then, and those of heads at most `heads`.
-    /// What has room keeps it.
+    /// Reserves `bytes` in all, if all reservations together then take at most `all`, and those of heads at most
+    /// `heads`. What is reserved stays reserved.
     pub(super) fn resize_within(
         &mut self,
         bytes: usize,
@@ -133,7 +134,7 @@ impl BudgetReservation {
         }
         let within = |sum: i64, bound: usize| usize::try_from(sum).is_ok_and(|sum| sum <= bound);
         let (sum, of_heads) = self.add(more);
-        // If two add at once, both may be refused, but never both are admitted beyond the bound.
+        // If two reserve at once, both may be refused, but never both are admitted beyond the limit.
         if !within(sum, all) || !within(of_heads, heads) {
             self.add(-more);
             return Err(BudgetExceededError);
@@ -142,7 +143,7 @@ impl BudgetReservation {
         Ok(())
     }
 
-    /// Gives back the room that was not needed.
+    /// Releases the memory that was not needed.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
         if needed < self.bytes {
@@ -159,7 +160,7 @@ impl BudgetReservation {
         &self.budget
     }
 
-    /// Returns the new sums of all rooms, and of those of heads.
+    /// Returns the new sums of all reservations, and of those of heads.
     fn add(&self, bytes: i64) -> (i64, i64) {
         let metrics = &self.budget.0.metrics;
         let of_heads = if self.kind == ReservationKind::Head { bytes } else { 0 };
@@ -187,25 +188,26 @@ mod tests {
         budget.metrics().add(0)
     }
 
+    /// Large bodies leave a quarter of the memory for small ones, and all of it is released.
     #[test]
-    fn large_bodies_leave_room_for_small_ones_and_all_of_it_comes_back() {
+    fn large_bodies_leave_memory_for_small() {
         let budget = budget(1 << 20);
         let mut large: Vec<BudgetReservation> = Vec::new();
         loop {
-            let mut room = budget.reserve();
-            if room.resize(128 << 10).is_err() {
+            let mut reservation = budget.reserve();
+            if reservation.resize(128 << 10).is_err() {
                 break;
             }
-            large.push(room);
+            large.push(reservation);
         }
         assert_eq!(large.len(), 6, "three quarters");
         let mut small: Vec<BudgetReservation> = Vec::new();
         loop {
-            let mut room = budget.reserve();
-            if room.resize(64 << 10).is_err() {
+            let mut reservation = budget.reserve();
+            if reservation.resize(64 << 10).is_err() {
                 break;
             }
-            small.push(room);
+            small.push(reservation);
         }
         assert_eq!(small.len(), 4);
         assert_eq!(used(&budget), 1 << 20);
@@ -216,20 +218,21 @@ mod tests {
         assert_eq!(used(&budget), 0);
     }
 
+    /// Reservations of many threads at once leave nothing reserved behind.
     #[test]
-    fn many_threads_never_take_more_than_there_is() {
+    fn concurrent_reservations_release_all_memory() {
         let budget = budget(1 << 20);
         std::thread::scope(|threads| {
             for _ in 0..4 {
                 threads.spawn(|| {
                     for _ in 0..2000 {
-                        let mut room = budget.reserve();
+                        let mut reservation = budget.reserve();
                         for step in 1..12 {
-                            if room.resize(step * (60 << 10)).is_err() {
+                            if reservation.resize(step * (60 << 10)).is_err() {
                                 break;
                             }
                         }
-                        room.shrink(10 << 10);
+                        reservation.shrink(10 << 10);
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! Joins the pieces of a body, within the budget for bodies. Most bodies come in one piece.
+//! Joins the chunks of a body, within the budget for bodies. Most bodies come in one chunk.
 
 use bytes::Bytes;
 
@@ -6,12 +6,12 @@ use fencegate_policies::plan::buffer_limits::FREE;
 
 use super::{Budget, BudgetReservation};
 
-/// What has come so far of one body.
+/// The part of one body that has come so far.
 #[derive(Debug)]
 pub struct ChunkBuffer {
     held: BufferedChunks,
     room: BudgetReservation,
-    /// The announced length of the body, or its bound.
+    /// The announced length of the body, or its limit.
     expected: usize,
 }
 
@@ -23,22 +23,22 @@ enum BufferedChunks {
     Several(Vec<u8>),
 }
 
-/// A piece below this size is copied. A piece is a slice of its reader's buffer and keeps all of that in memory, but
-/// only its own length is counted. Larger pieces come from buffers of about their size.
+/// A chunk below this size is copied. A chunk is a slice of its reader's buffer and keeps all of that in memory, but
+/// only its own length is counted. Larger chunks come from buffers of about their size.
 const COPIED: usize = 64 << 10;
 
-/// A piece that found no room. The pieces before it are still there.
+/// A chunk that exceeds the budget. The chunks before it are still there.
 #[derive(Debug)]
 pub struct AddChunkError(pub Bytes);
 
 impl ChunkBuffer {
-    /// `expected`: the announced length of the body, or its bound.
+    /// `expected`: the announced length of the body, or its limit.
     pub fn new(budget: &Budget, expected: usize) -> Self {
         Self { held: BufferedChunks::None, room: budget.reserve(), expected }
     }
 
     /// # Errors
-    /// There is no room for it.
+    /// It exceeds the budget.
     pub fn add(&mut self, data: Bytes) -> Result<(), AddChunkError> {
         let all = self.len() + data.len();
         match &mut self.held {
@@ -81,7 +81,7 @@ impl ChunkBuffer {
         self.len() == 0
     }
 
-    /// All pieces as one. The room is given back when the last slice of it is dropped.
+    /// All chunks as one. The memory is released when the last slice of it is dropped.
     pub fn into_bytes(self) -> Bytes {
         let Self { held, mut room, .. } = self;
         let data = match held {
@@ -97,8 +97,8 @@ impl ChunkBuffer {
     }
 }
 
-/// Makes room for `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so
-/// that it is never twice as large as the body.
+/// Reserves `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so that
+/// it is never twice as large as the body.
 fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetReservation) -> bool {
     if all <= several.capacity() {
         return true;
@@ -111,7 +111,7 @@ fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetRes
     true
 }
 
-/// A body and its room.
+/// A body and its reservation.
 struct BudgetedBytes {
     data: Bytes,
     _room: BudgetReservation,
@@ -136,16 +136,17 @@ mod tests {
         usize::try_from(budget.metrics().add(0)).expect("never less than nothing")
     }
 
+    /// A body reserves no more than its own size, and releases it with its last part.
     #[test]
-    fn a_body_takes_no_more_than_it_has_and_gives_it_back_with_its_last_part() {
+    fn body_reserves_its_size_until_dropped() {
         let budget = budget(4 << 20);
         let whole: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
-        let mut pieces = ChunkBuffer::new(&budget, whole.len());
-        for piece in whole.chunks(16 << 10) {
-            pieces.add(Bytes::copy_from_slice(piece)).expect("room");
-            assert!(used(&budget) <= whole.len(), "{} bytes of {}", used(&budget), pieces.len());
+        let mut chunks = ChunkBuffer::new(&budget, whole.len());
+        for chunk in whole.chunks(16 << 10) {
+            chunks.add(Bytes::copy_from_slice(chunk)).expect("room");
+            assert!(used(&budget) <= whole.len(), "{} bytes of {}", used(&budget), chunks.len());
         }
-        let body = pieces.into_bytes();
+        let body = chunks.into_bytes();
         assert!(body == whole);
         assert_eq!(used(&budget), whole.len());
         let part = body.slice(5..6);
@@ -155,41 +156,44 @@ mod tests {
         assert_eq!(used(&budget), 0);
     }
 
+    /// A chunk that exceeds the budget is returned to the caller, and the chunks before it stay.
     #[test]
-    fn a_piece_without_room_comes_back_and_what_was_there_stays() {
+    fn chunk_over_budget_is_returned() {
         let budget = budget(100 << 10);
-        let mut pieces = ChunkBuffer::new(&budget, 1 << 20);
-        let piece = Bytes::from(vec![7; 30 << 10]);
+        let mut chunks = ChunkBuffer::new(&budget, 1 << 20);
+        let chunk = Bytes::from(vec![7; 30 << 10]);
         for _ in 0..2 {
-            pieces.add(piece.clone()).expect("room");
+            chunks.add(chunk.clone()).expect("room");
         }
-        let AddChunkError(back) = pieces.add(piece.clone()).expect_err("more than three quarters");
-        assert_eq!((back.len(), pieces.len()), (30 << 10, 60 << 10));
-        assert_eq!(pieces.into_bytes(), vec![7; 60 << 10]);
+        let AddChunkError(back) = chunks.add(chunk.clone()).expect_err("more than three quarters");
+        assert_eq!((back.len(), chunks.len()), (30 << 10, 60 << 10));
+        assert_eq!(chunks.into_bytes(), vec![7; 60 << 10]);
         assert_eq!(used(&budget), 0);
     }
 
+    /// A small body is not counted against the budget.
     #[test]
-    fn small_bodies_are_not_counted_and_keep_no_larger_buffer() {
+    fn small_bodies_are_not_counted() {
         let budget = budget(0);
         let buffer = Bytes::from(vec![1; 64 << 10]);
-        let mut pieces = ChunkBuffer::new(&budget, 3);
-        pieces.add(buffer.slice(..3)).expect("free");
+        let mut chunks = ChunkBuffer::new(&budget, 3);
+        chunks.add(buffer.slice(..3)).expect("free");
         drop(buffer);
-        assert_eq!(pieces.into_bytes(), vec![1; 3]);
+        assert_eq!(chunks.into_bytes(), vec![1; 3]);
         assert!(ChunkBuffer::new(&budget, 0).into_bytes().is_empty());
     }
 
+    /// A chunk keeps no more of the read buffer alive than is counted.
     #[test]
-    fn a_piece_keeps_no_more_of_its_readers_buffer_than_is_counted() {
+    fn chunk_releases_read_buffer() {
         let budget = budget(1 << 20);
         for length in [1, FREE, FREE + 1, 16 << 10, COPIED - 1] {
             let buffer = Bytes::from(vec![1; 256 << 10]);
-            let mut pieces = ChunkBuffer::new(&budget, length);
-            pieces.add(buffer.slice(..length)).expect("room");
+            let mut chunks = ChunkBuffer::new(&budget, length);
+            chunks.add(buffer.slice(..length)).expect("room");
             assert!(buffer.is_unique(), "{length} bytes keep a buffer of {}", buffer.len());
             assert_eq!(used(&budget), if length <= FREE { 0 } else { length });
-            assert_eq!(pieces.into_bytes(), vec![1; length]);
+            assert_eq!(chunks.into_bytes(), vec![1; length]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The room that the heads of requests take of the memory for bodies.
+//! The part of the memory for bodies that the heads of requests reserve.
 
 use fencegate_policies::plan::buffer_limits::{self, FREE};
 use hyper::Request;
@@ -10,11 +10,11 @@ use crate::client_quota::{ClientId, ClientQuotas, QuotaPermit};
 #[derive(Debug, Clone)]
 pub struct HeadMemory {
     budget: Budget,
-    /// The client whose share they count for. `None`: they are those of many clients.
+    /// The client whose quota they count for. `None`: they are those of many clients.
     quota: Option<(ClientQuotas, ClientId)>,
 }
 
-/// The room of a head, or of the buffer into which heads are read, until it is dropped.
+/// The memory of a head, or of the buffer into which heads are read, until it is dropped.
 #[derive(Debug)]
 pub struct HeadReservation {
     room: BudgetReservation,
@@ -26,13 +26,13 @@ impl HeadMemory {
         Self { budget, quota: whose }
     }
 
-    /// No room yet.
+    /// Nothing reserved yet.
     pub(crate) fn reserve(&self) -> HeadReservation {
-        let share = self.quota.as_ref().map(|(shares, client)| shares.acquire_heads(*client));
+        let share = self.quota.as_ref().map(|(quotas, client)| quotas.acquire_heads(*client));
         HeadReservation { room: self.budget.reserve_head(), share }
     }
 
-    /// Room for the head of a request that was read in full. `None`: it is small, and is not counted.
+    /// Reserves memory for the head of a request that was read in full. `None`: it is small, and is not counted.
     pub(crate) fn reserve_read<B>(
         &self,
         request: &Request<B>,
@@ -41,14 +41,14 @@ impl HeadMemory {
         if bytes <= FREE {
             return Ok(None);
         }
-        let mut room = self.reserve();
-        room.resize_within(COPIES * bytes, buffer_limits::complete_head_limit(self.budget.limit()))?;
-        Ok(Some(room))
+        let mut reservation = self.reserve();
+        reservation.resize_within(COPIES * bytes, buffer_limits::complete_head_limit(self.budget.limit()))?;
+        Ok(Some(reservation))
     }
 }
 
 impl HeadReservation {
-    /// Makes room for `bytes` of a head that is being read. What has room keeps it.
+    /// Reserves `bytes` of a head that is being read. What is reserved stays reserved.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
         self.resize_within(bytes, buffer_limits::head_limit(self.room.budget().limit()))
     }
@@ -58,7 +58,7 @@ impl HeadReservation {
         if bytes <= FREE || bytes <= before {
             return Ok(());
         }
-        // A head that is larger than the share finds room where its client has no other one.
+        // A head that is larger than the quota is accepted if its client has no other one.
         let most = buffer_limits::client_limit(heads).max(bytes);
         let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
         let all = self.room.budget().limit().max(heads);
@@ -75,16 +75,16 @@ impl HeadReservation {
         self.update_quota(0);
     }
 
-    /// No more than it did before.
+    /// No more than before.
     fn update_quota(&mut self, bytes: usize) {
         if let Some(share) = &mut self.share {
-            // Less is never refused.
+            // A smaller reservation is never refused.
             let _fits = share.resize(bytes, bytes);
         }
     }
 }
 
-/// The bytes of a head in memory: its text, and what the library takes to find each field.
+/// The bytes of a head in memory: its text, and the library's index of its fields.
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let target = uri.path().len() + uri.query().map_or(0, str::len);
@@ -110,8 +110,9 @@ mod tests {
         request.body(()).expect("a request")
     }
 
+    /// Heads take at most half of the memory, leave a part for heads that are still read, and release all of it.
     #[test]
-    fn heads_take_half_of_the_memory_leave_some_for_reading_and_give_all_of_it_back() {
+    fn heads_take_half_of_memory() {
         let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
         let memory = HeadMemory::new(budget.clone(), None);
         let held: Vec<_> = std::iter::from_fn(|| memory.reserve_read(&large()).ok()).collect();
@@ -122,19 +123,23 @@ mod tests {
         let mut body = budget.reserve();
         assert_eq!(body.resize(4 * MIB), Ok(()), "bodies go on");
         let small = Request::get("/small").header("a", "b").body(()).expect("a request");
-        assert!(memory.reserve_read(&small).is_ok_and(|room| room.is_none()), "what is small is not counted");
+        assert!(
+            memory.reserve_read(&small).is_ok_and(|reservation| reservation.is_none()),
+            "what is small is not counted"
+        );
         drop((held, body, reading));
         assert_eq!((budget.metrics().add(0), budget.metrics().add_to_heads(0)), (0, 0));
     }
 
+    /// Heads are refused while bodies take all memory, unless the memory is small.
     #[test]
-    fn where_bodies_take_all_heads_find_no_room_unless_the_memory_is_small() {
+    fn full_memory_refuses_heads_unless_small() {
         let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
         let small_ones: Vec<_> = (0..256)
             .map(|_| {
-                let mut room = budget.reserve();
-                room.resize(64 << 10).expect("room");
-                room
+                let mut reservation = budget.reserve();
+                reservation.resize(64 << 10).expect("room");
+                reservation
             })
             .collect();
         let memory = HeadMemory::new(budget, None);
@@ -145,15 +150,17 @@ mod tests {
         assert!(small.reserve_read(&large()).is_ok());
     }
 
+    /// One client takes at most half of the memory for heads, complete and partial ones together.
     #[test]
-    fn one_client_takes_half_of_the_part_for_heads_whether_they_are_complete_or_not() {
+    fn client_takes_half_of_head_memory() {
         let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
-        let shares = ClientQuotas::default();
+        let quotas = ClientQuotas::default();
         let of = |last| {
             let client = ClientId::from_ip([192, 0, 2, last].into());
-            HeadMemory::new(budget.clone(), Some((shares.clone(), client)))
+            HeadMemory::new(budget.clone(), Some((quotas.clone(), client)))
         };
-        let (one, other) = (of(1), of(2));
+        let one = of(1);
+        let other = of(2);
         let each = COPIES * head_bytes(&large());
         let held: Vec<_> = std::iter::from_fn(|| one.reserve_read(&large()).ok()).collect();
         assert_eq!(held.len(), 3 * MIB / each);
@@ -163,7 +170,10 @@ mod tests {
             (Ok(()), Err(BudgetExceededError)),
             "of both together"
         );
-        assert!(other.reserve_read(&large()).is_ok_and(|room| room.is_some()), "another client");
+        assert!(
+            other.reserve_read(&large()).is_ok_and(|reservation| reservation.is_some()),
+            "another client"
+        );
         drop(held);
         assert_eq!((reading.resize(MIB), reading.resize(4 * MIB)), (Ok(()), Ok(())));
         assert!(one.reserve_read(&large()).is_err());

@@ -1,5 +1,6 @@
-//! Follows the frames that go out to an HTTP/2 client (RFC 9113, 4.1), to learn which bytes of answers are written. The
-//! library takes pieces of answers before the client has room for them, and does not report when they are written.
+//! Follows the outgoing frames of an HTTP/2 client's connection (RFC 9113, 4.1), to find which bytes of responses are
+//! written. The library takes chunks of responses before the client's window has space for them, and does not report
+//! when they are written.
 
 use std::io::IoSlice;
 
@@ -17,10 +18,11 @@ const HEAD: usize = 9;
 const DATA: u8 = 0;
 
 impl DataFrameCounter {
-    /// The socket has taken the first `count` bytes of these pieces. Returns how many of them belong to bodies.
-    pub(super) fn advance(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
-        let (mut left, mut data) = (count, 0);
-        for piece in pieces {
+    /// The socket has accepted the first `count` bytes of these slices. Returns how many of them belong to bodies.
+    pub(super) fn advance(&mut self, slices: &[IoSlice<'_>], count: usize) -> usize {
+        let mut left = count;
+        let mut data = 0;
+        for piece in slices {
             let passed = &piece[..left.min(piece.len())];
             left -= passed.len();
             data += self.parse(passed);
@@ -62,8 +64,9 @@ mod tests {
         [&[high, middle, low, kind, 0, 0, 0, 0, 1][..], &vec![0; length]].concat()
     }
 
+    /// Only bytes of DATA frames count, however the frames are cut.
     #[test]
-    fn only_what_belongs_to_bodies_counts_however_it_is_cut() {
+    fn only_data_frame_bytes_count() {
         let frames = [(4, 18), (1, 300), (0, 70_000), (6, 8), (0, 0), (0, 5), (8, 4), (1, 0), (0, 1)];
         let all: Vec<u8> = frames.iter().flat_map(|(kind, length)| frame(*kind, *length)).collect();
         for size in [1, 2, 8, 9, 10, 1000, all.len()] {
@@ -74,12 +77,14 @@ mod tests {
         }
     }
 
+    /// Bytes that a partial write did not take are counted when they are written again.
     #[test]
-    fn what_was_not_taken_comes_again() {
-        let (first, second) = (frame(0, 10), frame(0, 20));
+    fn partial_write_is_counted_once() {
+        let first = frame(0, 10);
+        let second = frame(0, 20);
         let mut followed = DataFrameCounter::default();
-        let pieces = [IoSlice::new(&first), IoSlice::new(&second)];
-        assert_eq!(followed.advance(&pieces, 22), 10);
+        let slices = [IoSlice::new(&first), IoSlice::new(&second)];
+        assert_eq!(followed.advance(&slices, 22), 10);
         assert_eq!(followed.advance(&[IoSlice::new(&second[3..])], 26), 20);
     }
 }

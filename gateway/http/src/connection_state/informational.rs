@@ -1,5 +1,5 @@
-//! Interim answers on their way to a client (RFC 9110, 15.2). The HTTP library cannot send them, so they are written
-//! below it, between whole messages of its own.
+//! Informational responses on their way to a client (RFC 9110, 15.2). The HTTP library cannot send them, so they are
+//! written below it, between whole messages of its own.
 
 use std::{
     io,
@@ -9,8 +9,8 @@ use std::{
 
 use hyper::{HeaderMap, StatusCode};
 
-/// The interim answers of one connection. It is a mutex only because the library asks the receiver of interim answers
-/// to be `Send`; all uses are on one thread.
+/// The informational responses of one connection. It is a mutex only because the library requires the receiver of
+/// informational responses to be `Send`; all uses are on one thread.
 #[derive(Debug, Default)]
 pub struct InformationalQueue(Mutex<QueueState>);
 
@@ -20,26 +20,26 @@ struct QueueState {
     exchange: u64,
     /// Whether a part of `bytes` was written.
     begun: bool,
-    /// Whether the final answer has not begun yet.
+    /// Whether the final response has not begun yet.
     open: bool,
     /// Bytes to be written; a part of them may be written already.
     bytes: Vec<u8>,
-    /// The task that answers.
+    /// The task that sends the final response.
     waker: Option<Waker>,
 }
 
-/// Sends the interim answers of one exchange.
+/// Sends the informational responses of one exchange.
 #[derive(Debug, Clone)]
 pub struct InformationalSender {
     queue: Arc<InformationalQueue>,
     exchange: u64,
 }
 
-/// The most bytes of interim answers that are kept.
+/// The most bytes of informational responses that are kept.
 const MOST: usize = 16 << 10;
 
 impl InformationalQueue {
-    /// Opens the exchange to interim answers, until its final answer begins.
+    /// Opens the exchange to informational responses, until its final response begins.
     pub fn open(self: &Arc<Self>, waker: &Waker) -> InformationalSender {
         let mut queue = self.queue();
         (queue.open, queue.exchange) = (true, queue.exchange + 1);
@@ -49,8 +49,8 @@ impl InformationalQueue {
         InformationalSender { queue: self.clone(), exchange: queue.exchange }
     }
 
-    /// The final answer begins, so no more interim answers are taken. Ready when the earlier ones are written, or the
-    /// connection has ended.
+    /// The final response begins, so no more informational responses are accepted. Ready when the earlier ones are
+    /// written, or the connection has ended.
     pub fn poll_close(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queue = self.queue();
         queue.open = false;
@@ -61,7 +61,7 @@ impl InformationalQueue {
         Poll::Pending
     }
 
-    /// Writes what there is, with `write`.
+    /// Writes the queued bytes with `write`.
     pub(crate) fn poll_write(
         &self,
         mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>,
@@ -84,7 +84,7 @@ impl InformationalQueue {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether an interim answer is partly written, so that its rest has to come before anything else.
+    /// Whether an informational response is partly written, so that its rest has to come before anything else.
     pub(crate) fn is_partly_written(&self) -> bool {
         self.queue().begun
     }
@@ -95,7 +95,7 @@ impl InformationalQueue {
 }
 
 impl InformationalSender {
-    /// Queues an interim answer, unless the final one has begun or too many bytes wait.
+    /// Queues an informational response, unless the final one has begun or too many bytes wait.
     pub fn send(&self, status: StatusCode, headers: &HeaderMap) {
         let reason = status.canonical_reason().unwrap_or("Interim");
         let mut words = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
@@ -132,9 +132,11 @@ mod tests {
         String::from_utf8(all).expect("text")
     }
 
+    /// An informational response is written whole before the response; one that comes too late is dropped.
     #[test]
-    fn what_was_said_before_the_answer_is_written_whole_and_nothing_else() {
-        let (interims, waker) = (Arc::<InformationalQueue>::default(), Waker::noop());
+    fn informational_is_written_whole_before_response() {
+        let interims = Arc::<InformationalQueue>::default();
+        let waker = Waker::noop();
         let first = interims.open(waker);
         let mut link = HeaderMap::new();
         link.insert("link", "</a>; rel=preload".parse().expect("a value"));

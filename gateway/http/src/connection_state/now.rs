@@ -1,4 +1,4 @@
-//! The states of a connection: what comes from the client, and what goes to it.
+//! The states of a connection: the incoming and the outgoing side.
 
 use tokio::time::Instant;
 
@@ -9,23 +9,23 @@ pub(crate) enum ReadState {
     Idle(Option<Instant>),
     /// The rest of a head that began at this time.
     Head(Instant),
-    /// A body, or nothing while its answer is not complete; on HTTP/2 anything.
+    /// A body, or nothing while its response is not complete; on HTTP/2 anything.
     Busy,
 }
 
 /// What the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteState {
-    /// Answers of ours; on HTTP/2 frames.
+    /// Responses of this proxy; on HTTP/2 frames.
     Answers,
-    /// The library was given the last piece of an answer and has not written since, so its next write belongs to that
-    /// answer.
+    /// The library was given the last chunk of a response and has not written since, so its next write belongs to
+    /// that response.
     LastChunk,
-    /// This many bytes of complete answers. Further bytes are the library's own.
+    /// This many bytes of complete responses. Further bytes are the library's own.
     Owed(usize),
 }
 
-/// How the body of a request comes.
+/// The progress of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestBodyState {
     /// No part of it was read.
@@ -34,9 +34,9 @@ pub enum RequestBodyState {
     HeldBack,
     /// The client is waited for.
     Awaited,
-    /// A piece was handed on at this time.
+    /// A chunk was passed on at this time.
     Receiving(Instant),
-    /// All of it was handed on.
+    /// All of it was passed on.
     Complete,
     /// It broke off.
     Broken,
@@ -44,12 +44,12 @@ pub enum RequestBodyState {
     Overdue,
 }
 
-/// The state of an HTTP/2 connection at one look.
+/// The state of an HTTP/2 connection at one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct H2Snapshot {
     pub(crate) exchanges: usize,
-    /// Whether a part of the given answers is not written yet.
+    /// Whether a part of the given responses is not written yet.
     pub(crate) unsent: bool,
-    /// The most looks in a row that have found the client taking nothing of one answer.
+    /// The most snapshots in a row that have found the client taking nothing of one response.
     pub(crate) not_taken: u32,
 }

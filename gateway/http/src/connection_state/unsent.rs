@@ -1,4 +1,4 @@
-//! Counts the bytes of answers that the HTTP/2 library has taken and not written yet.
+//! Counts the bytes of responses that the HTTP/2 library has taken and not written yet.
 
 use std::{
     cell::{Cell, RefCell},
@@ -41,9 +41,9 @@ impl UnsentBytes {
         self.moved.set(Instant::now());
     }
 
-    /// The first `count` bytes of these pieces were written.
-    pub(super) fn record_write(&self, pieces: &[IoSlice<'_>], count: usize) {
-        self.remove(self.frames.borrow_mut().advance(pieces, count));
+    /// The first `count` bytes of these slices were written.
+    pub(super) fn record_write(&self, slices: &[IoSlice<'_>], count: usize) {
+        self.remove(self.frames.borrow_mut().advance(slices, count));
     }
 
     pub(super) fn remove(&self, bytes: usize) {

@@ -1,4 +1,5 @@
-//! Handles a connection after it is accepted: finds out its client, shakes hands for TLS, and detects the protocol.
+//! Handles a connection after it is accepted: determines its client, does the TLS handshake, and detects the
+//! protocol.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -41,7 +42,7 @@ pub(super) struct ListenerConfig {
 }
 
 impl ListenerConfig {
-    /// Returns when the drain is on. A client that connected just before gets a moment for its first bytes.
+    /// Returns when the drain has begun. A client that connected just before gets a moment for its first bytes.
     async fn wait_drained(&self) {
         self.drain.cancelled().await;
         sleep(LAST_REQUEST).await;
@@ -52,10 +53,10 @@ impl ListenerConfig {
         certificates: Option<Arc<Certificates>>,
         drain: CancellationToken,
         metrics: Rc<ClientMetrics>,
-        (budget, shares): (Budget, ClientQuotas),
+        (budget, quotas): (Budget, ClientQuotas),
     ) -> Self {
         Self {
-            server: HttpServer::new(listener, budget, shares),
+            server: HttpServer::new(listener, budget, quotas),
             connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,
@@ -75,7 +76,7 @@ impl ListenerConfig {
         self.connections_per_client
     }
 
-    /// Whether this peer is a proxy before us. A proxy's connections belong to many clients, so closing one could hit a
+    /// Whether this peer is a trusted proxy. A proxy's connections belong to many clients, so closing one could hit a
     /// client that has done nothing wrong, and may have sent a POST.
     pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
         self.trusted.is_proxy(peer.address.ip())
@@ -85,17 +86,17 @@ impl ListenerConfig {
         &self,
         stream: I,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        front: &Rc<dyn HttpHandler>,
+        slot: &ConnectionSlot,
+        handler: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match self.proxy_protocol {
-            ProxyProtocol::Off => self.serve_client(stream, peer, place, front).await,
-            // In a box, as all that not every connection needs: one that lies idle is no larger for it.
+            ProxyProtocol::Off => self.serve_client(stream, peer, slot, handler).await,
+            // Boxed, because not every connection needs it: an idle one is no larger for it.
             ProxyProtocol::Require => {
                 if let Some((stream, peer)) = Box::pin(self.read_proxy_header(stream, peer)).await {
-                    Box::pin(self.serve_client(stream, peer, place, front)).await;
+                    Box::pin(self.serve_client(stream, peer, slot, handler)).await;
                 }
             }
         }
@@ -133,19 +134,19 @@ impl ListenerConfig {
         known
     }
 
-    /// Goes on with a known client.
+    /// Continues with a known client.
     async fn serve_client<I>(
         &self,
         stream: I,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        front: &Rc<dyn HttpHandler>,
+        slot: &ConnectionSlot,
+        handler: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match &self.certificates {
-            None => self.detect_and_serve(stream, peer, place, front).await,
-            Some(certificates) => Box::pin(self.serve_tls(certificates, stream, peer, place, front)).await,
+            None => self.detect_and_serve(stream, peer, slot, handler).await,
+            Some(certificates) => Box::pin(self.serve_tls(certificates, stream, peer, slot, handler)).await,
         }
     }
 
@@ -155,8 +156,8 @@ impl ListenerConfig {
         certificates: &Arc<Certificates>,
         stream: I,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        front: &Rc<dyn HttpHandler>,
+        slot: &ConnectionSlot,
+        handler: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -171,13 +172,15 @@ impl ListenerConfig {
                 self.metrics.record_handshake(true);
                 let peer = peer.with_tls(handshake);
                 match agreed {
-                    Some(spoken) => self.serve(spoken, PrefixedIo::new(stream), peer, place, front).await,
-                    None => self.detect_and_serve(stream, peer, place, front).await,
+                    Some(protocol) => {
+                        self.serve(protocol, PrefixedIo::new(stream), peer, slot, handler).await
+                    }
+                    None => self.detect_and_serve(stream, peer, slot, handler).await,
                 }
             }
             Ok(Ok(HandshakeResult::Plain(stream))) => {
-                let why = "plain HTTP, where TLS is expected";
-                reject_protocol(stream, why, &**front).await;
+                let reason = "plain HTTP, where TLS is expected";
+                reject_protocol(stream, reason, &**handler).await;
             }
             Ok(Ok(HandshakeResult::Failed(error, stream))) => {
                 self.metrics.record_handshake(false);
@@ -200,8 +203,8 @@ impl ListenerConfig {
         &self,
         stream: I,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        front: &Rc<dyn HttpHandler>,
+        slot: &ConnectionSlot,
+        handler: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -212,11 +215,11 @@ impl ListenerConfig {
             () = self.wait_drained() => return,
         };
         match detected {
-            Ok(Ok(DetectResult::Detected(spoken, stream))) => {
-                self.serve(spoken, stream, peer, place, front).await
+            Ok(Ok(DetectResult::Detected(protocol, stream))) => {
+                self.serve(protocol, stream, peer, slot, handler).await
             }
-            Ok(Ok(DetectResult::Foreign(stream, why))) => {
-                Box::pin(reject_protocol(stream, why, &**front)).await
+            Ok(Ok(DetectResult::Foreign(stream, reason))) => {
+                Box::pin(reject_protocol(stream, reason, &**handler)).await
             }
             Ok(Ok(DetectResult::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
@@ -226,17 +229,17 @@ impl ListenerConfig {
 
     async fn serve<I>(
         &self,
-        spoken: DetectedProtocol,
+        protocol: DetectedProtocol,
         stream: PrefixedIo<I>,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        front: &Rc<dyn HttpHandler>,
+        slot: &ConnectionSlot,
+        handler: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let address = peer.address;
         if let Err(error) =
-            self.server.serve(spoken, stream, peer, place, (front, &self.metrics), &self.drain).await
+            self.server.serve(protocol, stream, peer, slot, (handler, &self.metrics), &self.drain).await
         {
             debug!(peer = %address, %error, "client connection ended");
         }
@@ -246,10 +249,10 @@ impl ListenerConfig {
 /// Answers a client that speaks another protocol with the reason.
 async fn reject_protocol<I: AsyncRead + AsyncWrite + Unpin>(
     stream: I,
-    why: &'static str,
-    front: &dyn HttpHandler,
+    reason: &'static str,
+    handler: &dyn HttpHandler,
 ) {
-    let words = linger::encode_response(&front.reject(RequestRejection::Malformed(why), Duration::ZERO));
+    let words = linger::encode_response(&handler.reject(RequestRejection::Malformed(reason), Duration::ZERO));
     linger::write_and_linger(stream, words).await;
 }
 
@@ -264,9 +267,10 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Each connection has one for as long as it is open, and what it speaks in a box beside.
+    /// The future of a connection stays small: each connection has one for as long as it is open, and boxes the parts
+    /// that depend on its protocol.
     #[test]
-    fn a_connection_is_no_larger_for_what_others_need() {
+    fn connection_future_stays_small() {
         let size = future(
             ListenerConfig::serve_connection::<SocketStream>
                 as FiveArgFn<&'static _, _, _, &'static _, &'static Rc<dyn HttpHandler>, _>,

@@ -1,4 +1,4 @@
-//! Accepts the connections of a listener, and finds each a place.
+//! Accepts the connections of a listener, and assigns each a connection slot.
 
 use std::{cell::RefCell, future::pending, rc::Rc, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub struct Acceptor {
     /// Replaced by a reload, for later connections.
     config: RefCell<Rc<ListenerConfig>>,
     drain: CancellationToken,
-    /// The places for open connections. When all are in use, further connections wait in the kernel's backlog.
+    /// The slots for open connections. When all are in use, further connections wait in the kernel's backlog.
     slots: Rc<ConnectionSlots>,
     /// The counts of each client, over all workers.
     quotas: ClientQuotas,
@@ -45,36 +45,29 @@ impl Acceptor {
     pub fn new(
         listener: &Listener,
         certificates: Option<Arc<Certificates>>,
-        (share, shares, budget): (usize, ClientQuotas, Budget),
+        (share, quotas, budget): (usize, ClientQuotas, Budget),
         drain: CancellationToken,
         metrics: &ClientMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
-        let counted = (budget.clone(), shares.clone());
+        let counted = (budget.clone(), quotas.clone());
         let entry = ListenerConfig::new(listener, certificates, drain.clone(), metrics.clone(), counted);
-        let places = ConnectionSlots::new(share.max(1));
+        let slots = ConnectionSlots::new(share.max(1));
         let entry = RefCell::new(Rc::new(entry));
-        Self {
-            config: entry,
-            drain,
-            slots: places,
-            quotas: shares,
-            rejects_when_full: false,
-            metrics,
-            budget,
-        }
+        Self { config: entry, drain, slots, quotas, rejects_when_full: false, metrics, budget }
     }
 
-    /// Closes connections that find no place at once, instead of letting them wait.
+    /// Closes connections without a free slot at once, instead of letting them wait.
     #[must_use]
     pub fn rejecting_when_full(self) -> Self {
         Self { rejects_when_full: true, ..self }
     }
 
-    /// Takes another plan's settings, from the next connection on.
+    /// Applies another plan's settings, from the next connection on.
     pub fn update_config(&self, listener: &Listener) {
         let certificates = self.config.borrow().certificates();
-        let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
+        let drain = self.drain.clone();
+        let metrics = self.metrics.clone();
         let counted = (self.budget.clone(), self.quotas.clone());
         self.config.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
     }
@@ -83,7 +76,7 @@ impl Acceptor {
     pub async fn serve<N: Network>(
         &self,
         listener: N::Listener,
-        front: Rc<dyn HttpHandler>,
+        handler: Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) {
         let drain = &self.drain;
@@ -94,22 +87,22 @@ impl Acceptor {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(place) = self.acquire_slot(&peer).await {
-                        self.spawn_connection(stream, peer, place, &front, open);
+                    if let Some(slot) = self.acquire_slot(&peer).await {
+                        self.spawn_connection(stream, peer, slot, &handler, open);
                     }
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: the connections that end give some back.
+                    // Out of file descriptors, most likely: ending connections release some.
                     warn!(%error, "connection not accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
         listener.stop_accepting();
-        self.serve_backlog::<N>(listener, &front, open).await;
+        self.serve_backlog::<N>(listener, &handler, open).await;
     }
 
-    /// A place for a new connection. `None`: it is closed.
+    /// A slot for a new connection. `None`: it is closed.
     async fn acquire_slot(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
         let client = ClientId::from_ip(peer.address.ip());
         let turned_away = |why: ConnectionRejection| {
@@ -132,25 +125,25 @@ impl Acceptor {
             }
         };
         if self.rejects_when_full {
-            let place = self.slots.try_acquire(client);
-            if place.is_none() {
+            let slot = self.slots.try_acquire(client);
+            if slot.is_none() {
                 turned_away(ConnectionRejection::ConnectionLimit);
             }
-            return place.map(|place| (place, share));
+            return slot.map(|slot| (slot, share));
         }
         loop {
-            if let Some(place) = take() {
-                return Some((place, share));
+            if let Some(slot) = take() {
+                return Some((slot, share));
             }
             if !is_proxy && !self.slots.may_wait(client) {
                 turned_away(ConnectionRejection::ConnectionLimit);
                 return None;
             }
-            // All connections are at work. The end of a request does not wake us, so look again soon.
+            // All connections are at work. The end of a request does not wake this task, so check again soon.
             tokio::select! {
                 () = self.slots.wait_freed() => {}
                 () = sleep(LOOK) => {}
-                () = self.drain.cancelled() => return take().map(|place| (place, share)),
+                () = self.drain.cancelled() => return take().map(|slot| (slot, share)),
             }
         }
     }
@@ -159,11 +152,11 @@ impl Acceptor {
     async fn serve_backlog<N: Network>(
         &self,
         listener: N::Listener,
-        front: &Rc<dyn HttpHandler>,
+        handler: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) {
         for _ in 0..BACKLOG {
-            // Lets the runtime look at the socket.
+            // Lets the runtime poll the socket.
             tokio::task::yield_now().await;
             let accepted = tokio::select! {
                 biased;
@@ -171,8 +164,8 @@ impl Acceptor {
                 () = std::future::ready(()) => return,
             };
             if let Ok((stream, peer)) = accepted {
-                let Some(place) = self.slots.acquire(ClientId::from_ip(peer.address.ip())) else { return };
-                self.spawn_connection(stream, peer, (place, None), front, open);
+                let Some(slot) = self.slots.acquire(ClientId::from_ip(peer.address.ip())) else { return };
+                self.spawn_connection(stream, peer, (slot, None), handler, open);
             }
         }
     }
@@ -181,36 +174,37 @@ impl Acceptor {
         &self,
         stream: S,
         peer: ConnectionInfo,
-        (place, share): AcceptedSlot,
-        front: &Rc<dyn HttpHandler>,
+        (slot, share): AcceptedSlot,
+        handler: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) where
         S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
-        let (entry, front) = (self.config.borrow().clone(), front.clone());
+        let entry = self.config.borrow().clone();
+        let handler = handler.clone();
         let metrics = self.metrics.clone();
         open.spawn_local(async move {
             let address = peer.address;
             let lost = async {
-                place.wait_lost().await;
+                slot.wait_lost().await;
                 metrics.record_eviction();
                 debug!(peer = %address, "ended to make room: it asked nothing");
-                if place.mark_http() {
+                if slot.mark_http() {
                     pending().await
                 }
             };
             tokio::select! {
-                // Checked first: once the place is lost, no further request of this connection is taken.
+                // Checked first: once the slot is lost, no further request of this connection is accepted.
                 biased;
                 () = lost => {}
-                () = entry.serve_connection(stream, peer, &place, &front) => {}
+                () = entry.serve_connection(stream, peer, &slot, &handler) => {}
             }
-            drop((place, share));
+            drop((slot, share));
         });
     }
 }
 
-/// Kept for as long as a connection lives: its place, and its part in its client's share.
+/// Kept for as long as a connection lives: its slot, and its part of its client's quota.
 type AcceptedSlot = (ConnectionSlot, Option<QuotaPermit>);
 
 /// How often connections at work are checked for a quiet one.

@@ -1,4 +1,4 @@
-//! TLS with clients, out of files that may change while the process runs: a bad new file keeps the old ones in force.
+//! TLS with clients, from files that may change while the process runs: a bad new file keeps the old ones in force.
 
 use std::{
     io,
@@ -43,10 +43,10 @@ pub struct Certificates {
     metrics: ClientMetrics,
 }
 
-/// The state of the files at the last look.
+/// The state of the files at the last check.
 struct FileState {
     seen: Vec<Option<FileVersion>>,
-    /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
+    /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
     /// replaced at the same moment.
     bad: Option<ListenerTlsError>,
 }
@@ -139,7 +139,7 @@ impl Certificates {
         error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
     }
 
-    /// Shakes hands with a client, and negotiates the protocol if the client supports that.
+    /// Does the handshake with a client, and negotiates the protocol if the client supports that.
     ///
     /// # Cancellation
     /// Dropping the future closes the stream.
@@ -152,12 +152,12 @@ impl Certificates {
         let client =
             session.peer_certificates().and_then(|chain| chain.first()).map(|first| parse_identity(first));
         let handshake = TlsInfo { server_name: session.server_name().map(str::to_owned), client };
-        let spoken = match session.alpn_protocol() {
+        let protocol = match session.alpn_protocol() {
             Some(b"h2") => Some(DetectedProtocol::Http2),
             Some(b"http/1.1") => Some(DetectedProtocol::Http1),
             _ => None,
         };
-        Ok((stream, handshake, spoken))
+        Ok((stream, handshake, protocol))
     }
 }
 
@@ -165,7 +165,7 @@ impl Certificates {
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
 pub enum HandshakeResult<I> {
     Secured(TlsStream<PrefixedIo<I>>, TlsInfo, Option<DetectedProtocol>),
-    /// The alert that says why is written; the client may not have read it.
+    /// The alert with the reason is written; the client may not have read it.
     Failed(io::Error, PrefixedIo<I>),
     /// The client did not speak TLS.
     Plain(PrefixedIo<I>),
@@ -180,7 +180,7 @@ pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
         None => HandshakeResult::Closed,
         Some((false, stream)) => HandshakeResult::Plain(stream),
         Some((true, stream)) => match certificates.accept(stream).await {
-            Ok((stream, handshake, spoken)) => HandshakeResult::Secured(stream, handshake, spoken),
+            Ok((stream, handshake, protocol)) => HandshakeResult::Secured(stream, handshake, protocol),
             Err((error, stream)) => HandshakeResult::Failed(error, stream),
         },
     })
@@ -208,7 +208,7 @@ impl<I: Reset> Reset for TlsStream<I> {
     }
 }
 
-/// Looks at the files once a second, until the certificates are dropped.
+/// Checks the files once a second, until the certificates are dropped.
 fn watch(certificates: &Weak<Certificates>) {
     while let Some(certificates) = certificates.upgrade() {
         certificates.reload_if_changed();
@@ -240,7 +240,7 @@ fn config(
     let mut config =
         builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(SniResolver { keys }));
     config.alpn_protocols = alpn.to_vec();
-    // No early data: anybody who has seen it could send it again.
+    // No early data: an observer of it could replay it.
     config.max_early_data_size = 0;
     Ok(config)
 }
@@ -264,7 +264,8 @@ fn certified_key(
     pair: &CertificateFiles,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, ListenerTlsError> {
-    let (chain, key) = (pem::certificates(&pair.certificate)?, pem::private_key(&pair.key)?);
+    let chain = pem::certificates(&pair.certificate)?;
+    let key = pem::private_key(&pair.key)?;
     let unfit = |source| ListenerTlsError::Pair {
         certificate: pair.certificate.clone(),
         key: pair.key.clone(),
@@ -297,7 +298,7 @@ fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &Client
     }
 }
 
-/// The certificate that has the name which the client asks for; else the first one.
+/// The certificate for the name that the client requests; otherwise the first one.
 #[derive(Debug)]
 struct SniResolver {
     keys: Vec<Arc<CertifiedKey>>,

@@ -1,5 +1,4 @@
-//! The places for connections of one worker. When all are taken, a quiet connection is closed to make room for a new
-//! one.
+//! The connection slots of one worker. When all are taken, a quiet connection is closed to free a slot for a new one.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +13,7 @@ use super::wake_gated::WakeGated;
 use crate::client_quota::ClientId;
 use crate::connection_state::ConnectionState;
 
-/// The places of one worker.
+/// The connection slots of one worker.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     most: usize,
@@ -28,7 +27,7 @@ struct SlotTable {
     all: BTreeMap<u64, SlotEntry>,
     /// The number of connections of each client.
     of: HashMap<ClientId, usize>,
-    /// Connections that have lost their places and are still being closed.
+    /// Connections that have lost their slots and are still being closed.
     leaving: usize,
     next: u64,
 }
@@ -73,11 +72,12 @@ impl ConnectionSlots {
         Rc::new(Self { most, taken: RefCell::default(), freed: Notify::new() })
     }
 
-    /// Takes a free place.
+    /// Takes a free slot.
     pub(super) fn try_acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
         let mut taken = self.taken.borrow_mut();
         (taken.all.len() < self.most).then(|| {
-            let (number, leave) = (taken.next, CancellationToken::new());
+            let number = taken.next;
+            let leave = CancellationToken::new();
             taken.next += 1;
             let holder = SlotEntry { client, since: Instant::now(), connection: None, leave: leave.clone() };
             taken.all.insert(number, holder);
@@ -86,20 +86,20 @@ impl ConnectionSlots {
         })
     }
 
-    /// Takes a free place, or that of a quiet connection. `None`: all connections are at work, or belong to clients
+    /// Takes a free slot, or that of a quiet connection. `None`: all connections are at work, or belong to clients
     /// that have fewer than this one.
     pub(super) fn acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
         self.acquire_or_evict(client, CountScope::OwnClient)
     }
 
-    /// The same for a proxy, which gets any quiet connection's place, because its connections belong to many clients.
+    /// The same for a proxy, which gets any quiet connection's slot, because its connections belong to many clients.
     pub(super) fn acquire_for_proxy(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
         self.acquire_or_evict(proxy, CountScope::ProxiedClients)
     }
 
     fn acquire_or_evict(self: &Rc<Self>, client: ClientId, counted: CountScope) -> Option<ConnectionSlot> {
         self.try_acquire(client).or_else(|| {
-            // Connections that are being closed exist beside the places, so their number is bounded as well.
+            // Connections that are being closed exist beside the slots, so their number is bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
                 self.taken.borrow_mut().evict_quiet(client, counted);
             }
@@ -107,7 +107,7 @@ impl ConnectionSlots {
         })
     }
 
-    /// Whether a new connection without a place may wait for one. A client that already has a place may not, because it
+    /// Whether a new connection without a slot may wait for one. A client that already has a slot may not, because it
     /// would hold up clients that have none.
     pub(super) fn may_wait(&self, client: ClientId) -> bool {
         !self.taken.borrow().of.contains_key(&client)
@@ -126,14 +126,14 @@ enum CountScope {
     ProxiedClients,
 }
 
-/// Connections that may be closed at once, however few places there are.
+/// The number of connections that may be closed at once, however few slots there are.
 const FEW: usize = 8;
 
 impl SlotTable {
-    /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for longest.
-    /// A client with fewer connections than the new one is spared, so that nobody can drive out others by filling the
-    /// places. A proxy spares nobody: otherwise the door would wait for its place, and keep out all behind it, while
-    /// quiet connections hold places.
+    /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for
+    /// longest. A client with fewer connections than the new one is spared, so that no client can drive out other
+    /// clients by filling the slots. A proxy spares no client: otherwise the acceptor would wait for its slot, and
+    /// keep out all connections behind it, while quiet connections hold slots.
     fn evict_quiet(&mut self, comes: ClientId, counted: CountScope) {
         let of = |client: &ClientId| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
@@ -169,26 +169,27 @@ impl SlotEntry {
         match &self.connection {
             None => Some(self.since),
             // `None` from `upgrade`: the connection is just ending.
-            Some(course) => course.upgrade()?.quiet_since(),
+            Some(state) => state.upgrade()?.quiet_since(),
         }
     }
 }
 
 impl ConnectionSlot {
     /// Sets the state of the connection, once its protocol is known.
-    pub(super) fn set_connection_state(&self, course: &Rc<ConnectionState>) {
+    pub(super) fn set_connection_state(&self, state: &Rc<ConnectionState>) {
         self.speaks.set(true);
         if let Some(holder) = self.slots.taken.borrow_mut().all.get_mut(&self.number) {
-            holder.connection = Some(Rc::downgrade(course));
+            holder.connection = Some(Rc::downgrade(state));
         }
     }
 
-    /// Returns when the place was given to another connection.
+    /// Returns when the slot was given to another connection.
     pub(super) async fn wait_lost(&self) {
         WakeGated::new(self.leave.cancelled()).await;
     }
 
-    /// Says that HTTP is spoken: the code that serves the connection sees the loss of the place, and closes in order.
+    /// Records that HTTP is spoken: the code that serves the connection observes the loss of the slot, and closes in
+    /// order.
     pub(super) fn mark_http(&self) -> bool {
         self.speaks.get()
     }
@@ -214,122 +215,126 @@ mod tests {
         ClientId::from_ip(IpAddr::from([192, 0, 2, last]))
     }
 
-    fn is_gone(place: &ConnectionSlot) -> bool {
-        place.leave.is_cancelled()
+    fn is_gone(slot: &ConnectionSlot) -> bool {
+        slot.leave.is_cancelled()
     }
 
+    /// A quiet connection is closed for a new client, first that of the client with most, idle for longest.
     #[tokio::test]
-    async fn who_asks_nothing_makes_room_and_who_has_most_first() {
-        let places = ConnectionSlots::new(4);
-        let greedy: Vec<ConnectionSlot> = (0..3).map(|_| places.acquire(client(1)).expect("free")).collect();
-        let modest = places.acquire(client(2)).expect("free");
-        let third = places.acquire(client(3)).expect("made room");
+    async fn quiet_connection_of_largest_client_closes() {
+        let slots = ConnectionSlots::new(4);
+        let greedy: Vec<ConnectionSlot> = (0..3).map(|_| slots.acquire(client(1)).expect("free")).collect();
+        let modest = slots.acquire(client(2)).expect("free");
+        let third = slots.acquire(client(3)).expect("made room");
         assert!(is_gone(&greedy[0]) && !is_gone(&greedy[1]) && !is_gone(&modest));
-        let fourth = places.acquire(client(4)).expect("made room");
+        let fourth = slots.acquire(client(4)).expect("made room");
         assert!(is_gone(&greedy[1]) && !is_gone(&greedy[2]), "the one that lay idle for longest");
         drop(greedy);
-        assert!(places.try_acquire(client(1)).is_some(), "places that were lost are not given back twice");
+        assert!(slots.try_acquire(client(1)).is_some(), "places that were lost are not given back twice");
         drop((modest, third, fourth));
-        assert_eq!(places.taken.borrow().of.len(), 0);
-        assert!(places.taken.borrow().all.is_empty());
+        assert_eq!(slots.taken.borrow().of.len(), 0);
+        assert!(slots.taken.borrow().all.is_empty());
     }
 
+    /// A connection at work is not closed, and no connection is closed for a client with more of them.
     #[tokio::test]
-    async fn who_is_at_work_stays_and_nobody_makes_room_for_who_has_more() {
-        let places = ConnectionSlots::new(3);
+    async fn busy_connection_stays() {
+        let slots = ConnectionSlots::new(3);
         let mut work = Vec::new();
         for _ in 0..2 {
-            let place = places.acquire(client(1)).expect("free");
-            let course = ConnectionState::new_http1(Instant::now());
-            place.set_connection_state(&course);
-            let exchange = course.begin();
-            work.push((place, course, exchange));
+            let slot = slots.acquire(client(1)).expect("free");
+            let state = ConnectionState::new_http1(Instant::now());
+            slot.set_connection_state(&state);
+            let exchange = state.begin();
+            work.push((slot, state, exchange));
         }
-        let modest = places.acquire(client(2)).expect("free");
-        assert!(places.acquire(client(1)).is_none(), "it has two, and the other one has one");
+        let modest = slots.acquire(client(2)).expect("free");
+        assert!(slots.acquire(client(1)).is_none(), "it has two, and the other one has one");
         assert!(!is_gone(&modest));
-        let other = places.acquire(client(3)).expect("made room");
+        let other = slots.acquire(client(3)).expect("made room");
         assert!(is_gone(&modest), "the only one that asks nothing");
-        let (place, course, exchange) = work.remove(0);
+        let (slot, state, exchange) = work.remove(0);
         drop(exchange);
-        course.set_owed(0);
-        assert!(places.acquire(client(4)).is_some(), "its answer has left");
-        assert!(is_gone(&place) && !is_gone(&other));
+        state.set_owed(0);
+        assert!(slots.acquire(client(4)).is_some(), "its answer has left");
+        assert!(is_gone(&slot) && !is_gone(&other));
     }
 
+    /// A quiet connection is closed for a new one of a trusted proxy, however many the proxy has.
     #[tokio::test]
-    async fn whoever_asks_nothing_makes_room_for_a_proxy_however_many_it_has() {
-        let places = ConnectionSlots::new(4);
+    async fn quiet_connection_closes_for_proxy() {
+        let slots = ConnectionSlots::new(4);
         let mut work = Vec::new();
         for _ in 0..3 {
-            let place = places.acquire_for_proxy(client(1)).expect("free");
-            let course = ConnectionState::new_http1(Instant::now());
-            place.set_connection_state(&course);
-            let exchange = course.begin();
-            work.push((place, course, exchange));
+            let slot = slots.acquire_for_proxy(client(1)).expect("free");
+            let state = ConnectionState::new_http1(Instant::now());
+            slot.set_connection_state(&state);
+            let exchange = state.begin();
+            work.push((slot, state, exchange));
         }
-        let idle = places.acquire_for_proxy(client(2)).expect("free");
-        assert!(places.acquire(client(1)).is_none(), "its own would not drive out those of others");
-        let fourth =
-            places.acquire_for_proxy(client(1)).expect("a door that waits here takes nobody else in");
+        let idle = slots.acquire_for_proxy(client(2)).expect("free");
+        assert!(slots.acquire(client(1)).is_none(), "its own would not drive out those of others");
+        let fourth = slots.acquire_for_proxy(client(1)).expect("a door that waits here takes nobody else in");
         assert!(is_gone(&idle));
-        assert!(work.iter().all(|(place, ..)| !is_gone(place)));
+        assert!(work.iter().all(|(slot, ..)| !is_gone(slot)));
         drop(fourth);
     }
 
     #[tokio::test]
-    async fn one_that_has_parted_from_http_is_at_work() {
-        let places = ConnectionSlots::new(1);
-        let place = places.acquire(client(1)).expect("free");
-        let course = ConnectionState::new_http1(Instant::now());
-        place.set_connection_state(&course);
-        let (taker, _taken) = tokio::sync::oneshot::channel();
-        let (_, answering) = course.begin();
-        answering.upgrade(taker);
+    async fn upgraded_connection_counts_as_busy() {
+        let slots = ConnectionSlots::new(1);
+        let slot = slots.acquire(client(1)).expect("free");
+        let state = ConnectionState::new_http1(Instant::now());
+        slot.set_connection_state(&state);
+        let (sender, _taken) = tokio::sync::oneshot::channel();
+        let (_, answering) = state.begin();
+        answering.upgrade(sender);
         drop(answering);
-        course.set_owed(0);
-        assert!(course.take_upgrade_sender().is_some());
-        assert!(places.acquire(client(2)).is_none());
-        assert!(!is_gone(&place));
+        state.set_owed(0);
+        assert!(state.take_upgrade_sender().is_some());
+        assert!(slots.acquire(client(2)).is_none());
+        assert!(!is_gone(&slot));
     }
 
+    /// A client that has a connection does not wait for a further one.
     #[tokio::test]
-    async fn who_has_a_place_does_not_wait_for_another_one() {
-        let places = ConnectionSlots::new(1);
-        let place = places.acquire(client(1)).expect("free");
-        let course = ConnectionState::new_http1(Instant::now());
-        place.set_connection_state(&course);
-        let _at_work = course.begin();
-        assert!(places.acquire(client(1)).is_none() && places.acquire(client(2)).is_none());
-        assert!(!places.may_wait(client(1)), "everybody behind it would wait as well");
-        assert!(places.may_wait(client(2)));
-        drop(place);
-        assert!(places.may_wait(client(1)));
+    async fn client_with_connection_does_not_wait() {
+        let slots = ConnectionSlots::new(1);
+        let slot = slots.acquire(client(1)).expect("free");
+        let state = ConnectionState::new_http1(Instant::now());
+        slot.set_connection_state(&state);
+        let _at_work = state.begin();
+        assert!(slots.acquire(client(1)).is_none() && slots.acquire(client(2)).is_none());
+        assert!(!slots.may_wait(client(1)), "everybody behind it would wait as well");
+        assert!(slots.may_wait(client(2)));
+        drop(slot);
+        assert!(slots.may_wait(client(1)));
     }
 
+    /// Only a bounded number of connections is asked to close at the same time.
     #[tokio::test]
-    async fn not_everybody_leaves_at_once() {
-        let places = ConnectionSlots::new(64);
-        let all: Vec<ConnectionSlot> = (0..64).map(|_| places.acquire(client(1)).expect("free")).collect();
-        let come: Vec<ConnectionSlot> = (2..).map_while(|last| places.acquire(client(last))).collect();
+    async fn closing_connections_are_bounded() {
+        let slots = ConnectionSlots::new(64);
+        let all: Vec<ConnectionSlot> = (0..64).map(|_| slots.acquire(client(1)).expect("free")).collect();
+        let come: Vec<ConnectionSlot> = (2..).map_while(|last| slots.acquire(client(last))).collect();
         assert_eq!(come.len(), 64 / 8 + FEW);
         drop(all);
-        assert_eq!(places.taken.borrow().leaving, 0);
-        assert!(places.acquire(client(1)).is_some());
+        assert_eq!(slots.taken.borrow().leaving, 0);
+        assert!(slots.acquire(client(1)).is_some());
     }
 
     #[tokio::test]
-    async fn a_connection_of_http2_is_quiet_without_a_stream() {
-        let places = ConnectionSlots::new(1);
-        let place = places.acquire(client(1)).expect("free");
-        let course = ConnectionState::new_http2();
-        place.set_connection_state(&course);
-        let exchange = course.begin();
-        assert!(places.acquire(client(2)).is_none());
+    async fn http2_connection_without_stream_is_quiet() {
+        let slots = ConnectionSlots::new(1);
+        let slot = slots.acquire(client(1)).expect("free");
+        let state = ConnectionState::new_http2();
+        slot.set_connection_state(&state);
+        let exchange = state.begin();
+        assert!(slots.acquire(client(2)).is_none());
         drop(exchange);
-        assert!(places.acquire(client(2)).is_none(), "the end of its answer may be on its way");
-        course.age(std::time::Duration::from_secs(3));
-        assert!(places.acquire(client(2)).is_some());
-        assert!(is_gone(&place));
+        assert!(slots.acquire(client(2)).is_none(), "the end of its answer may be on its way");
+        state.age(std::time::Duration::from_secs(3));
+        assert!(slots.acquire(client(2)).is_some());
+        assert!(is_gone(&slot));
     }
 }

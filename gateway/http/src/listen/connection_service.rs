@@ -1,4 +1,4 @@
-//! Serves one connection: hands each request to the [`HttpHandler`].
+//! Serves one connection: passes each request to the [`HttpHandler`].
 
 use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
 
@@ -22,15 +22,15 @@ pub struct ConnectionService {
 }
 
 impl ConnectionService {
-    /// `pause`: how long a client may take for each piece of a request's body.
+    /// `pause`: how long a client may take for each chunk of a request's body.
     pub fn new(
-        front: Rc<dyn HttpHandler>,
+        handler: Rc<dyn HttpHandler>,
         peer: ConnectionInfo,
-        course: Rc<ConnectionState>,
+        state: Rc<ConnectionState>,
         pause: Duration,
         memory: HeadMemory,
     ) -> Self {
-        Self { handler: front, peer: Rc::new(peer), connection: course, pause, memory }
+        Self { handler, peer: Rc::new(peer), connection: state, pause, memory }
     }
 }
 
@@ -42,7 +42,8 @@ impl Service<Request<Incoming>> for ConnectionService {
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let (exchange, answering) = self.connection.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
-        // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
+        // Here and not in a later step: one poll of an HTTP/2 connection delivers all heads that have come, and steps
+        // run later.
         let Ok(head) = self.memory.reserve_read(&http) else {
             let reply = self.handler.reject(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
             return Box::pin(ready(Ok(reply.map(|body| answering.observe(body)))));

@@ -1,4 +1,4 @@
-//! Tells HTTP/2 from HTTP/1.1 by the first bytes of a connection, before any HTTP library sees it.
+//! Distinguishes HTTP/2 from HTTP/1.1 by the first bytes of a connection, before any HTTP library sees it.
 
 use std::{
     io,
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::network::Reset;
 
-/// What a client speaks.
+/// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DetectedProtocol {
     Http1,
     Http2,
 }
 
-/// What every HTTP/2 client says first (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
+/// The first bytes of every HTTP/2 client (RFC 9113, 3.4). No HTTP/1.1 request begins like this: `PRI` is reserved.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The result of the detection.
@@ -31,12 +31,12 @@ pub(super) enum DetectResult<I> {
     Gone,
 }
 
-/// Reads until the protocol is known, and no further than it takes.
+/// Reads until the protocol is known, and no further than necessary.
 ///
 /// Dropping the future loses the bytes that were read, so the connection cannot be used after that.
 pub(super) async fn detect<I: AsyncRead + Unpin>(
     mut stream: I,
-    spoken: ListenerProtocols,
+    protocols: ListenerProtocols,
 ) -> io::Result<DetectResult<I>> {
     let mut first = BytesMut::with_capacity(FIRST_READ);
     loop {
@@ -46,7 +46,7 @@ pub(super) async fn detect<I: AsyncRead + Unpin>(
         if first[0] == TLS_HANDSHAKE {
             return Ok(DetectResult::Foreign(stream, "TLS, where plain HTTP is expected"));
         }
-        let known = match (match_preface(&first), spoken) {
+        let known = match (match_preface(&first), protocols) {
             (Some(true), ListenerProtocols::Both | ListenerProtocols::Http2) => DetectedProtocol::Http2,
             (Some(false), ListenerProtocols::Both | ListenerProtocols::Http1) => DetectedProtocol::Http1,
             (Some(true), ListenerProtocols::Http1) => {
@@ -64,7 +64,7 @@ pub(super) async fn detect<I: AsyncRead + Unpin>(
     }
 }
 
-/// Enough for most request heads, so that few of them are read in two pieces.
+/// Enough for most request heads, so that few of them are read in two parts.
 const FIRST_READ: usize = 4096;
 
 /// The first byte of every TLS connection, and of no HTTP request.
@@ -87,7 +87,7 @@ pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
     Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, PrefixedIo { first: first.freeze(), stream })))
 }
 
-/// A stream whose first bytes were read, and come again.
+/// A stream whose first bytes were read, and are read again.
 pub struct PrefixedIo<I> {
     first: Bytes,
     stream: I,
@@ -176,11 +176,12 @@ impl<I: Reset> Reset for PrefixedIo<I> {
 mod tests {
     use super::*;
 
-    async fn told(bytes: &[u8], spoken: ListenerProtocols) -> Option<DetectedProtocol> {
+    async fn told(bytes: &[u8], protocols: ListenerProtocols) -> Option<DetectedProtocol> {
         let (mut client, server) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, bytes).await.expect("it fits");
         drop(client);
-        let DetectResult::Detected(told, mut stream) = detect(server, spoken).await.expect("no error") else {
+        let DetectResult::Detected(told, mut stream) = detect(server, protocols).await.expect("no error")
+        else {
             return None;
         };
         let mut read = Vec::new();
@@ -189,11 +190,12 @@ mod tests {
         Some(told)
     }
 
+    /// The first bytes decide the protocol, and every one of them is read again.
     #[tokio::test]
-    async fn the_first_bytes_tell_the_protocol_and_none_of_them_is_lost() {
+    async fn first_bytes_decide_protocol() {
         use ListenerProtocols::{Both, Http1, Http2};
         let preface = [PREFACE, b"and more"].concat();
-        for (bytes, spoken, wanted) in [
+        for (bytes, protocols, wanted) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], Both, Some(DetectedProtocol::Http1)),
             (b"PRI * HTTP/2.0\r\n\r\nSN", Both, Some(DetectedProtocol::Http1)),
             (b"P", Both, None),
@@ -205,12 +207,12 @@ mod tests {
             (b"\x16\x03\x01", Both, None),
             (b"GET /", Http2, None),
         ] {
-            assert_eq!(told(bytes, spoken).await, wanted, "{} {spoken:?}", bytes.escape_ascii());
+            assert_eq!(told(bytes, protocols).await, wanted, "{} {protocols:?}", bytes.escape_ascii());
         }
     }
 
     #[tokio::test]
-    async fn a_preface_may_come_byte_by_byte() {
+    async fn preface_is_detected_byte_by_byte() {
         let (mut client, server) = tokio::io::duplex(64);
         let detected = tokio::spawn(detect(server, ListenerProtocols::Both));
         for byte in PREFACE {

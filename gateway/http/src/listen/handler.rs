@@ -13,10 +13,10 @@ use crate::{
 
 /// Answers the requests of one worker's connections.
 pub trait HttpHandler {
-    fn handle(&self, asked: IncomingRequest) -> ResponseFuture;
+    fn handle(&self, request: IncomingRequest) -> ResponseFuture;
 
-    /// Counts a refusal of bytes that never became a request, and returns the answer to write. `took`: the time since
-    /// their first byte.
+    /// Counts a refusal of bytes that never became a request, and returns the response to write. `took`: the time
+    /// since their first byte.
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply;
 }
 
@@ -25,9 +25,9 @@ pub struct IncomingRequest {
     pub http: Box<Request<Body>>,
     pub peer: Rc<ConnectionInfo>,
     pub exchange: Rc<Exchange>,
-    /// To be attached to the answer.
+    /// To be attached to the response.
     pub tracker: ResponseTracker,
-    /// The memory of its head, for as long as the request is not over. `None` where it is small.
+    /// The memory of its head, for as long as the request is not over. `None` if it is small.
     pub head: Option<HeadReservation>,
 }
 
@@ -42,7 +42,7 @@ pub enum RequestRejection {
     HeaderTooLarge,
     /// The head was not complete in time.
     TimedOut,
-    /// Another connection needed its place.
+    /// Another connection needed its slot.
     Displaced,
     /// Heads take all the memory that they may.
     HeadMemoryExhausted,
@@ -52,7 +52,7 @@ impl RequestRejection {
     /// The text for the log.
     pub fn detail(self) -> &'static str {
         match self {
-            Self::Malformed(why) => why,
+            Self::Malformed(reason) => reason,
             Self::TargetTooLarge => "the target of a request",
             Self::HeaderTooLarge => "the head of a request",
             Self::TimedOut => "no complete head in time",

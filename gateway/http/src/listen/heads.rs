@@ -12,8 +12,8 @@ pub(super) struct PartialHead {
 }
 
 enum HeadProgress {
-    /// So many bytes of the present head have come. The library keeps its buffer, so the connection keeps the room of its
-    /// largest head.
+    /// The bytes of the present head that have come. The library keeps its buffer, so the connection keeps the memory
+    /// of its largest head.
     Http1(usize),
     Http2 {
         frames: HeadFrameParser,
@@ -24,8 +24,8 @@ enum HeadProgress {
 
 impl PartialHead {
     /// `unfinished`: the bytes that the library may take for an HTTP/2 head that is not complete.
-    pub(super) fn new(spoken: DetectedProtocol, memory: &HeadMemory, unfinished: usize) -> Self {
-        let progress = match spoken {
+    pub(super) fn new(protocol: DetectedProtocol, memory: &HeadMemory, unfinished: usize) -> Self {
+        let progress = match protocol {
             DetectedProtocol::Http1 => HeadProgress::Http1(0),
             DetectedProtocol::Http2 => {
                 HeadProgress::Http2 { frames: HeadFrameParser::new(), unfinished, since: None }
@@ -72,8 +72,8 @@ impl PartialHead {
     }
 }
 
-/// How many of these bytes are the head's: what a client has sent behind an empty line is a body, or another request. Empty
-/// lines before the first one are passed over (RFC 9112, 2.2).
+/// How many of these bytes belong to the head: bytes that a client has sent behind an empty line are a body, or
+/// another request. Empty lines before the first one are skipped (RFC 9112, 2.2).
 fn head_length(bytes: &[u8], first: bool) -> usize {
     let before = bytes.iter().take_while(|byte| first && matches!(byte, b'\r' | b'\n')).count();
     let ends = |end: &[u8]| {
@@ -86,7 +86,7 @@ fn head_length(bytes: &[u8], first: bool) -> usize {
 /// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
 #[derive(Debug)]
 struct HeadFrameParser {
-    /// Bytes to pass over: first of the preface, then of a payload.
+    /// Bytes to skip: first of the preface, then of a payload.
     left: usize,
     head: [u8; FRAME_HEAD],
     have: usize,
@@ -135,8 +135,9 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![9; payload]].concat()
     }
 
+    /// A head is open from its first frame to its last, however the frames are cut.
     #[test]
-    fn a_head_is_open_from_its_first_frame_to_its_last_however_they_are_cut() {
+    fn head_is_open_until_last_frame() {
         let sent = [
             (PREFACE.to_vec(), false),
             (frame(4, 0, 0), false),
@@ -156,29 +157,31 @@ mod tests {
         }
     }
 
+    /// Partial heads take memory, and one that finds none is refused.
     #[test]
-    fn heads_that_are_not_complete_take_room_and_the_last_one_finds_none() {
-        for spoken in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
+    fn partial_heads_are_bounded() {
+        for protocol in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
             let budget = Budget::new(1 << 20, BufferedMetrics::detached());
             let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
-            let bytes = if spoken == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
+            let bytes = if protocol == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
-                let mut heads = PartialHead::new(spoken, &memory, 1 << 20);
+                let mut heads = PartialHead::new(protocol, &memory, 1 << 20);
                 if heads.read(&bytes, true).is_err() {
                     break held.len();
                 }
                 held.push(heads);
             };
-            assert_eq!(all, 4, "{spoken:?}");
+            assert_eq!(all, 4, "{protocol:?}");
             held.clear();
-            assert_eq!(budget.metrics().add(0), 0, "{spoken:?}");
+            assert_eq!(budget.metrics().add(0), 0, "{protocol:?}");
         }
     }
 
+    /// Bytes of a body behind its head do not count as bytes of the head.
     #[test]
-    fn a_body_behind_its_head_takes_no_room_of_heads() {
+    fn body_bytes_are_not_head_bytes() {
         for (sent, head) in [
             ("POST / HTTP/1.1\r\nHost: a\r\n\r\nbody", 28),
             ("\r\n\r\nPOST / HTTP/1.1\nHost: a\n\nbody", 29),
@@ -190,8 +193,9 @@ mod tests {
         assert_eq!(head_length(b"\r\n\r\nbody", false), 4);
     }
 
+    /// A complete HTTP/2 head releases its memory; an HTTP/1 connection keeps its buffer.
     #[test]
-    fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
+    fn complete_http2_head_releases_memory() {
         let budget = Budget::new(1 << 20, BufferedMetrics::detached());
         let memory = HeadMemory::new(budget.clone(), None);
         let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);

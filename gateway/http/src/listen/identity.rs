@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_known_by_subject_names_and_fingerprint() {
+    fn identity_has_subject_names_and_fingerprint() {
         let key = rcgen::KeyPair::generate().expect("randomness");
         let mut params = rcgen::CertificateParams::new(vec!["pay.example".to_owned()]).expect("a name");
         params.distinguished_name.push(rcgen::DnType::CommonName, "till 7");
@@ -70,9 +70,10 @@ mod tests {
         assert_eq!(not_after(certificate.der()), Some(1_927_843_200));
     }
 
-    /// A client that may choose a part of its subject must not get another client's name by that.
+    /// A name inside a value of the subject is ignored. A client that may choose a part of its subject must not get
+    /// another client's name by that.
     #[test]
-    fn a_name_within_a_part_of_the_subject_is_no_name() {
+    fn name_inside_subject_value_is_ignored() {
         let key = rcgen::KeyPair::generate().expect("randomness");
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_a_fingerprint_and_nothing_else() {
+    fn invalid_certificate_has_only_fingerprint() {
         let ClientIdentity { subject, common_names, names, fingerprint } = parse_identity(b"nothing");
         assert_eq!((subject.as_str(), common_names.len(), names.len(), fingerprint.len()), ("", 0, 0, 64));
         assert_eq!(not_after(b"nothing"), None);

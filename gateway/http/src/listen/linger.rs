@@ -1,4 +1,4 @@
-//! Ends a connection from our side, so that a last refusal reaches the client.
+//! Ends a connection from this side, so that a last refusal reaches the client.
 
 use std::{fmt::Write as _, io, time::Duration, time::SystemTime};
 
@@ -10,9 +10,10 @@ use tokio::{
 
 use crate::body::Reply;
 
-/// The bytes of an answer in HTTP/1.1, with `connection: close`.
+/// The bytes of an HTTP/1.1 response, with `connection: close`.
 pub fn encode_response(reply: &Reply) -> Bytes {
-    let (status, body) = (reply.status(), reply.body().bytes().unwrap_or_default());
+    let status = reply.status();
+    let body = reply.body().bytes().unwrap_or_default();
     let mut head = format!("HTTP/1.1 {status}\r\n");
     for (name, value) in reply.headers() {
         let value = value.to_str().expect("a refusal has fields of visible ASCII");
@@ -25,9 +26,9 @@ pub fn encode_response(reply: &Reply) -> Bytes {
 }
 
 /// Writes `words` and closes. A connection that is closed while the client still sends is reset, and the reset may
-/// overtake the words. So incoming bytes are read and discarded for a moment.
+/// overtake the response. So incoming bytes are read and discarded for a moment.
 pub async fn write_and_linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, words: Bytes) {
-    let said = async {
+    let closing = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;
         let mut sink = [0; SINK];
@@ -35,10 +36,10 @@ pub async fn write_and_linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I, 
         io::Result::Ok(())
     };
     // An error means that the client has gone, which needs no action.
-    drop(timeout(LINGER, said).await);
+    drop(timeout(LINGER, closing).await);
 }
 
-/// Closes after the last answer. If there are unread bytes, they are read and discarded for a moment, as in
+/// Closes after the last response. If there are unread bytes, they are read and discarded for a moment, as in
 /// [`write_and_linger`].
 pub(super) async fn linger<I: AsyncRead + AsyncWrite + Unpin>(mut stream: I) {
     let mut sink = [0; SINK];

@@ -52,12 +52,12 @@ impl ClientMetrics {
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
         for limit in TimeLimit::ALL {
-            // Makes every series at zero: an alert can only see the growth of a series that exists before its first
+            // Creates every series at zero: an alert can only see the growth of a series that exists before its first
             // event.
             metrics.timeouts.with_label_values(&[limit.as_str()]);
         }
-        for why in [ConnectionRejection::ConnectionLimit, ConnectionRejection::ClientLimit] {
-            metrics.turned_away.with_label_values(&[why.as_str()]);
+        for reason in [ConnectionRejection::ConnectionLimit, ConnectionRejection::ClientLimit] {
+            metrics.turned_away.with_label_values(&[reason.as_str()]);
         }
         for result in RESULTS {
             metrics.handshakes.with_label_values(&[result]);
@@ -83,13 +83,13 @@ impl ClientMetrics {
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
-    /// An idle connection was closed to make room for a new one.
+    /// An idle connection was closed to free its slot for a new one.
     pub fn record_eviction(&self) {
         self.made_room.inc();
     }
 
-    pub fn record_rejection(&self, why: ConnectionRejection) {
-        self.turned_away.with_label_values(&[why.as_str()]).inc();
+    pub fn record_rejection(&self, reason: ConnectionRejection) {
+        self.turned_away.with_label_values(&[reason.as_str()]).inc();
     }
 
     pub fn record_timeout(&self, limit: TimeLimit) {

@@ -1,7 +1,7 @@
-//! Takes connections and serves HTTP on them, until told to drain.
+//! Accepts connections and serves HTTP on them, until the drain begins.
 //!
-//! [`acceptor`] accepts connections and finds each a place. [`accept_connection`] finds out the client and the protocol. [`serve_connection`]
-//! serves the connection; [`handler`] is the trait that answers.
+//! [`acceptor`] accepts connections and assigns each a slot. [`accept_connection`] determines the client and the
+//! protocol. [`serve_connection`] serves the connection; [`handler`] is the trait that answers requests.
 
 mod accept_connection;
 mod acceptor;

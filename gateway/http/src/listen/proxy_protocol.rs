@@ -1,4 +1,4 @@
-//! Reads the header of the PROXY protocol, versions 1 and 2, by which a proxy before us names its client.
+//! Reads the header of the PROXY protocol, versions 1 and 2, in which a proxy names its client.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ pub(super) enum ProxyHeaderError {
 }
 
 impl ProxyHeaderError {
-    /// The word for metrics.
+    /// The label in metrics.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Io(_) | Self::Gone => "gone",
@@ -35,8 +35,8 @@ impl ProxyHeaderError {
     }
 }
 
-/// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or does not
-/// know its client.
+/// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or cannot
+/// name its client.
 pub(super) async fn read_header<I: AsyncRead + Unpin>(
     mut stream: I,
 ) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyHeaderError> {
@@ -77,7 +77,7 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeader
     let whole = if is_line { v1_line(read)? } else { Some(read) };
     let Some(whole) = whole else { return Ok(None) };
     let result = HeaderResult::parse(whole);
-    // A line is complete here, whatever the parser says of it.
+    // A line is complete here, whatever the parser reports.
     if result.is_incomplete() && !is_line {
         return Ok(None);
     }
@@ -88,8 +88,8 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeader
     }
 }
 
-/// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare LF for
-/// part of the line, so it is shown the line and nothing else.
+/// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare
+/// LF for part of the line, so it gets the line and nothing else.
 fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
     match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
         Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
@@ -130,12 +130,12 @@ mod tests {
 
     use super::*;
 
-    async fn told(pieces: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
+    async fn told(chunks: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
         let (mut client, server) = tokio::io::duplex(8192);
         let write = async {
-            for piece in pieces {
-                if tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.is_err() {
-                    // Whoever has read enough is gone.
+            for chunk in chunks {
+                if tokio::io::AsyncWriteExt::write_all(&mut client, chunk).await.is_err() {
+                    // A reader that has read enough is gone.
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -156,8 +156,9 @@ mod tests {
 
     const IPV4: [u8; 12] = [203, 0, 113, 7, 192, 0, 2, 1, 0x1f, 0x90, 0, 80];
 
+    /// Both versions of the header name the client, and no byte behind it is lost.
     #[tokio::test]
-    async fn both_versions_name_a_client_and_nothing_behind_them_is_lost() {
+    async fn both_versions_name_client() {
         let mut with_more = IPV4.to_vec();
         with_more.extend([4, 0, 3, 1, 2, 3]);
         let ipv6 = [&[0x20, 1, 0xd, 0xb8][..], &[0; 11], &[7], &[0; 16], &[0x1f, 0x90, 0, 80]].concat();
@@ -175,18 +176,19 @@ mod tests {
         ] {
             let whole = [&said[..], b"\x16GET /\r\n"].concat();
             let bytes: Vec<&[u8]> = whole.chunks(1).collect();
-            for pieces in [&[&whole[..]][..], &bytes] {
+            for chunks in [&[&whole[..]][..], &bytes] {
                 let wanted = (client.map(str::to_owned), b"\x16GET /\r\n".to_vec());
-                assert_eq!(told(pieces).await, Ok(wanted), "{}", said.escape_ascii());
+                assert_eq!(told(chunks).await, Ok(wanted), "{}", said.escape_ascii());
             }
         }
     }
 
+    /// A missing header, a malformed one and a proxy that has gone are reported differently.
     #[tokio::test]
-    async fn what_is_no_header_is_told_from_what_is_a_bad_one() {
+    async fn missing_and_malformed_header_differ() {
         let long = [b"PROXY TCP4 ".to_vec(), vec![b'1'; 200]].concat();
         let huge = version_2(1, 0x11, &[0; 5000]);
-        for (said, why) in [
+        for (said, expected) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], "no header"),
             (b"PROXX", "no header"),
             (b"", "the proxy has gone"),
@@ -201,16 +203,16 @@ mod tests {
             (&version_2(3, 0x11, &IPV4), "a header that cannot be read"),
             (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),
         ] {
-            assert_eq!(told(&[said]).await, Err(why.to_owned()), "{}", said.escape_ascii());
+            assert_eq!(told(&[said]).await, Err(expected.to_owned()), "{}", said.escape_ascii());
         }
     }
 
-    /// What comes of these bytes, in pieces of so many.
+    /// The result of these bytes, in chunks of this size.
     fn said(bytes: &[u8], every: usize) -> Result<(Option<String>, Vec<u8>), String> {
-        let pieces: Vec<&[u8]> = bytes.chunks(every).collect();
+        let chunks: Vec<&[u8]> = bytes.chunks(every).collect();
         let runtime =
             runtime::Builder::new_current_thread().build().expect("nothing of the system is needed");
-        runtime.block_on(told(&pieces))
+        runtime.block_on(told(&chunks))
     }
 
     fn written(version: u8, client: SocketAddr) -> Vec<u8> {
@@ -231,7 +233,7 @@ mod tests {
 
     fn any_client() -> impl Strategy<Value = SocketAddr> {
         let v4 = any::<u32>().prop_map(|bits| IpAddr::from(Ipv4Addr::from(bits)));
-        // Some of those that stand for one of version 4.
+        // Some of the addresses that stand for one of version 4.
         let v6 = any::<(bool, u128)>().prop_map(|(mapped, bits)| match mapped {
             true => Ipv6Addr::from(0xffff_0000_0000 | bits & 0xffff_ffff),
             false => Ipv6Addr::from(bits),
@@ -240,8 +242,9 @@ mod tests {
     }
 
     proptest! {
+        /// Any client that a header names is read, in both versions, however the header is cut.
         #[test]
-        fn whoever_is_named_is_the_client_however_the_header_is_cut(
+        fn chunked_header_names_any_client(
             client in any_client(),
             version in 1_u8..=2,
             behind in prop::collection::vec(any::<u8>(), 0..40),
@@ -252,9 +255,10 @@ mod tests {
             prop_assert_eq!(said(&bytes, every), Ok((Some(wanted), behind)));
         }
 
-        /// Nothing behind a header is taken for part of it, and nothing of it is left.
+        /// The result does not depend on how the bytes are cut: nothing behind a header is read as part of it, and
+        /// nothing of it is left.
         #[test]
-        fn any_bytes_are_a_header_or_none_however_they_are_cut(
+        fn chunking_does_not_change_result(
             begins in prop::sample::select(vec![&b""[..], VERSION_1, VERSION_2, b"PROXY TCP4 1.2.3.4 ", b"PROXY UNKNOWN"]),
             bytes in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..80),
@@ -263,7 +267,8 @@ mod tests {
             every in 1_usize..60,
         ) {
             let bytes = [begins, &bytes].concat();
-            let (cut, whole) = (said(&bytes, every), said(&bytes, usize::MAX));
+            let cut = said(&bytes, every);
+            let whole = said(&bytes, usize::MAX);
             prop_assert_eq!(&cut, &whole);
             if let Ok((_, behind)) = whole {
                 prop_assert!(behind.len() < bytes.len() && bytes.ends_with(&behind));

@@ -1,4 +1,4 @@
-//! An observer of answers, which tells the client's connection how the client takes its answer.
+//! An observer of responses, which records on the client's connection how the client takes its response.
 
 use std::task::Waker;
 
@@ -6,10 +6,10 @@ use crate::body::{Body, observer::Observer};
 use crate::connection_state::ResponseTracker;
 
 impl ResponseTracker {
-    /// Adds the observer to an answer.
+    /// Adds the observer to a response.
     pub fn observe(self, mut body: Body) -> Body {
-        if let Some(taker) = body.take_upgrade_sender() {
-            self.upgrade(taker);
+        if let Some(upgrade_sender) = body.take_upgrade_sender() {
+            self.upgrade(upgrade_sender);
         }
         self.add_unsent(0);
         let body = if self.is_multiplexed() { body.with_max_chunk(PIECE) } else { body };
@@ -17,8 +17,8 @@ impl ResponseTracker {
     }
 }
 
-/// Answers go to the HTTP/2 library in pieces of one frame. It takes a whole piece as soon as the client has room for
-/// one byte, and we do not see how the client takes the rest.
+/// Responses go to the HTTP/2 library in chunks of one frame. It takes a whole chunk as soon as the client's window
+/// has one byte, and how the client takes the rest cannot be observed.
 const PIECE: usize = 16 << 10;
 
 impl Observer for ResponseTracker {

@@ -54,22 +54,23 @@ pub(super) struct HttpServer {
     /// The memory for heads, and the counts of each client.
     budget: Budget,
     quotas: ClientQuotas,
-    /// What the library may take for an HTTP/2 head that is not complete.
+    /// The bytes that the library may take for an HTTP/2 head that is not complete.
     unfinished: usize,
     /// Their heads are those of many clients.
     proxies: TrustedProxies,
 }
 
 impl HttpServer {
-    pub(super) fn new(listener: &Listener, budget: Budget, shares: ClientQuotas) -> Self {
+    pub(super) fn new(listener: &Listener, budget: Budget, quotas: ClientQuotas) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
-            // The library's own time limit is off, because ours answers the client.
+            // The library's own time limit is off, because this proxy answers the client.
             .header_read_timeout(None)
             .max_buf_size(limits.max_header.max(LEAST_BUFFER));
         if limits.max_fields > LIBRARYS_MOST {
-            // The library accepts a few fields more than we serve, so that a client with too many gets our answer.
+            // The library accepts a few fields more than this proxy serves, so that a client with too many gets this
+            // proxy's response.
             http1.max_headers(limits.max_fields + SPARE_FIELDS);
         }
         Self {
@@ -77,7 +78,7 @@ impl HttpServer {
             http2: http2(limits),
             timeouts: listener.timeouts.clone(),
             budget,
-            quotas: shares,
+            quotas,
             unfinished: UNFINISHED * (limits.max_header + SPARE_HEADER),
             proxies: listener.trusted.clone(),
         }
@@ -93,40 +94,41 @@ impl HttpServer {
     /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
     pub(super) async fn serve<I>(
         &self,
-        spoken: DetectedProtocol,
+        protocol: DetectedProtocol,
         stream: I,
         peer: ConnectionInfo,
-        place: &ConnectionSlot,
-        (front, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientMetrics>),
+        slot: &ConnectionSlot,
+        (handler, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientMetrics>),
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
-        let course = match spoken {
+        let state = match protocol {
             DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
             DetectedProtocol::Http2 => ConnectionState::new_http2(),
         };
-        place.set_connection_state(&course);
+        slot.set_connection_state(&state);
         // Ends here, so that an idle connection takes no memory for it.
         let (facing, heads) = {
             let memory = self.head_memory(&peer);
-            let heads = PartialHead::new(spoken, &memory, self.unfinished);
+            let heads = PartialHead::new(protocol, &memory, self.unfinished);
             let pause = self.timeouts.request_body;
-            (ConnectionService::new(front.clone(), peer, course.clone(), pause, memory), heads)
+            (ConnectionService::new(handler.clone(), peer, state.clone(), pause, memory), heads)
         };
-        let told = (front.clone(), metrics.clone());
-        let paced = TimedIo::new(stream, course.clone(), self.timeouts.clone(), told, heads);
-        let (stream, course) = (TokioIo::new(paced), &*course);
+        let told = (handler.clone(), metrics.clone());
+        let paced = TimedIo::new(stream, state.clone(), self.timeouts.clone(), told, heads);
+        let stream = TokioIo::new(paced);
+        let state = &*state;
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
-        match spoken {
+        match protocol {
             DetectedProtocol::Http1 => {
                 let connection = self.http1.serve_connection(stream, facing);
-                Box::pin(serve_http1(connection, course, place, &**front, drain)).await
+                Box::pin(serve_http1(connection, state, slot, &**handler, drain)).await
             }
             DetectedProtocol::Http2 => {
                 let connection = self.http2.serve_connection(stream, facing);
-                Box::pin(self.serve_http2(connection, course, place, metrics, drain)).await
+                Box::pin(self.serve_http2(connection, state, slot, metrics, drain)).await
             }
         }
     }
@@ -135,8 +137,8 @@ impl HttpServer {
     async fn serve_http2<I>(
         &self,
         connection: Http2<I>,
-        course: &ConnectionState,
-        place: &ConnectionSlot,
+        state: &ConnectionState,
+        slot: &ConnectionSlot,
         metrics: &ClientMetrics,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
@@ -147,18 +149,18 @@ impl HttpServer {
         let mut patience = PARTING;
         let neglected = tokio::select! {
             biased;
-            () = place.wait_lost() => {
+            () = slot.wait_lost() => {
                 patience = DISPLACED;
                 None
             }
             ended = connection.as_mut() => return ended,
-            limit = wait_timeout(course, &self.timeouts) => Some(limit),
+            limit = wait_timeout(state, &self.timeouts) => Some(limit),
             () = drain.cancelled() => None,
         };
         if let Some(limit) = neglected {
             metrics.record_timeout(limit);
             if limit == TimeLimit::ResponseWrite {
-                course.reset();
+                state.reset();
                 return Ok(());
             }
         }
@@ -166,7 +168,7 @@ impl HttpServer {
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             ended = connection.as_mut() => ended,
-            () = wait_close_timeout(course, &self.timeouts, patience) => Ok(()),
+            () = wait_close_timeout(state, &self.timeouts, patience) => Ok(()),
         }
     }
 }
@@ -177,9 +179,9 @@ type Http2<I> = http2::Connection<TokioIo<TimedIo<I>>, ConnectionService, LocalE
 /// Serves an HTTP/1 connection until it ends, or switches protocols.
 async fn serve_http1<I>(
     mut connection: Http1<I>,
-    course: &ConnectionState,
-    place: &ConnectionSlot,
-    front: &dyn HttpHandler,
+    state: &ConnectionState,
+    slot: &ConnectionSlot,
+    handler: &dyn HttpHandler,
     drain: &CancellationToken,
 ) -> hyper::Result<()>
 where
@@ -188,19 +190,19 @@ where
     let served = tokio::select! {
         // Checked first, before any more bytes are read.
         biased;
-        () = place.wait_lost() => None,
+        () = slot.wait_lost() => None,
         served = serve_all(&mut connection, drain) => Some(served),
     };
     // The futures that end a connection are boxed, so that a living connection does not need memory for them.
     match served {
-        None => Box::pin(end_displaced(connection, course, front)).await,
+        None => Box::pin(end_displaced(connection, state, handler)).await,
         Some(Ok(())) => {
-            if let Some(taker) = course.take_upgrade_sender() {
-                Box::pin(hand_over_upgrade(connection, taker)).await;
+            if let Some(upgrade_sender) = state.take_upgrade_sender() {
+                Box::pin(hand_over_upgrade(connection, upgrade_sender)).await;
             }
         }
         Some(Err(error)) => {
-            Box::pin(end_broken(connection, course)).await;
+            Box::pin(end_broken(connection, state)).await;
             return Err(error);
         }
     }
@@ -216,31 +218,31 @@ where
     connection.await
 }
 
-/// Ends a connection that has lost its place. Its answers are all written, but a reset could destroy what the client
-/// has not read yet, so it is closed in order.
-async fn end_displaced<I>(connection: Http1<I>, course: &ConnectionState, front: &dyn HttpHandler)
+/// Ends a connection that has lost its slot. Its responses are all written, but a reset could destroy bytes that the
+/// client has not read yet, so it is closed in order.
+async fn end_displaced<I>(connection: Http1<I>, state: &ConnectionState, handler: &dyn HttpHandler)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
-    let reading = course.reading();
+    let reading = state.reading();
     let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
     match reading {
         ReadState::Head(since) => {
-            let refusal = front.reject(RequestRejection::Displaced, since.elapsed());
+            let refusal = handler.reject(RequestRejection::Displaced, since.elapsed());
             write_and_linger(stream, encode_response(&refusal)).await;
         }
         ReadState::Idle(_) | ReadState::Busy => linger(stream).await,
     }
 }
 
-/// Ends a connection whose last answer broke off. The written part has to arrive: a client that gets no byte believes
-/// that its request never arrived, and sends it again. The client may still be sending, which would cause a reset, so
-/// its bytes are read for a moment.
-async fn end_broken<I>(connection: Http1<I>, course: &ConnectionState)
+/// Ends a connection whose last response broke off. The written part has to arrive: a client that gets no byte
+/// assumes that its request never arrived, and sends it again. The client may still be sending, which would cause a
+/// reset, so its bytes are read for a moment.
+async fn end_broken<I>(connection: Http1<I>, state: &ConnectionState)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
-    if course.is_reset() {
+    if state.is_reset() {
         return;
     }
     if let Some(stream) = connection.into_parts().io.into_inner().into_inner() {
@@ -259,7 +261,7 @@ where
         ended = run_without_shutdown(connection) => return ended,
         () = WakeGated::new(drain.cancelled()) => {}
     }
-    // A last request may be on its way. Its answer tells the client to close, and then the connection ends.
+    // A last request may be on its way. Its response makes the client close, and then the connection ends.
     tokio::select! {
         ended = run_without_shutdown(connection) => return ended,
         () = sleep(LAST_REQUEST) => {}
@@ -275,8 +277,8 @@ where
     poll_fn(|cx| connection.poll_without_shutdown(cx))
 }
 
-/// Gives the stream away after a switch of protocols. It keeps its place at the listener while it is used.
-async fn hand_over_upgrade<I>(connection: Http1<I>, taker: UpgradeSender)
+/// Hands the stream over after a switch of protocols. It keeps its slot at the listener while it is used.
+async fn hand_over_upgrade<I>(connection: Http1<I>, upgrade_sender: UpgradeSender)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
@@ -285,7 +287,7 @@ where
     let (held, let_go) = oneshot::channel();
     let switched = UpgradedIo { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
     // This fails if the receiver has gone; then the stream is closed.
-    drop(taker.send(switched));
+    drop(upgrade_sender.send(switched));
     // This always ends with an error, when the other side is dropped.
     let_go.await.ok();
 }
@@ -294,16 +296,17 @@ where
 /// once, a request on its way would meet the close, and its client could not tell whether it was served.
 pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
-/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of an answer for too long. It
-/// looks four times in each time limit, so that no request needs a timer.
-async fn wait_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
+/// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of a response for too long. It
+/// checks four times in each time limit, so that no request needs a timer.
+async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
-    let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
+    let idle = too_often(timeouts.idle);
+    let stuck = too_often(timeouts.response_write);
     let mut without = 0.0;
     loop {
         sleep(look).await;
-        let under_way = course.snapshot();
+        let under_way = state.snapshot();
         without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
         if f64::from(under_way.not_taken) > stuck {
             return TimeLimit::ResponseWrite;
@@ -314,18 +317,18 @@ async fn wait_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts) -> 
     }
 }
 
-/// Returns when the client was told to close, has no answer to wait for, and does not close.
-async fn wait_close_timeout(course: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
+/// Returns when the client was requested to close, waits for no response, and does not close.
+async fn wait_close_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
-    if wait_timeout(course, &timeouts).await == TimeLimit::ResponseWrite {
-        course.reset();
+    if wait_timeout(state, &timeouts).await == TimeLimit::ResponseWrite {
+        state.reset();
     }
 }
 
 /// HTTP/2 with bounded memory: unread bodies take at most `STREAM_WINDOW` for each request in flight, and untaken
-/// answers at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches it.
-/// Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
-/// make it large at will.
+/// responses at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches
+/// it. Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window,
+/// because clients could make it large at will.
 fn http2(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
     let mut http2 = http2::Builder::new(LocalExecutor);
     http2
@@ -345,7 +348,7 @@ fn http2(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
 }
 
 const SPARE_FIELDS: usize = 156;
-/// Room above our own limit for a head: beyond it the HTTP library answers by itself, without a reason.
+/// Allowance above this proxy's own limit for a head: beyond it the HTTP library answers by itself, without a reason.
 const SPARE_HEADER: usize = 16 << 10;
 /// A head of many small fields takes this many times its size while the HTTP library reads it.
 const UNFINISHED: usize = 4;
@@ -359,15 +362,15 @@ const LARGEST_WINDOW: u32 = (1 << 31) - 1;
 const SEND_BUFFER: usize = 32 << 10;
 /// The connection is closed beyond this many streams that were reset before they were served (CVE-2023-44487).
 const PENDING_RESETS: usize = 20;
-/// The connection is closed beyond this many streams that we had to reset because the client broke the protocol
-/// (CVE-2025-8671).
+/// The connection is closed beyond this many streams that the server had to reset because the client broke the
+/// protocol (CVE-2025-8671).
 const LOCAL_RESETS: usize = 256;
 /// The time after the last frame at which a ping checks whether the client is still there.
 const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_ANSWER: Duration = Duration::from_secs(10);
 /// The time for a client to read that it has to close.
 const PARTING: Duration = Duration::from_secs(4);
-/// The same for a connection that has lost its place.
+/// The same for a connection that has lost its slot.
 const DISPLACED: Duration = Duration::from_secs(1);
 
 /// The window of a connection. Bodies stay unread while their requests wait for a lock or a slow upstream, and unread

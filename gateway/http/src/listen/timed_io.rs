@@ -1,5 +1,5 @@
 //! The bytes of a client's connection, below the HTTP library: bounds every wait for the client, and replaces the
-//! library's own refusals by ours.
+//! library's own refusals by this proxy's.
 
 use std::{
     future::Future,
@@ -35,7 +35,7 @@ pub(super) struct TimedIo<I: Reset> {
     timeouts: ListenerTimeouts,
     handler: Rc<dyn HttpHandler>,
     metrics: Rc<ClientMetrics>,
-    /// Made at the first wait for the client, and reset only if it would fire too late.
+    /// Created at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
     stuck: Option<Instant>,
@@ -57,17 +57,17 @@ enum IoState<I> {
 impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     pub(super) fn new(
         stream: I,
-        course: Rc<ConnectionState>,
+        state: Rc<ConnectionState>,
         timeouts: ListenerTimeouts,
-        (front, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
+        (handler, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
         heads: PartialHead,
     ) -> Self {
-        course.unsent.set_patience(timeouts.response_write);
+        state.unsent.set_patience(timeouts.response_write);
         Self {
             stream: IoState::Live(stream),
-            connection: course,
+            connection: state,
             timeouts,
-            handler: front,
+            handler,
             metrics,
             timer: None,
             stuck: None,
@@ -127,8 +127,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         }
     }
 
-    /// Ready when the client of a held-back body has gone. Nobody reads from the socket meanwhile, so the kernel does
-    /// not wake us, and we have to look.
+    /// Ready when the client of a held-back body has gone. The socket is not read meanwhile, so the kernel does not
+    /// wake this task, and the check is periodic.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let IoState::Live(stream) = &self.stream else { return Poll::Pending };
         loop {
@@ -169,7 +169,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         if let WriteState::Owed(0) = self.connection.writing() {
             self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {
-            // The client has not taken the earlier answers either, so no refusal is written.
+            // The client has not taken the earlier responses either, so no refusal is written.
             self.start_leaving(boxed_linger);
         }
     }
@@ -189,7 +189,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         Poll::Ready(())
     }
 
-    /// Notes the result of a write, and bounds how long no byte can be written.
+    /// Records the result of a write, and bounds how long no byte can be written.
     fn record_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.stuck = None;
@@ -202,18 +202,19 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Writes interim answers. This happens when the library flushes, because then it has written whole messages only.
+    /// Writes informational responses. This happens when the library flushes, because then it has written whole
+    /// messages only.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream: IoState::Live(stream), connection: course, .. } = self else {
+        let Self { stream: IoState::Live(stream), connection: state, .. } = self else {
             return Poll::Ready(Ok(()));
         };
-        match &course.informational {
+        match &state.informational {
             Some(interims) => interims.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes)),
             None => Poll::Ready(Ok(())),
         }
     }
 
-    /// Writes the rest of an interim answer that is partly written, before anything else.
+    /// Writes the rest of an informational response that is partly written, before anything else.
     fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.connection.informational.as_ref().is_some_and(|interims| interims.is_partly_written()) {
             return Poll::Ready(Ok(()));
@@ -222,23 +223,24 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         self.record_write(cx, polled)
     }
 
-    /// Writes outside of any exchange: first the rest of complete answers, then messages of the library itself.
-    fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let total = pieces.iter().map(|piece| piece.len()).sum();
+    /// Writes outside of any exchange: first the rest of complete responses, then messages of the library itself.
+    fn write_owed(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let total = slices.iter().map(|piece| piece.len()).sum();
         let owed = match self.connection.writing() {
             WriteState::Owed(owed) => owed,
             WriteState::LastChunk | WriteState::Answers => total,
         };
         self.connection.set_owed(owed);
-        let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
+        let Some(first) = slices.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
         if owed == 0 {
             self.correct_status(first);
-            // The library's bytes are swallowed, so that it closes the connection; our refusal is written instead.
+            // The library's bytes are swallowed, so that it closes the connection; this proxy's refusal is written
+            // instead.
             return Poll::Ready(Ok(total));
         }
         let IoState::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
         let polled = match total <= owed {
-            true => Pin::new(stream).poll_write_vectored(cx, pieces),
+            true => Pin::new(stream).poll_write_vectored(cx, slices),
             false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
         };
         if let Poll::Ready(Ok(count)) = polled {
@@ -276,7 +278,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<
                 buffer.set_filled(before);
                 this.reject(RequestRejection::HeadMemoryExhausted);
                 if this.heads.unfinished_since().is_some() {
-                    // No words can be said in the middle of a head.
+                    // No refusal can be written in the middle of a head.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
                 this.poll_leaving(cx).map(Ok)
@@ -305,18 +307,18 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.connection.writing() != WriteState::Answers {
-            return this.write_owed(cx, pieces);
+            return this.write_owed(cx, slices);
         }
         ready!(this.poll_begun(cx))?;
         let IoState::Live(stream) = &mut this.stream else {
-            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+            return Poll::Ready(Ok(slices.iter().map(|piece| piece.len()).sum()));
         };
-        let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
-        this.connection.record_write(&polled, pieces);
+        let polled = Pin::new(stream).poll_write_vectored(cx, slices);
+        this.connection.record_write(&polled, slices);
         this.record_write(cx, polled)
     }
 
@@ -335,7 +337,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
         if this.connection.writing() == WriteState::LastChunk {
-            // The answer was written in full before.
+            // The response was written in full before.
             this.connection.set_owed(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
@@ -355,8 +357,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let (true, IoState::Live(_)) = (this.connection.is_upgrading(), &this.stream) {
-            // The stream was given away after a switch of protocols, so it must not be closed. All writes were flushed
-            // before.
+            // The stream was handed over after a switch of protocols, so it must not be closed. All writes were
+            // flushed before.
             return Poll::Ready(Ok(()));
         }
         this.start_leaving(boxed_linger);

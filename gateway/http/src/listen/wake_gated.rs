@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// Polls the inner future only after that has called its waker. A connection is polled several times for each request,
+/// Polls the inner future only after it has called its waker. A connection is polled several times for each request,
 /// but its end comes once, and each poll of a cancellation token would take a lock.
 ///
 /// # Cancellation
@@ -20,9 +20,9 @@ use futures_util::task::AtomicWaker;
 pub(super) struct WakeGated<F> {
     inner: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
-    /// The waker for the inner future, which rings the bell.
+    /// The waker for the inner future, which sets the flag.
     waker: Waker,
-    /// The task that the bell wakes.
+    /// The task that is woken.
     task: Option<Waker>,
 }
 
@@ -40,7 +40,7 @@ impl Wake for WakeFlag {
 
 impl<F: Future> WakeGated<F> {
     pub(super) fn new(awaited: F) -> Self {
-        // It is rung at the start, so that the first poll reaches the inner future.
+        // The flag is set at the start, so that the first poll reaches the inner future.
         let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { inner: Box::pin(awaited), waker: bell.clone().into(), flag: bell, task: None }
     }
@@ -58,7 +58,7 @@ impl<F: Future> Future for WakeGated<F> {
         if !this.flag.rung.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Reset before the poll, so that a call during the poll leads to another one.
+        // Reset before the poll, so that a wake during the poll leads to another one.
         this.flag.rung.store(false, Ordering::Release);
         this.inner.as_mut().poll(&mut Context::from_waker(&this.waker))
     }
@@ -72,46 +72,49 @@ mod tests {
 
     use super::*;
 
+    /// The inner future is polled once, and then only after it has woken its task.
     #[tokio::test]
-    async fn it_is_asked_once_and_then_only_when_it_has_called() {
-        let (asked, token) = (Rc::new(Cell::new(0)), CancellationToken::new());
+    async fn future_is_polled_only_after_wake() {
+        let polls = Rc::new(Cell::new(0));
+        let token = CancellationToken::new();
         let awaited = {
-            let (asked, cancelled) = (asked.clone(), token.clone().cancelled_owned());
+            let polls = polls.clone();
+            let cancelled = token.clone().cancelled_owned();
             let mut cancelled = Box::pin(cancelled);
             poll_fn(move |cx| {
-                asked.set(asked.get() + 1);
+                polls.set(polls.get() + 1);
                 cancelled.as_mut().poll(cx)
             })
         };
-        let mut seldom = WakeGated::new(awaited);
+        let mut gated = WakeGated::new(awaited);
         for _ in 0..10 {
-            let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut seldom).poll(cx))).await;
+            let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut gated).poll(cx))).await;
             assert!(polled.is_pending());
         }
-        assert_eq!(asked.get(), 1);
+        assert_eq!(polls.get(), 1);
         let canceller = tokio::spawn(async move { token.cancel() });
-        seldom.await;
-        assert_eq!(asked.get(), 2);
+        gated.await;
+        assert_eq!(polls.get(), 2);
         canceller.await.expect("no panic");
     }
 
     #[tokio::test]
-    async fn whoever_asks_last_is_woken() {
+    async fn latest_poller_is_woken() {
         let token = CancellationToken::new();
-        let mut seldom = WakeGated::new(token.clone().cancelled_owned());
+        let mut gated = WakeGated::new(token.clone().cancelled_owned());
         let nobody = &mut Context::from_waker(Waker::noop());
-        assert!(Pin::new(&mut seldom).poll(nobody).is_pending());
-        let waits = tokio::spawn(seldom);
+        assert!(Pin::new(&mut gated).poll(nobody).is_pending());
+        let waits = tokio::spawn(gated);
         tokio::task::yield_now().await;
         token.cancel();
         waits.await.expect("woken");
     }
 
     #[test]
-    fn what_is_there_from_the_start_is_seen_at_once() {
+    fn ready_future_is_ready_at_once() {
         let token = CancellationToken::new();
         token.cancel();
-        let mut seldom = WakeGated::new(token.cancelled());
-        assert!(Pin::new(&mut seldom).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        let mut gated = WakeGated::new(token.cancelled());
+        assert!(Pin::new(&mut gated).poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }

@@ -1,4 +1,4 @@
-//! A listening place of this process, for all its workers.
+//! A listening address of this process, for all its workers.
 
 use std::{
     fmt, io,
@@ -30,10 +30,10 @@ pub struct SharedUnixListener {
 }
 
 impl ListenAddr {
-    /// Takes the place, and refuses one that belongs to another process.
+    /// Takes the address, and refuses one that belongs to another process.
     ///
-    /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and get
-    /// half of the connections. So nobody else may listen there, unless that process is about to stop.
+    /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and
+    /// get half of the connections. So no other process may listen there, unless that process is about to stop.
     ///
     /// # Errors
     /// Another process listens there, or the address is not one of this machine's.
@@ -81,15 +81,15 @@ impl SharedUnixListener {
         self.accepted.fetch_add(1, Relaxed);
     }
 
-    /// Removes the socket's file. From now on each worker accepts all that it finds, so that the last one leaves no
-    /// connection in the queue.
+    /// Removes the socket's file. From now on each worker accepts all connections that it finds, so that the last one
+    /// leaves none in the queue.
     pub(super) fn close(&self) {
         self.taken.release();
         self.workers.store(0, Relaxed);
     }
 
     /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
-    /// workers, and the fastest would otherwise take all that come at once.
+    /// workers, and the fastest would otherwise take all connections that come at once.
     pub(super) fn has_enough(&self, mine: usize) -> bool {
         mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
     }

@@ -1,8 +1,8 @@
 //! The file of a listening unix socket, which one process has at a time.
 //!
-//! The file outlives a killed process, so only an attempt to connect tells whether somebody listens. All changes of a
-//! file are made under the lock of its folder, so if two processes start at once, the later one finds the earlier one
-//! listening.
+//! The file outlives a killed process, so only an attempt to connect shows whether a process listens. All changes of
+//! a file are made under the lock of its folder, so if two processes start at once, the later one finds the earlier
+//! one listening.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -29,7 +29,7 @@ pub const BACKLOG: i32 = 1024;
 pub struct SocketPathLock {
     path: PathBuf,
     listener: UnixListener,
-    /// The number of our file, until it is removed. No other file gets this number while the socket is open.
+    /// The inode of our file, until it is removed. No other file gets this number while the socket is open.
     ours: Mutex<Option<FileId>>,
 }
 
@@ -52,7 +52,7 @@ enum PathState {
 pub enum Takeover {
     /// No: the path belongs to another process.
     Never,
-    /// Yes: that process is about to stop, and new connections come to us.
+    /// Yes: that process is about to stop, and new connections come to this one.
     FromPredecessor,
 }
 
@@ -60,13 +60,14 @@ impl SocketPathLock {
     /// Listens at the path.
     ///
     /// # Errors
-    /// Another process listens there, or that cannot be found out. A file that is no socket is left alone.
+    /// Another process listens there, or it cannot be determined whether one does. A file that is no socket is left
+    /// alone.
     pub fn bind(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
             (PathState::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
-            // We listen at another name first, and then rename the file, so that there is always a listener.
+            // Listen at another name first, and then rename the file, so that there is always a listener.
             (PathState::InUse, Takeover::FromPredecessor) => temporary_path(path),
             (PathState::Nothing | PathState::Stale, _) => path.clone(),
         };
@@ -118,7 +119,7 @@ impl Drop for SocketPathLock {
     }
 }
 
-/// How long to wait for the lock, which our processes hold for a few system calls only.
+/// How long to wait for the lock, which gateway processes hold for a few system calls only.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// At the end the wait is short, because requests run on the same thread.
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
@@ -142,7 +143,7 @@ impl SocketFolder {
         Ok(Self(opened, folder.to_owned()))
     }
 
-    /// Locks the folder until the value is dropped. The wait is bounded, because everybody who may read a folder can
+    /// Locks the folder until the value is dropped. The wait is bounded, because every user who may read a folder can
     /// lock it.
     fn lock(self, patience: Duration) -> io::Result<Self> {
         let mut left = patience;
@@ -150,8 +151,8 @@ impl SocketFolder {
             match self.0.try_lock() {
                 Ok(()) => return Ok(self),
                 Err(fs::TryLockError::WouldBlock) if left.is_zero() => {
-                    let why = format!("another process keeps the folder {} locked", self.1.display());
-                    return Err(io::Error::other(why));
+                    let reason = format!("another process keeps the folder {} locked", self.1.display());
+                    return Err(io::Error::other(reason));
                 }
                 Err(fs::TryLockError::WouldBlock) => {
                     thread::sleep(LOOK_AGAIN);
@@ -163,7 +164,8 @@ impl SocketFolder {
     }
 }
 
-/// The temporary name while two processes listen. [`fencegate_policies`] leaves room for it in the kernel's address.
+/// The temporary name while two processes listen. [`fencegate_policies`] reserves space for it in the kernel's
+/// address.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -171,7 +173,7 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 /// # Errors
-/// The file is no socket, or it cannot be found out whether somebody listens.
+/// The file is no socket, or it cannot be determined whether a process listens.
 fn inspect(path: &Path) -> io::Result<PathState> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathState::Nothing),
@@ -182,16 +184,16 @@ fn inspect(path: &Path) -> io::Result<PathState> {
         Ok(_) => {}
     }
     let asking = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A process that accepts nothing still listens, and must not block us.
+    // A process that accepts nothing still listens, and must not block this one.
     asking.set_nonblocking(true)?;
     match asking.connect(&SockAddr::unix(path)?) {
         Ok(()) => Ok(PathState::InUse),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(PathState::InUse),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(PathState::Stale),
         Err(error) => {
-            let why =
+            let reason =
                 format!("a socket stands there, and it cannot be told whether somebody listens: {error}");
-            Err(io::Error::new(error.kind(), why))
+            Err(io::Error::new(error.kind(), reason))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A TCP or unix connection; only this file tells the two apart.
+//! A TCP or unix connection; only this file distinguishes the two.
 
 use std::{
     io::{self, IoSlice},
@@ -70,7 +70,7 @@ impl Reset for SocketStream {
         match self {
             // Fails only on a socket that is closed already.
             Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(Some(Duration::ZERO))),
-            // A unix socket needs no reset: written bytes are with the other side at once.
+            // A unix socket needs no reset: written bytes reach the peer at once.
             Self::Unix(_) => {}
         }
     }
@@ -82,11 +82,11 @@ impl Reset for SocketStream {
         }
     }
 
-    /// `TCP_USER_TIMEOUT`. It counts from the first attempt to send the oldest byte that is not acknowledged, and also
-    /// while the peer has no room for more bytes.
+    /// `TCP_USER_TIMEOUT`. It counts from the first attempt to send the oldest byte that is not acknowledged, and
+    /// also while the peer's window is full.
     fn give_up_after(&self, unacknowledged: Option<Duration>) {
         match self {
-            // The kernel counts milliseconds, and takes none of them for its own limit.
+            // The kernel counts milliseconds, and takes zero for its own default.
             Self::Tcp(stream) => {
                 let limit = unacknowledged.map(|limit| limit.max(Duration::from_millis(1)));
                 // Fails only on a socket that is closed already.
@@ -121,8 +121,9 @@ mod tests {
 
     use super::*;
 
+    /// A hang-up of the remote end is seen before its last bytes are read.
     #[tokio::test]
-    async fn the_end_of_the_other_side_is_seen_before_its_last_bytes_are_read() {
+    async fn hangup_is_seen_before_last_bytes() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let mut ours = SocketStream::Unix(ours);
         assert!(!ours.has_hung_up());
@@ -142,9 +143,9 @@ mod tests {
         ours.write_all(b"late").await.expect_err("nobody is there");
     }
 
-    /// Nothing of it waits in the kernel of the one who has written.
+    /// A unix socket accepts all options, and written bytes are delivered already: none waits in the sender's kernel.
     #[tokio::test]
-    async fn a_unix_socket_takes_all_orders_and_has_delivered_before() {
+    async fn unix_socket_delivers_at_write() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         let mut ours = SocketStream::Unix(ours);
         ours.reset_on_close();

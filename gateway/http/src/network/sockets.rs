@@ -59,15 +59,15 @@ impl Network for Sockets {
         };
         loop {
             match UnixStream::connect(path).await {
-                // The queue is full. With TCP the kernel would try again, so we do.
+                // The queue is full. With TCP the kernel would try again, so this code does.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(TRY_AGAIN).await,
                 connected => return connected.map(SocketStream::Unix),
             }
         }
     }
 
-    fn listen(&self, place: &ListenAddr) -> io::Result<SocketListener> {
-        match place {
+    fn listen(&self, local: &ListenAddr) -> io::Result<SocketListener> {
+        match local {
             ListenAddr::Tcp(address) => {
                 Ok(SocketListener::Tcp(TcpListener::from_std(listen_shared(*address)?)?))
             }
@@ -117,7 +117,7 @@ const UNSENT: u32 = 128 << 10;
 /// The address of a client on a unix socket.
 const THIS_MACHINE: SocketAddr = SocketAddr::new(net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The pause of a worker that has more than its share, in which others can accept.
+/// The pause of a worker that has more than its share, in which other workers can accept.
 const HEAD_START: Duration = Duration::from_millis(1);
 
 impl Accept for SocketListener {
@@ -167,8 +167,9 @@ mod tests {
     use super::*;
     use crate::network::socket_path_lock::Takeover;
 
+    /// Workers share connections that arrive at once, and one queued before the stop is still accepted.
     #[tokio::test]
-    async fn workers_share_what_comes_at_once_and_the_last_of_it_is_nobodys_to_lose() {
+    async fn workers_share_connections_and_lose_none() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
         let file = SocketFile { path: path.clone(), mode: 0o600 };
@@ -180,7 +181,7 @@ mod tests {
         assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
         let each = workers.iter().map(async |worker| {
             let mut streams = Vec::new();
-            // Like a busy worker, it looks at the queue again only at its next turn.
+            // Like a busy worker, it checks the queue again only at its next turn.
             while let Ok(accepted) = tokio::time::timeout(HEAD_START * 20, worker.accept()).await {
                 streams.push(accepted.expect("accepted"));
                 tokio::task::yield_now().await;
@@ -194,15 +195,16 @@ mod tests {
         workers[0].stop_accepting();
         assert!(!path.exists());
         Sockets.dial(&remote).await.expect_err("nobody finds it");
-        // Now the first worker that looks accepts the connection, even if it has more than its share.
+        // Now the first worker that checks accepts the connection, even if it has more than its share.
         tokio::task::yield_now().await;
         let most = if counts[0] >= counts[1] { 0 } else { 1 };
         let (_, peer) = workers[most].accept().await.expect("it has come in time");
         assert_eq!(peer.address, THIS_MACHINE);
     }
 
+    /// A connect to a socket with a full queue waits until the queue has a free position.
     #[tokio::test]
-    async fn who_connects_waits_for_room_in_the_queue() {
+    async fn dial_waits_while_queue_is_full() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
         let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");

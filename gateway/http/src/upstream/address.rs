@@ -1,4 +1,4 @@
-//! The addresses behind an endpoint's name, as the last lookups found them.
+//! The addresses behind an endpoint's name, from the last lookups.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ pub struct AddressSet {
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
     known: watch::Sender<Option<Vec<Arc<Address>>>>,
-    /// Addresses that lookups have found lately, with the time of the last find.
+    /// Addresses that lookups have found recently, with the time of the last find.
     lately: Mutex<Vec<(ConnectTarget, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
@@ -68,7 +68,7 @@ impl Address {
         OutstandingExchange(self.clone())
     }
 
-    /// Whether it is no longer found. Connections to it are then not used again.
+    /// Whether lookups no longer find it. Connections to it are then not used again.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
@@ -83,8 +83,8 @@ impl Address {
 
 /// The most addresses of a name. More would be a mistake, and each costs connections.
 const MOST: usize = 64;
-/// How long a find counts as lately. A name server may answer with a few addresses at a time; within this time it has
-/// told each.
+/// How long a find counts as recent. A name server may answer with a few addresses at a time; within this time it has
+/// returned each.
 const LATELY: Duration = Duration::from_secs(600);
 /// The most addresses that are remembered, of several answers.
 const MOST_LATELY: usize = 4 * MOST;
@@ -128,8 +128,8 @@ impl AddressSet {
         known.and_then(|known| known.clone()).unwrap_or_default()
     }
 
-    /// All addresses in the order in which to try them. Each call begins with another one, and those that did not
-    /// answer come last, behind them those that are silent. Waits as [`AddressSet::all`] does.
+    /// All addresses in the order in which to try them. Each call begins with another one. Addresses that did not
+    /// answer come last, and behind them the silent ones. Waits as [`AddressSet::all`] does.
     pub async fn rotated(&self) -> Vec<Arc<Address>> {
         let mut all = self.all().await;
         if all.len() > 1 {
@@ -140,7 +140,7 @@ impl AddressSet {
         all
     }
 
-    /// The addresses, with those that lookups have found lately; `None` if nothing was ever found. Waits as
+    /// The addresses, with those that lookups have found recently; `None` if nothing was ever found. Waits as
     /// [`AddressSet::all`] does.
     pub async fn sockets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
@@ -191,7 +191,7 @@ impl AddressSet {
         })
     }
 
-    /// A lookup found nothing, so the old addresses stay. True if the one before did find some.
+    /// A lookup found nothing, so the old addresses stay. True if the previous lookup did find some.
     pub fn record_failed_lookup(&self) -> bool {
         self.known.send_if_modified(|known| {
             let first = known.is_none();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_address_is_known_from_the_beginning() {
+    fn literal_address_needs_no_lookup() {
         for name in ["127.0.0.1:80", "[::1]:443", "unix:/run/ledger.sock"] {
             let addresses = AddressSet::new(name.into());
             assert!(addresses.is_literal());
@@ -227,8 +227,9 @@ mod tests {
         assert!(!AddressSet::new("a.example:80".into()).is_literal());
     }
 
+    /// No address is tried before the first lookup; the found addresses are then tried in turn.
     #[test]
-    fn nothing_is_tried_before_the_first_lookup_and_what_it_finds_in_turn() {
+    fn addresses_rotate_after_first_lookup() {
         let addresses = AddressSet::new("a.example:80".into());
         assert!(addresses.rotated().now_or_never().is_none());
         assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
@@ -238,8 +239,9 @@ mod tests {
         assert_eq!(next(&addresses).len(), 2);
     }
 
+    /// An address that did not answer comes last until the next lookup.
     #[test]
-    fn what_did_not_answer_comes_last_until_the_next_lookup() {
+    fn unreachable_address_comes_last() {
         let addresses = AddressSet::new("a.example:80".into());
         let both = sockets(&["10.0.0.1:80", "10.0.0.2:80"]);
         addresses.update(both.clone());
@@ -250,8 +252,9 @@ mod tests {
         assert!((0..4).any(|_| next(&addresses)[0].socket == dead.socket));
     }
 
+    /// An address is gone only when a lookup succeeds without it; a failed lookup changes nothing.
     #[test]
-    fn only_what_a_lookup_no_longer_finds_is_gone() {
+    fn address_is_gone_only_after_lookup() {
         let addresses = AddressSet::new("a.example:80".into());
         addresses.update(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
         let old = next(&addresses);
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_lately_is_bounded() {
+    fn recent_addresses_are_bounded() {
         let addresses = AddressSet::new("a.example:80".into());
         for n in 0..1000 {
             addresses.update(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
@@ -274,8 +277,9 @@ mod tests {
         assert!(all.contains(&sockets(&["10.0.0.1:899"])[0]));
     }
 
+    /// A name whose first lookup failed has no address until a later lookup succeeds.
     #[test]
-    fn a_name_that_was_never_found_has_no_address_and_heals() {
+    fn failed_first_lookup_recovers() {
         let addresses = AddressSet::new("a.example:80".into());
         addresses.record_failed_lookup();
         assert!(next(&addresses).is_empty());

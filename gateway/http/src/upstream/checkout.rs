@@ -1,4 +1,4 @@
-//! A connection that is lent to one exchange, until it is given back or dropped.
+//! A connection that is checked out for one exchange, until it is returned or dropped.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -14,23 +14,28 @@ use super::{
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// A connection while it carries an exchange. If it is not given back, it ends with the lend.
+/// A connection while it carries an exchange. If it is not returned, it ends with the checkout.
 pub struct Checkout {
-    /// Boxed, because a lend is moved from step to step with the answer.
+    /// Boxed, because a checkout is moved through many steps with the response.
     pooled: Option<Box<PooledConnection>>,
     fleet: Arc<EndpointSet>,
     idle: Rc<IdlePool>,
-    /// How long the connection may lie idle afterwards.
+    /// How long the connection may be idle afterwards.
     keep: Duration,
     _busy: EndpointCount,
     _outstanding: OutstandingExchange,
 }
 
 impl Checkout {
-    pub(super) fn new(pooled: Box<PooledConnection>, fleet: Arc<EndpointSet>, idle: Rc<IdlePool>) -> Self {
-        let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.count_busy());
+    pub(super) fn new(
+        pooled: Box<PooledConnection>,
+        endpoint_set: Arc<EndpointSet>,
+        idle: Rc<IdlePool>,
+    ) -> Self {
+        let keep = endpoint_set.upstream.idle;
+        let busy = pooled.endpoint.count_busy();
         let outstanding = pooled.address.outstanding();
-        Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy, _outstanding: outstanding }
+        Self { pooled: Some(pooled), fleet: endpoint_set, idle, keep, _busy: busy, _outstanding: outstanding }
     }
 
     pub fn pooled(&mut self) -> &mut PooledConnection {
@@ -45,7 +50,7 @@ impl Checkout {
         &self.pooled_ref().gate
     }
 
-    /// The name of the process at the other end, if it was asked, with its address.
+    /// The name of the process at the other end, if its identity was checked, with its address.
     pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
         let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
@@ -63,27 +68,27 @@ impl Checkout {
         &self.fleet.upstream
     }
 
-    /// Notes that the endpoint has answered.
+    /// Records that the endpoint has answered.
     pub fn record_success(&self) {
         self.pooled_ref().endpoint.record_success();
         self.pooled_ref().address.liveness.record_response();
     }
 
-    /// Notes that the process at the endpoint can serve nobody at present, and has not begun with the request. New
-    /// requests go to others for a while, if there are others.
+    /// Records that the process at the endpoint can serve no request at present, and has not begun with this one. New
+    /// requests go to other processes for a while, if there are any.
     pub fn record_unavailable(&self) {
         if !self.fleet.is_one_address() {
             self.pooled_ref().address.liveness.avoid();
         }
     }
 
-    /// Notes that the exchange failed by the endpoint's own fault.
+    /// Records that the exchange failed by the endpoint's own fault.
     pub fn record_failure(&self) {
         self.fleet.record_failure(&self.pooled_ref().endpoint);
     }
 
-    /// Gives the connection back if the exchange is over, as most are at the last byte of their answer. Else returns
-    /// the lend.
+    /// Returns the connection to the pool if the exchange is over, as most are at the last byte of their response.
+    /// Otherwise returns the checkout.
     pub fn try_return(mut self) -> Result<(), Self> {
         match self.pooled.take_if(|pooled| pooled.is_settled()) {
             Some(pooled) => {
@@ -94,9 +99,9 @@ impl Checkout {
         }
     }
 
-    /// Gives the connection back when the exchange is over in both directions. An upstream may answer before it has
-    /// read the whole request. Then the connection is closed after `patience`, and no further byte of the request is
-    /// sent.
+    /// Returns the connection to the pool when the exchange is over in both directions. An upstream may answer before
+    /// it has read the whole request. Then the connection is closed after `patience`, and no further byte of the
+    /// request is sent.
     pub async fn return_when_settled(mut self, patience: Duration) {
         let Some(mut pooled) = self.pooled.take() else { return };
         if !matches!(timeout(patience, pooled.wait_settled()).await, Ok(true)) {
@@ -111,12 +116,12 @@ impl Checkout {
         self.idle.put(pooled, self.keep);
     }
 
-    /// Limits the idle time to what the upstream says. If the connection were used later, a request could meet its
+    /// Limits the idle time to the upstream's own limit. If the connection were used later, a request could meet its
     /// close.
     pub fn limit_idle_time(&mut self, longest: Duration) {
         self.keep = self.keep.min(longest.saturating_sub(KEEP_MARGIN));
     }
 }
 
-/// How much earlier than the other side we close an idle connection.
+/// How much earlier than the other side this side closes an idle connection.
 const KEEP_MARGIN: Duration = Duration::from_secs(1);

@@ -49,7 +49,7 @@ pub struct ConnectionTasks(Rc<RefCell<JoinSet<()>>>);
 /// The receiver of the connection's stream after a switch of protocols, if there is one.
 pub type UpgradeSlot = Rc<Cell<Option<UpgradeSender>>>;
 
-/// No answer came.
+/// No response came.
 pub struct SendRequestError {
     pub why: hyper::Error,
     /// The request, if the library has not begun with it.
@@ -91,12 +91,12 @@ impl Drop for ConnectionTasks {
     }
 }
 
-/// The most bytes of an answer that are read before the client takes them, and the longest head. The library's default
-/// is 400 KiB. A client that does not read costs up to five times as much: the library reads one such piece, hands one on, and holds
-/// two to be written, each in a buffer that may be larger.
+/// The most bytes of a response that are read before the client takes them, and the longest head. The library's
+/// default is 400 KiB. A client that does not read costs up to five times as much: the library reads one such chunk,
+/// passes one on, and holds two to be written, each in a buffer that may be larger.
 const READ_AHEAD: usize = 48 << 10;
 
-/// The bounds of an answer's head over HTTP/1.1. A larger head is an error without further details.
+/// The limits of a response's head over HTTP/1.1. A larger head is an error without further details.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadLimits {
     pub fields: usize,
@@ -104,7 +104,7 @@ pub struct HeadLimits {
     pub bytes: usize,
 }
 
-/// `fields`: the most fields of an answer.
+/// `fields`: the most fields of a response.
 pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -116,7 +116,7 @@ pub async fn http1_with<S>(stream: S, heads: HeadLimits) -> io::Result<(RequestS
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (stream, word) = ReadTracker::new(stream);
+    let (stream, read_flag) = ReadTracker::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(heads.bytes);
     if heads.fields != LIBRARYS_MOST {
@@ -143,7 +143,7 @@ where
             debug!(%error, "upstream connection ended");
         }
     });
-    Ok((RequestSender::Http1(sender, parting, word), running))
+    Ok((RequestSender::Http1(sender, parting, read_flag), running))
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
@@ -164,7 +164,7 @@ where
     running.0.borrow_mut().spawn_local(async move {
         let error = connection.await.err();
         debug!(error = error.as_ref().map(tracing::field::display), "upstream connection ended");
-        // This fails once the connection is open, because nobody waits for the error then.
+        // This fails once the connection is open, because the error has no receiver then.
         drop(ended.send(error));
     });
     tokio::select! {
@@ -182,7 +182,7 @@ where
 
 /// The window for incoming data. A connection carries one exchange at a time.
 const WINDOW: u32 = 256 << 10;
-/// The longest head of an answer, in bytes.
+/// The longest head of a response, in bytes.
 const LONGEST_HEAD: u32 = 64 << 10;
 
 impl RequestSender {
@@ -213,7 +213,7 @@ impl RequestSender {
 
     /// Whether no byte has come since the last request. Always false for HTTP/2, where frames may come at any time.
     pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Http1(_, _, word) if !word.get())
+        matches!(self, Self::Http1(_, _, read_flag) if !read_flag.get())
     }
 
     /// Sends a request in the form of HTTP/1.1: a path and a `Host`.
@@ -222,8 +222,8 @@ impl RequestSender {
         request: Request<Body>,
     ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
         let answer = match self {
-            Self::Http1(sender, _, word) => {
-                word.set(false);
+            Self::Http1(sender, _, read_flag) => {
+                read_flag.set(false);
                 Either::Left(sender.try_send_request(request))
             }
             Self::Http2(sender, seen, scheme) => {
@@ -232,7 +232,7 @@ impl RequestSender {
                 Either::Right(sender.try_send_request(request))
             }
         };
-        // Without a future of our own around it, which the answer would be copied through.
+        // Without a wrapping future, through which the response would be copied.
         answer.map_err(send_request_error)
     }
 }
@@ -261,7 +261,7 @@ fn to_http2(mut request: Request<Body>, scheme: Scheme) -> Request<Body> {
     request
 }
 
-/// Turns a returned request back, because it may be sent again over HTTP/1.1.
+/// Converts a returned request back, because it may be sent again over HTTP/1.1.
 fn to_http1(mut request: Request<Body>) -> Request<Body> {
     if request.version() != Version::HTTP_2 {
         return request;
@@ -283,8 +283,9 @@ fn to_http1(mut request: Request<Body>) -> Request<Body> {
 mod tests {
     use super::*;
 
+    /// A request that an HTTP/2 connection returns has the URI and fields that it had before.
     #[test]
-    fn a_request_that_comes_back_is_as_it_was() {
+    fn returned_http2_request_is_restored() {
         let request = Request::post("/pay/7?x=1").header(HOST, "a.example:80").extension(AcceptsTrailers);
         let request = request.body(Body::empty()).expect("a request");
         let sent = to_http2(request, Scheme::HTTP);

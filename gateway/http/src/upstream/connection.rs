@@ -35,7 +35,7 @@ impl Connection {
         Self { sender, gate, running, generation, reused: false }
     }
 
-    /// Whether its last exchange is over, as far as the HTTP library knows.
+    /// Whether its last exchange is over, as far as the HTTP library reports.
     pub fn is_ready(&self) -> bool {
         self.sender.is_ready()
     }
@@ -60,7 +60,7 @@ impl Connection {
         self.sender.send(request)
     }
 
-    /// Whether it died under a request without a byte of an answer, after earlier exchanges. Then the other side has
+    /// Whether it died under a request without a byte of a response, after earlier exchanges. Then the other side has
     /// most likely closed it while it was idle.
     pub fn has_died_silently(&self) -> bool {
         self.reused && self.sender.is_unanswered()
@@ -87,7 +87,7 @@ impl Connection {
         Some(taken)
     }
 
-    /// Tells when the last piece of a request was sent.
+    /// Returns when the last chunk of a request was sent.
     pub fn progress(&self) -> SendProgress {
         match &self.sender {
             RequestSender::Http1(..) => SendProgress::Bytes(self.gate.clone()),

@@ -38,12 +38,12 @@ pub struct Endpoint {
     health: HealthState,
 }
 
-/// Rung when a request waits for a connection. Workers then close idle connections.
+/// Notified when a request waits for a connection. Workers then close idle connections.
 pub type WaitNotifier = watch::Sender<()>;
 
 #[derive(Debug)]
 struct HealthState {
-    /// The last word of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
+    /// The last result of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
     verdict: AtomicU64,
     /// Failures in a row.
     failures: AtomicUsize,
@@ -54,7 +54,7 @@ struct HealthState {
     born: Instant,
 }
 
-/// The bit of a verdict that says so.
+/// The bit of a check result that marks it as unhealthy.
 const UNHEALTHY: u64 = 1;
 
 /// Whether requests go to an endpoint, and why not.
@@ -63,7 +63,7 @@ pub enum EndpointState {
     Usable,
     Unhealthy,
     Ejected,
-    /// It leaves requests without an answer, and does not say that it is there.
+    /// It leaves requests without a response, and does not answer probes.
     Silent,
 }
 
@@ -93,7 +93,7 @@ impl Drop for EndpointCount {
     }
 }
 
-/// The right to one connection.
+/// The permit for one connection.
 pub type ConnectionPermit = OwnedSemaphorePermit;
 
 impl Endpoint {
@@ -167,23 +167,23 @@ impl Endpoint {
         self.limits.max_connections.saturating_sub(self.places.available_permits())
     }
 
-    /// The right to a further connection; `None` if there are as many as allowed.
+    /// The permit for a further connection; `None` if there are as many as allowed.
     pub fn try_acquire(&self) -> Option<ConnectionPermit> {
         self.places.clone().try_acquire_owned().ok()
     }
 
-    /// The right to a connection that carries no request, and is not counted.
+    /// The permit for a connection that carries no request, and is not counted.
     pub fn uncounted_permit() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
 
-    /// Waits for the right to a further connection, first come, first served.
+    /// Waits for the permit for a further connection, first come, first served.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the place in the queue.
+    /// Dropping the future gives up the position in the queue.
     pub async fn acquire(self: Arc<Self>) -> ConnectionPermit {
         let _waiting = self.count(|endpoint| &endpoint.waiting);
-        // Rung after the count, so that a worker that looks now sees the waiting request.
+        // Notified after the count, so that a worker that checks now sees the waiting request.
         self.wait_notifier.send_replace(());
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
@@ -220,10 +220,11 @@ impl Endpoint {
         lasts
     }
 
-    /// Sets the result of the active checks. `plan`: the number of the plan that made them. True if the result has changed.
+    /// Sets the result of the active checks. `plan`: the number of the plan that made them. True if the result has
+    /// changed.
     ///
-    /// A check of an earlier plan may end when the next plan has taken over, and says nothing then: if nobody checks any more,
-    /// nobody could say otherwise.
+    /// A check of an earlier plan may end when the next plan has taken over, and is ignored then: if the next plan
+    /// has no checks, nothing could correct the result.
     pub fn set_check_result(&self, plan: u64, well: bool) -> bool {
         let verdict = plan << 1 | if well { 0 } else { UNHEALTHY };
         let newer = |earlier: u64| (earlier >> 1 <= plan).then_some(verdict);
@@ -247,10 +248,11 @@ mod tests {
         Arc::new(Endpoint::new(name, addresses, limits, watch::Sender::new(())))
     }
 
+    /// An endpoint is ejected after a number of failures in a row, and for longer each time.
     #[test]
-    fn it_is_left_alone_after_so_many_failures_in_a_row_and_for_longer_each_time() {
-        let (endpoint, eject) =
-            (endpoint(1, 1), OutlierEjection { failures: 3, base: Duration::from_secs(30) });
+    fn consecutive_failures_eject_ever_longer() {
+        let endpoint = endpoint(1, 1);
+        let eject = OutlierEjection { failures: 3, base: Duration::from_secs(30) };
         assert!(!endpoint.record_failure(&eject) && !endpoint.record_failure(&eject));
         endpoint.record_success();
         assert!(
@@ -264,15 +266,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ejected_comes_back_by_itself() {
-        let (endpoint, eject) = (endpoint(1, 1), OutlierEjection { failures: 1, base: Duration::ZERO });
+    fn ejection_ends_by_itself() {
+        let endpoint = endpoint(1, 1);
+        let eject = OutlierEjection { failures: 1, base: Duration::ZERO };
         assert!(endpoint.record_failure(&eject));
         endpoint.eject(&eject);
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
+    /// A health check reports news only when its result has changed.
     #[test]
-    fn checks_are_news_only_when_they_say_something_else() {
+    fn only_changed_check_result_is_news() {
         let endpoint = endpoint(1, 1);
         assert!(!endpoint.set_check_result(0, true));
         assert!(endpoint.set_check_result(0, false) && !endpoint.set_check_result(0, false));
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_of_an_earlier_plan_says_nothing() {
+    fn check_of_earlier_plan_is_ignored() {
         let endpoint = endpoint(1, 1);
         assert!(
             endpoint.set_check_result(1, false) && !endpoint.set_check_result(2, false),
@@ -294,15 +298,15 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_place_that_is_given_back_goes_to_who_waits() {
+    async fn released_connection_slot_goes_to_waiter() {
         let endpoint = endpoint(1, 0);
-        let place = endpoint.try_acquire().expect("the first");
+        let permit = endpoint.try_acquire().expect("the first");
         assert!(endpoint.try_acquire().is_none());
         assert_eq!(endpoint.connections(), 1);
         let next = tokio::spawn(endpoint.clone().acquire());
         tokio::task::yield_now().await;
         assert_eq!(endpoint.waiting(), 1);
-        drop(place);
+        drop(permit);
         let _place = next.await.expect("no panic");
         assert_eq!(endpoint.waiting(), 0);
         assert!(endpoint.count_idle().is_none(), "none may lie idle");

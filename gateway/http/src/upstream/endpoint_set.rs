@@ -60,10 +60,10 @@ pub struct EndpointSet {
     /// `None` for plain text.
     pub tls: Option<UpstreamTls>,
     turn: AtomicUsize,
-    /// Taken for an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
+    /// Held during an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
     pub metrics: EndpointMetrics,
-    /// Whether an answer has shown that something stands before the service.
+    /// Whether a response has shown that an intermediary stands before the service.
     intermediary: AtomicBool,
 }
 
@@ -77,19 +77,19 @@ impl Upstreams {
     /// For display only: no file is read, and nothing can be sent over TLS.
     pub fn for_display(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &ClientTls| Ok(UpstreamTls::trusting_none());
-        let mut fleets =
+        let mut upstreams =
             Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
-        if let Some(fleets) = Arc::get_mut(&mut fleets) {
-            fleets.names = NameResolution::Literal;
+        if let Some(upstreams) = Arc::get_mut(&mut upstreams) {
+            upstreams.names = NameResolution::Literal;
         }
-        for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
-            // No name is looked up here, so nobody must wait for a lookup.
+        for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
+            // No name is looked up here, so nothing may wait for a lookup.
             endpoint.addresses.record_failed_lookup();
         }
-        fleets
+        upstreams
     }
 
-    /// The fleets of the next plan. Endpoints that are in both plans keep their state.
+    /// The endpoint sets of the next plan. Endpoints that are in both plans keep their state.
     ///
     /// # Errors
     /// A file for TLS cannot be used.
@@ -105,7 +105,7 @@ impl Upstreams {
         before: Option<&Self>,
     ) -> Result<Arc<Self>, ClientTlsError> {
         let number = before.map_or(0, |before| before.plan + 1);
-        let fleet = |upstream: &Upstream| {
+        let new_set = |upstream: &Upstream| {
             let before = before.and_then(|before| before.find(&upstream.name));
             let made = |name: &Arc<str>| {
                 let known = before.and_then(|before| before.find_endpoint(upstream, name));
@@ -127,8 +127,8 @@ impl Upstreams {
                 intermediary: AtomicBool::new(before.is_some_and(|before| before.intermediary.load(Relaxed))),
             }))
         };
-        let all = plan.upstreams.iter().map(fleet).collect::<Result<_, _>>()?;
-        let fleets = Arc::new(Self {
+        let all = plan.upstreams.iter().map(new_set).collect::<Result<_, _>>()?;
+        let upstreams = Arc::new(Self {
             all,
             plan: number,
             wait_notifier: bell.clone(),
@@ -136,7 +136,7 @@ impl Upstreams {
             names: NameResolution::Dns,
             metrics: metrics.clone(),
         });
-        Ok(fleets)
+        Ok(upstreams)
     }
 
     /// Shows these endpoints in the metrics from now on.
@@ -145,13 +145,13 @@ impl Upstreams {
         self.metrics.set_source(shown);
     }
 
-    /// The fleet of an upstream. `id`: from the plan that this was made for.
+    /// The endpoint set of an upstream. `id`: from the plan that this was made for.
     pub fn get(&self, id: UpstreamId) -> &Arc<EndpointSet> {
         &self.all[id.0]
     }
 
     fn find(&self, upstream: &str) -> Option<&Arc<EndpointSet>> {
-        self.all.iter().find(|fleet| *fleet.upstream.name == *upstream)
+        self.all.iter().find(|endpoint_set| *endpoint_set.upstream.name == *upstream)
     }
 
     pub fn all(&self) -> &[Arc<EndpointSet>] {
@@ -174,10 +174,10 @@ impl Upstreams {
 
 impl EndpointSnapshotSource for Upstreams {
     fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
-        for fleet in &self.all {
-            let states = fleet.endpoints.iter().map(|endpoint| endpoint.state()).collect();
-            let connections = fleet.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
-            see(EndpointSnapshot { upstream: &fleet.upstream.name, states, connections });
+        for endpoint_set in &self.all {
+            let states = endpoint_set.endpoints.iter().map(|endpoint| endpoint.state()).collect();
+            let connections = endpoint_set.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
+            see(EndpointSnapshot { upstream: &endpoint_set.upstream.name, states, connections });
         }
     }
 }
@@ -214,12 +214,12 @@ impl EndpointSet {
         self.endpoints.iter().any(|other| other.id != than.id && other.state() == EndpointState::Usable)
     }
 
-    /// Notes that an answer shows an intermediary before the service. True the first time, also over reloads.
+    /// Records that a response shows an intermediary before the service. True the first time, also over reloads.
     pub fn note_intermediary(&self) -> bool {
         !self.intermediary.load(Relaxed) && !self.intermediary.swap(true, Relaxed)
     }
 
-    /// The way of a request through the endpoints. `key`: the hash for [`load_balance::LbPolicy::ByKey`].
+    /// The order in which a request tries the endpoints. `key`: the hash for [`load_balance::LbPolicy::ByKey`].
     pub fn cursor(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
@@ -252,7 +252,7 @@ impl EndpointSet {
         warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %HumanDuration(lasts), "endpoint.ejected");
     }
 
-    /// Looks whether the TLS files have changed. It may block.
+    /// Checks whether the TLS files have changed. It may block.
     pub fn reload_tls(&self) {
         let Some(secured) = &self.tls else { return };
         let upstream = &self.upstream.name;
@@ -270,9 +270,10 @@ impl EndpointSet {
         }
     }
 
-    /// Takes the result of a lookup; `None`: nothing was found in time.
+    /// Applies the result of a lookup; `None`: nothing was found in time.
     pub fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
-        let (upstream, name) = (&self.upstream.name, &endpoint.name);
+        let upstream = &self.upstream.name;
+        let name = &endpoint.name;
         self.metrics.record_lookup(upstream, found.is_some());
         match found {
             Some(sockets) => {
@@ -288,24 +289,25 @@ impl EndpointSet {
         }
     }
 
-    /// No check says how these endpoints are, so they count as healthy.
+    /// No check reports the state of these endpoints, so they count as healthy.
     pub(super) fn mark_all_healthy(&self) {
         for endpoint in &self.endpoints {
             endpoint.set_check_result(self.plan, true);
         }
     }
 
-    /// Takes the result of the active checks. It says nothing if a later plan has taken the endpoint over.
+    /// Applies the result of the active checks. It is ignored if a later plan has taken the endpoint over.
     pub fn record_check(&self, endpoint: &Endpoint, well: bool) {
         if endpoint.set_check_result(self.plan, well) {
             let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
-            let (upstream, endpoint) = (&self.upstream.name, &endpoint.name);
+            let upstream = &self.upstream.name;
+            let endpoint = &endpoint.name;
             info!(%upstream, %endpoint, state = state.as_str(), "endpoint.checked");
         }
     }
 }
 
-/// One request's way through the endpoints: each at most once, and once more where a pooled connection had died.
+/// The endpoints that one request tries: each at most once, and once more if a pooled connection had died.
 #[derive(Debug)]
 pub struct EndpointCursor<'f> {
     pub fleet: &'f Arc<EndpointSet>,

@@ -1,12 +1,12 @@
-//! The write gate: no byte of a fenced request leaves after the proof of its tenure has ended.
+//! The write gate: no byte of a fenced request leaves after its permission to send has expired.
 //!
 //! A check before sending is not enough. HTTP libraries queue: between "send this" and the write to the socket lies an
 //! unbounded time, for instance a pause of the whole process. So the check sits in `poll_write` itself, directly on the
 //! socket. Two gaps stay open: a pause between the check and the system call, and bytes that are already in the
 //! kernel's buffers. Only a comparison of tokens on the other side closes those.
 //!
-//! The second gap is made short. A kernel goes on sending for a process that is killed, for a minute and more, and for
-//! one that stands still. So every socket resets when it is closed without an order, from its first byte on, and the
+//! The second gap is kept short. A kernel goes on sending for a process that is killed, for a minute and more, and
+//! for one that stands still. So every socket resets when it is closed abruptly, from its first byte on, and the
 //! kernel gives up bytes of a fenced request that stay unacknowledged for too long. An orderly end takes the reset
 //! back.
 
@@ -36,7 +36,7 @@ use crate::{body::observer::Observer, network::Reset};
 pub struct Gated<S: Reset> {
     io: S,
     gate: Rc<Gate>,
-    /// The limit that the socket has.
+    /// The delivery limit that the socket has at present.
     undelivered: Option<Duration>,
 }
 
@@ -50,11 +50,11 @@ pub struct Gate {
     /// before that more may follow.
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
-    /// For HTTP/2: the frames, which tell whether a request was sent in full.
+    /// For HTTP/2: the frames, which show whether a request was sent in full.
     frames: OnceCell<Rc<H2WriteState>>,
-    /// Whether the answer to a request that was sent in full is awaited even after the proof has ended.
+    /// Whether the response to a request that was sent in full is awaited even after the permission has expired.
     awaited: Cell<bool>,
-    /// How long the kernel may try to deliver a byte of this exchange. `None`: as long as it likes.
+    /// How long the kernel may try to deliver a byte of this exchange. `None`: the kernel's default.
     undelivered: Cell<Option<Duration>>,
 }
 
@@ -64,7 +64,7 @@ enum GateState {
     Open,
     /// Bytes pass only while this permission holds.
     Armed(Arc<dyn SendPermission>),
-    /// The request was sent in full, and its answer is awaited. All bytes pass, because none belongs to a request.
+    /// The request was sent in full, and its response is awaited. All bytes pass, because none belongs to a request.
     ListenOnly,
     /// The exchange is being ended in order, under a permission that held. Bytes pass, and so does the end. A
     /// connection that is dropped before the peer has all of it is reset all the same.
@@ -76,23 +76,23 @@ enum GateState {
 /// Why a gate is shut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutReason {
-    /// The proof ended before a write.
+    /// The permission expired before a write.
     ProofLost,
-    /// The answer did not come within the time limit, reckoned from the first byte. Reckoned from the last byte it may
-    /// still come.
+    /// The response did not come within the time limit, measured from the first byte. Measured from the last byte it
+    /// may still come.
     Late,
     /// The process stops, and does not wait any longer.
     Stopped,
-    /// We ended the exchange before its answer was complete, because the rest of the request's body does not come, or
-    /// the answer cannot be passed on.
+    /// This side ended the exchange before its response was complete, because the rest of the request's body does not
+    /// come, or the response cannot be passed on.
     Cut,
-    /// The exchange ended before its answer was complete, for a reason that is not known.
+    /// The exchange ended before its response was complete, for a reason that is not known.
     Abandoned,
 }
 
 /// The error of a write at a shut gate.
 #[derive(Debug, thiserror::Error)]
-#[error("the proof of the session ended before the write")]
+#[error("the session deadline passed before the write")]
 pub struct GateShutError;
 
 impl Gate {
@@ -109,13 +109,13 @@ impl Gate {
         }
     }
 
-    /// Says that the connection speaks HTTP/2, which also sends bytes that belong to no request.
+    /// Records that the connection speaks HTTP/2, which also sends bytes that belong to no request.
     pub fn observe_http2(&self, frames: &Rc<H2WriteState>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
-    /// Says that the answer is awaited once the request is sent in full. On HTTP/2 we then still have to send window
-    /// updates and pings.
+    /// Records that the response is awaited once the request is sent in full. On HTTP/2 window updates and pings
+    /// still have to be sent then.
     pub fn set_awaiting_response(&self) {
         self.awaited.set(true);
     }
@@ -127,8 +127,8 @@ impl Gate {
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
-    /// `permission`. The kernel may try to deliver them for as long as it likes, unless [`Self::bound_delivery`] is
-    /// called after this.
+    /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::bound_delivery`] is called
+    /// after this.
     pub fn arm(&self, permission: Option<Arc<dyn SendPermission>>) {
         self.written.set(0);
         self.awaited.set(false);
@@ -144,14 +144,14 @@ impl Gate {
         self.arm(None);
     }
 
-    /// Bounds the time of delivery: the kernel gives the connection up if the peer does not acknowledge a byte within `longest`, also while this
-    /// process stands still. The socket gets the limit before the next byte.
+    /// Bounds the time of delivery: the kernel gives the connection up if the peer does not acknowledge a byte within
+    /// `longest`, also while this process stands still. The socket gets the limit before the next byte.
     pub fn bound_delivery(&self, longest: Duration) {
         self.undelivered.set(Some(longest));
     }
 
-    /// Lets further bytes pass if the proof still holds, so that the connection can be closed in order. If it is dropped
-    /// while it [is closing](Self::is_closing), it is reset.
+    /// Lets further bytes pass if the permission still holds, so that the connection can be closed in order. If it is
+    /// dropped while it [is closing](Self::is_closing), it is reset.
     pub fn disarm_if_held(&self) {
         let held = match &*self.state.borrow() {
             GateState::Armed(permission) => permission.holds(self.clock.now()),
@@ -165,12 +165,12 @@ impl Gate {
     }
 
     /// Whether the connection is being closed in order, and bytes of it may not have arrived. Each shutdown of the
-    /// stream looks again.
+    /// stream checks again.
     pub fn is_closing(&self) -> bool {
         matches!(*self.state.borrow(), GateState::Closing)
     }
 
-    /// Says that the connection ends. An exchange under way then ends with a reset.
+    /// Records that the connection ends. An exchange under way then ends with a reset.
     pub fn end(&self) {
         if !self.is_open() {
             self.shut(ShutReason::Abandoned);
@@ -178,10 +178,10 @@ impl Gate {
     }
 
     /// Shuts the gate for ever. Only the first reason counts.
-    pub fn shut(&self, why: ShutReason) {
+    pub fn shut(&self, reason: ShutReason) {
         let mut state = self.state.borrow_mut();
         if !matches!(*state, GateState::Shut(_)) {
-            *state = GateState::Shut(why);
+            *state = GateState::Shut(reason);
         }
     }
 
@@ -221,7 +221,7 @@ impl Gate {
         matches!(*self.state.borrow(), GateState::Shut(ShutReason::ProofLost))
     }
 
-    /// Whether we gave the exchange up, so that the other side may still be at work.
+    /// Whether this side gave the exchange up, so that the other side may still be at work.
     pub fn is_abandoned(&self) -> bool {
         matches!(
             *self.state.borrow(),

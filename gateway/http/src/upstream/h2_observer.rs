@@ -1,6 +1,6 @@
-//! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), to learn for sure whether a request was sent in full.
-//! The library queues bytes while the other side's windows have no room, and an answer may come before the request is
-//! sent.
+//! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), to determine for sure whether a request was sent in
+//! full. The library queues bytes while the other side's windows are full, and a response may come before the request
+//! is sent.
 
 use std::{
     cell::Cell,
@@ -30,7 +30,7 @@ pub struct H2ObservedIo<S> {
 pub struct H2WriteState {
     /// Whether the other side has sent its settings, so that it does speak HTTP/2.
     greeted: Cell<bool>,
-    /// Whether we have acknowledged them.
+    /// Whether this side has acknowledged them.
     acknowledged: Cell<bool>,
     /// The newest stream. It belongs to the present exchange if it is newer than `before`.
     newest: Cell<u32>,
@@ -146,7 +146,7 @@ impl H2WriteState {
 }
 
 impl WritePosition {
-    /// `bytes` were taken.
+    /// The stream has accepted `bytes`.
     fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -179,7 +179,7 @@ fn parse_head(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
         DATA => FrameKind::Request { stream, last: flagged, fields_go_on: false },
         HEADERS => FrameKind::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
         SETTINGS if flagged => FrameKind::SettingsAck,
-        // Only a continuation may follow unfinished fields. It ends the stream only if the frame before said so.
+        // Only a continuation may follow unfinished fields. It ends the stream only if the frame before had the flag.
         CONTINUATION => match before {
             FrameKind::Request { last: true, .. } | FrameKind::Continuation { .. } => {
                 FrameKind::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }

@@ -1,5 +1,5 @@
-//! The active health checks, on connections of their own: a check never waits behind a request, and never runs under a
-//! lock. Beside them the questions to processes that introduce themselves, see [`Pool::probe`].
+//! The active health checks, on connections of their own: a check never waits behind a request, and never runs under
+//! a lock. Beside them run the probes of processes with an identity, see [`Pool::probe`].
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -32,47 +32,53 @@ use crate::network::{Network, connect_target::ConnectTarget};
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
 pub fn start<N: Network + Send>(
     network: N,
-    fleets: &Arc<Upstreams>,
+    upstreams: &Arc<Upstreams>,
     clock: SharedClock,
-    introductions: Arc<dyn IdentityCheck>,
+    identity_check: Arc<dyn IdentityCheck>,
     turning: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tended = fleets.clone();
+    let tended = upstreams.clone();
     thread::Builder::new().name("endpoints".into()).spawn(move || {
-        let pool = Pool::new(network.clone(), clock, introductions);
+        let pool = Pool::new(network.clone(), clock, identity_check);
         let tasks = LocalSet::new();
         tasks.spawn_local(turning);
         tasks.block_on(&runtime, run_checks(&network, &pool, &tended));
     })?;
-    take_over(fleets);
+    take_over(upstreams);
     Ok(())
 }
 
 /// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
 /// plan in force.
-fn take_over(fleets: &Arc<Upstreams>) {
-    fleets.publish_metrics();
-    // Endpoints without checks in the new plan count as healthy, because no check could ever say so again.
-    let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
-    unasked.for_each(|fleet| fleet.mark_all_healthy());
+fn take_over(upstreams: &Arc<Upstreams>) {
+    upstreams.publish_metrics();
+    // Endpoints without checks in the new plan count as healthy, because no check could ever correct their state.
+    let unchecked =
+        upstreams.all().iter().filter(|endpoint_set| endpoint_set.upstream.sharing.health.is_none());
+    unchecked.for_each(|endpoint_set| endpoint_set.mark_all_healthy());
 }
 
-async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams) {
-    let files = join_all(fleets.all().iter().map(|fleet| watch_tls_files(fleet.clone())));
-    let all = fleets.all().iter().filter_map(|fleet| {
-        let health = fleet.upstream.sharing.health.as_ref()?;
+async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, upstreams: &Upstreams) {
+    let files = join_all(upstreams.all().iter().map(|endpoint_set| watch_tls_files(endpoint_set.clone())));
+    let all = upstreams.all().iter().filter_map(|endpoint_set| {
+        let health = endpoint_set.upstream.sharing.health.as_ref()?;
         Some(join_all(
-            fleet.endpoints().iter().map(move |endpoint| watch_endpoint(network, fleet, endpoint, health)),
+            endpoint_set
+                .endpoints()
+                .iter()
+                .map(move |endpoint| watch_endpoint(network, endpoint_set, endpoint, health)),
         ))
     });
-    let names = fleets.all().iter().flat_map(|fleet| {
-        fleet.endpoints().iter().map(move |endpoint| resolver::run_resolver(network, fleet, endpoint))
+    let names = upstreams.all().iter().flat_map(|endpoint_set| {
+        endpoint_set
+            .endpoints()
+            .iter()
+            .map(move |endpoint| resolver::run_resolver(network, endpoint_set, endpoint))
     });
-    let probes = fleets
-        .all()
-        .iter()
-        .flat_map(|fleet| fleet.endpoints().iter().map(move |endpoint| pool.probe(fleet, endpoint)));
+    let probes = upstreams.all().iter().flat_map(|endpoint_set| {
+        endpoint_set.endpoints().iter().map(move |endpoint| pool.probe(endpoint_set, endpoint))
+    });
     tokio::select! {
         // There may be no checks at all; then this only waits for the end.
         _ = join4(
@@ -81,29 +87,29 @@ async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams)
             join_all(names),
             join_all(probes),
         ) => {}
-        () = fleets.retired().cancelled() => {}
+        () = upstreams.retired().cancelled() => {}
     }
 }
 
-/// Looks at an upstream's TLS files, for ever.
-async fn watch_tls_files(fleet: Arc<EndpointSet>) {
+/// Checks an upstream's TLS files, for ever.
+async fn watch_tls_files(endpoint_set: Arc<EndpointSet>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let fleet = fleet.clone();
-        // The runtime reports a panic there; the next look tries again.
-        drop(spawn_blocking(move || fleet.reload_tls()).await);
+        let endpoint_set = endpoint_set.clone();
+        // The runtime reports a panic there; the next check tries again.
+        drop(spawn_blocking(move || endpoint_set.reload_tls()).await);
     }
 }
 
-/// How often files are looked at.
+/// How often files are checked.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Checks one endpoint, for ever.
 async fn watch_endpoint<N: Network>(
     network: &N,
-    fleet: &EndpointSet,
+    endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
 ) {
@@ -112,9 +118,9 @@ async fn watch_endpoint<N: Network>(
     let mut run = CheckStreak::from_endpoint(endpoint);
     loop {
         ticks.tick().await;
-        let good = check(network, fleet, endpoint, health).await;
-        fleet.metrics.record_check(&fleet.upstream.name, &endpoint.name, good);
-        fleet.record_check(endpoint, run.record(good, health));
+        let good = check(network, endpoint_set, endpoint, health).await;
+        endpoint_set.metrics.record_check(&endpoint_set.upstream.name, &endpoint.name, good);
+        endpoint_set.record_check(endpoint, run.record(good, health));
     }
 }
 
@@ -146,43 +152,45 @@ impl CheckStreak {
     }
 }
 
-/// Asks whether the process at an endpoint runs, on a new connection for each address. `only`: ask this address and no
-/// other of the endpoint. True if every address that was asked has given a good answer within the time limit of a check;
-/// false without `health` as well.
+/// Probes whether the process at an endpoint runs, on a new connection for each address. `only`: probe this address
+/// and no other of the endpoint. True if every probed address has given a good response within the time limit of a
+/// check; false without `health` as well.
 ///
-/// A kernel takes connections for a process that stands still, so only an answer counts. What stands between may answer
-/// in its stead, with a status of its own, so only a status that the policy calls good counts.
+/// A kernel accepts connections for a process that stands still, so only a response counts. An intermediary may
+/// answer in its stead, with a status of its own, so only a status that the policy accepts counts.
 ///
 /// # Cancellation
 /// Dropping the future ends the connections.
 pub async fn is_running<N: Network>(
     network: &N,
-    fleet: &EndpointSet,
+    endpoint_set: &EndpointSet,
     endpoint: &str,
     only: Option<&str>,
 ) -> bool {
-    let Some(health) = &fleet.upstream.sharing.health else { return false };
-    let Some(endpoint) = fleet.endpoints().iter().find(|one| *one.name == *endpoint) else { return false };
+    let Some(health) = &endpoint_set.upstream.sharing.health else { return false };
+    let Some(endpoint) = endpoint_set.endpoints().iter().find(|one| *one.name == *endpoint) else {
+        return false;
+    };
     let only = only.map(ConnectTarget::parse_literal);
     let addresses = match only {
         None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
         Some(None) => return false,
         Some(Some(socket)) => vec![Address::new(socket, endpoint.name.clone())],
     };
-    let asked = addresses.iter().map(|address| check_at(network, fleet, endpoint, health, address));
-    !addresses.is_empty() && join_all(asked).await.into_iter().all(|good| good)
+    let checks = addresses.iter().map(|address| check_at(network, endpoint_set, endpoint, health, address));
+    !addresses.is_empty() && join_all(checks).await.into_iter().all(|good| good)
 }
 
 /// Makes one check at one address.
 async fn check_at<N: Network>(
     network: &N,
-    fleet: &EndpointSet,
+    endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
     address: &Arc<Address>,
 ) -> bool {
-    let asked = status(network, fleet, endpoint, health, std::slice::from_ref(address));
-    match timeout(health.timeout, asked).await {
+    let checked = status(network, endpoint_set, endpoint, health, std::slice::from_ref(address));
+    match timeout(health.timeout, checked).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
         Ok(Err(_)) | Err(_) => false,
     }
@@ -191,15 +199,15 @@ async fn check_at<N: Network>(
 /// Makes one check.
 async fn check<N: Network>(
     network: &N,
-    fleet: &EndpointSet,
+    endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
 ) -> bool {
-    let asked = async {
+    let exchange = async {
         let addresses = endpoint.addresses.rotated().await;
-        status(network, fleet, endpoint, health, &addresses).await
+        status(network, endpoint_set, endpoint, health, &addresses).await
     };
-    match timeout(health.timeout, asked).await {
+    match timeout(health.timeout, exchange).await {
         Ok(Ok(status)) => health.statuses.iter().any(|good| good.contains(&status)),
         Ok(Err(error)) => {
             debug!(endpoint = %endpoint.name, %error, "health check failed");
@@ -211,14 +219,14 @@ async fn check<N: Network>(
 
 async fn status<N: Network>(
     network: &N,
-    fleet: &EndpointSet,
+    endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
     addresses: &[Arc<Address>],
 ) -> io::Result<u16> {
     let path = &health.path;
     let stream = dial(network, addresses, health.timeout, |_| {}).await?.1;
-    match &fleet.tls {
+    match &endpoint_set.tls {
         None => request_status(stream, endpoint, path).await,
         Some(secured) => {
             let (stream, _) = secured.connect(&endpoint.name, stream, &[HTTP1]).await?;
@@ -239,7 +247,7 @@ where
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
     let answer = std::pin::pin!(sender.send_request(question));
-    // The answer may have come before the connection ended.
+    // The response may have come before the connection ended.
     let answered = match select(answer, std::pin::pin!(connection)).await {
         Either::Left((answered, _)) => answered,
         Either::Right((_, answer)) => answer.await,
@@ -267,8 +275,9 @@ mod tests {
         }
     }
 
+    /// An endpoint that another plan has found unhealthy stays so until enough checks in a row succeed.
     #[test]
-    fn what_another_plan_has_found_unhealthy_stays_so_until_enough_answers_are_good() {
+    fn unhealthy_endpoint_stays_across_plans() {
         let limits = PoolLimits { max_connections: 1, max_idle: 1 };
         let addresses = Arc::new(AddressSet::new("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
@@ -298,42 +307,45 @@ routes:
         loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
     }
 
+    /// An endpoint without health checks counts as healthy once its plan is in force, and not before.
     #[test]
-    fn an_endpoint_that_nobody_asks_any_more_is_well_once_its_plan_is_in_force_and_not_before() {
+    fn unchecked_endpoint_recovers_with_its_plan() {
         let metrics = EndpointMetrics::register(&MetricRegistry::new());
-        let asked =
+        let before =
             Upstreams::new(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
-        let [fleet] = asked.all() else { panic!("one upstream") };
-        let endpoint = fleet.endpoints()[0].clone();
-        fleet.record_check(&endpoint, false);
-        let unasked = asked.next_plan(&plan("").serving, &metrics).expect("no files");
+        let [endpoint_set] = before.all() else { panic!("one upstream") };
+        let endpoint = endpoint_set.endpoints()[0].clone();
+        endpoint_set.record_check(&endpoint, false);
+        let after = before.next_plan(&plan("").serving, &metrics).expect("no files");
         assert_eq!(endpoint.state(), EndpointState::Unhealthy, "the plan may still be refused");
-        assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
-        take_over(&unasked);
+        assert!(Arc::ptr_eq(&after.all()[0].endpoints()[0], &endpoint));
+        take_over(&after);
         assert_eq!(endpoint.state(), EndpointState::Usable);
         // The last check was under way while the plan changed.
-        fleet.record_check(&endpoint, false);
+        endpoint_set.record_check(&endpoint, false);
         assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
+    /// After a plan was refused, the metrics still show the endpoints of the plan in force.
     #[test]
-    fn the_endpoints_of_the_plan_in_force_are_told_of_when_another_plan_was_refused() {
+    fn refused_plan_keeps_endpoint_metrics() {
         const HEALTH: &str = ", health: {path: /, interval: 1s}";
         let families = MetricRegistry::new();
         let metrics = EndpointMetrics::register(&families);
         let in_force = Upstreams::new(&plan(HEALTH).serving, &metrics).expect("no files");
         take_over(&in_force);
         drop(in_force.next_plan(&plan(HEALTH).serving, &metrics).expect("no files"));
-        let fleet = &in_force.all()[0];
-        fleet.record_check(&fleet.endpoints()[0], false);
+        let endpoint_set = &in_force.all()[0];
+        endpoint_set.record_check(&endpoint_set.endpoints()[0], false);
         metrics.update_gauges();
         let text = String::from_utf8(families.encode()).expect("text");
         let told = text.contains(r#"fencegate_upstream_endpoints{state="unhealthy",upstream="open"} 1"#);
         assert!(told, "what is shown is what was seen before: {text}");
     }
 
+    /// Only enough results in a row change the health of an endpoint.
     #[test]
-    fn only_so_many_answers_in_a_row_change_what_is_thought() {
+    fn only_streak_changes_health() {
         let health = health();
         let mut run = CheckStreak { well: true, against: 0 };
         let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]

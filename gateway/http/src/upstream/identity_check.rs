@@ -1,4 +1,4 @@
-//! Introductions: some endpoints have to name their process before anything is sent to them, as guards do.
+//! Identity checks: some endpoints have to name their process before anything is sent to them, as guards do.
 
 use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 
@@ -8,12 +8,12 @@ use fencegate_process::clock::SharedClock;
 use super::address::Address;
 use crate::upstream::pooled_connection::PooledConnection;
 
-/// Asks processes for their names, and remembers the answers. Shared by all workers.
+/// Checks the identities of processes, and remembers the answers. Shared by all workers.
 pub trait IdentityCheck: Debug + Send + Sync {
-    /// Whether all endpoints of this upstream have to be asked before anything is sent to one of them.
+    /// Whether all endpoints of this upstream have to be checked before anything is sent to one of them.
     fn is_required(&self, upstream: &Upstream) -> bool;
 
-    /// Asks on a new connection, and leaves the connection ready for another exchange.
+    /// Checks on a new connection, and leaves the connection ready for another exchange.
     fn check_identity<'a>(
         &'a self,
         pooled: &'a mut PooledConnection,
@@ -21,38 +21,38 @@ pub trait IdentityCheck: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> IdentityFuture<'a>;
 
-    /// Whether this address has to be asked. Only one caller gets [`CheckDue::Background`], and has to ask.
+    /// Whether this address has to be checked. Only one caller gets [`CheckDue::Background`], and has to check it.
     fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue;
 
-    /// Call this before an attempt to ask an address.
+    /// Call this before an attempt to check an address.
     fn start_attempt(&self) -> CheckAttempt;
 
-    /// Nobody could be asked at this address. A process that was asked successfully after the attempt began still
-    /// counts.
+    /// The check of this address failed without an answer. A process that was checked successfully after the attempt
+    /// began still counts.
     fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt);
 
     /// Checks that the answers do not contradict each other.
     ///
     /// # Errors
-    /// The answers contradict each other, although all were asked just now; the log says how.
+    /// The answers contradict each other, although all were checked just now; the log has the details.
     fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// Whether this is the last known process at the address, and the upstream's answers agree.
     fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
 }
 
-/// When an address has to be asked.
+/// When an address has to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckDue {
-    /// Not now: it was asked, or nobody answered there a moment ago.
+    /// Not now: it was checked, or did not answer a moment ago.
     NotDue,
     /// Before anything is sent to any endpoint of the upstream.
     Before,
-    /// In the background: nobody answered there some time ago, and requests go to others meanwhile.
+    /// In the background: it did not answer some time ago, and requests go to other addresses meanwhile.
     Background,
 }
 
-/// The time of an attempt, as the number of answers noted before it.
+/// The time of an attempt, as the number of answers recorded before it.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckAttempt(pub u64);
 
@@ -62,11 +62,11 @@ pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, Ident
 /// Why nothing is sent there.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why an introduction has failed.
+/// Why an identity check has failed.
 #[derive(Debug)]
 pub enum IdentityError {
     Io(io::Error),
-    /// The process there cannot be asked.
+    /// The process there cannot be checked.
     UnknownProcess(BoxError),
     /// Its answer contradicts another one, which may be too old.
     Contradicted(BoxError),

@@ -40,7 +40,7 @@ struct Waiter {
     taker: oneshot::Sender<Box<PooledConnection>>,
 }
 
-/// The place of a waiting request, until it is dropped.
+/// The position of a waiting request, until it is dropped.
 pub struct PoolWait<'a> {
     idle: &'a IdlePool,
     number: u64,
@@ -58,19 +58,20 @@ impl IdleConnection {
 }
 
 impl IdlePool {
-    /// Gives the connection to a waiting request of this worker, or keeps it idle for `keep`.
+    /// Passes the connection to a waiting request of this worker, or keeps it idle for `keep`.
     pub fn put(&self, pooled: Box<PooledConnection>, keep: Duration) {
         if !pooled.is_usable() {
             return;
         }
         let Some(pooled) = self.hand_to_waiter(pooled) else { return };
-        // A request waits at another worker. It cannot use this connection, so close it, and the other worker can make
-        // a new one.
+        // A request waits at another worker. It cannot use this connection, so close it, and the other worker can
+        // make a new one.
         if pooled.endpoint.waiting() > 0 {
             return;
         }
         let Some(counted) = pooled.endpoint.count_idle() else { return };
-        let (id, until) = (pooled.endpoint.id, Instant::now() + keep);
+        let id = pooled.endpoint.id;
+        let until = Instant::now() + keep;
         self.idle.borrow_mut().entry(id).or_default().push(IdleConnection {
             pooled,
             until,
@@ -78,7 +79,7 @@ impl IdlePool {
         });
     }
 
-    /// Gives it to the first request here that waits for this endpoint.
+    /// Passes it to the first request here that waits for this endpoint.
     fn hand_to_waiter(&self, mut pooled: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
         let mut waiters = self.waiters.borrow_mut();
         if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
@@ -96,15 +97,15 @@ impl IdlePool {
         Some(pooled)
     }
 
-    /// Resolves when a connection to one of these endpoints is given back at this worker.
+    /// Resolves when a connection to one of these endpoints is returned at this worker.
     ///
     /// # Cancellation
-    /// Dropping it gives up the place.
+    /// Dropping it gives up the position.
     pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWait<'_> {
-        let (taker, taken) = oneshot::channel();
+        let (sender, taken) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
-        self.waiters.borrow_mut().insert(number, Waiter { endpoints: endpoints.into(), taker });
+        self.waiters.borrow_mut().insert(number, Waiter { endpoints: endpoints.into(), taker: sender });
         PoolWait { idle: self, number, taken }
     }
 
@@ -112,14 +113,16 @@ impl IdlePool {
     /// queued on a busy connection would be sent at an unknown time.
     pub fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         let mut all = self.idle.borrow_mut();
-        let lying = all.get_mut(&endpoint.id)?;
+        let connections = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
         // The search stops at the first usable one; the sweep closes the others that are of no use.
-        for at in (0..lying.len()).rev() {
-            if !lying[at].is_usable(now) {
-                lying.swap_remove(at);
-            } else if lying[at].pooled.is_ready() && !is_passed_over(endpoint, &lying[at].pooled.address) {
-                return Some(lying.swap_remove(at).pooled);
+        for at in (0..connections.len()).rev() {
+            if !connections[at].is_usable(now) {
+                connections.swap_remove(at);
+            } else if connections[at].pooled.is_ready()
+                && !is_passed_over(endpoint, &connections[at].pooled.address)
+            {
+                return Some(connections.swap_remove(at).pooled);
             }
         }
         None
@@ -129,16 +132,16 @@ impl IdlePool {
     /// another worker waiting.
     pub fn sweep(&self) {
         let now = Instant::now();
-        self.idle.borrow_mut().retain(|_, lying| {
-            lying.retain(|lying| lying.is_usable(now));
-            let waiting = lying.first().map_or(0, |lying| lying.pooled.endpoint.waiting());
-            lying.drain(..waiting.min(lying.len()));
-            !lying.is_empty()
+        self.idle.borrow_mut().retain(|_, connections| {
+            connections.retain(|connection| connection.is_usable(now));
+            let waiting = connections.first().map_or(0, |connection| connection.pooled.endpoint.waiting());
+            connections.drain(..waiting.min(connections.len()));
+            !connections.is_empty()
         });
     }
 }
 
-/// Of several addresses behind a name, a silent one is passed over while another is not.
+/// Of several addresses behind a name, a silent one is skipped while another is not silent.
 fn is_passed_over(endpoint: &Endpoint, address: &Address) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_silent()
 }
@@ -167,10 +170,12 @@ impl Waiter {
 mod tests {
     use super::*;
 
+    /// Requests that stop waiting for a connection leave nothing behind after a sweep.
     #[test]
-    fn requests_that_wait_in_vain_leave_nothing_behind() {
+    fn cancelled_waiters_are_removed() {
         let idle = IdlePool::default();
-        let (first, last) = (idle.wait(&[]), idle.wait(&[]));
+        let first = idle.wait(&[]);
+        let last = idle.wait(&[]);
         for _ in 0..10_000 {
             drop(idle.wait(&[]));
         }

@@ -1,4 +1,4 @@
-//! Whether the process at an address is heard of, while requests wait for its answers.
+//! Whether the process at an address answers, while requests wait for its responses.
 
 use std::{
     sync::atomic::{
@@ -8,36 +8,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is known of one address. Only upstreams with introductions and several addresses use it: elsewhere there is no
-/// other process that could do the same.
+/// The liveness of one address. Only upstreams with identity checks and several addresses use it: without them no
+/// other process could take the requests.
 ///
 /// Times are milliseconds after `born`.
 #[derive(Debug)]
 pub struct Liveness {
     /// Exchanges under way.
     outstanding: AtomicUsize,
-    /// When an answer came, or when an exchange began while no other was under way.
+    /// When a response came, or when an exchange began while no other was under way.
     heard: AtomicU64,
-    /// When it was asked last; 0: never.
+    /// When it was probed last; 0: never.
     asked: AtomicU64,
-    /// New requests go elsewhere until then, because it has not answered a question. Each further question that is not
-    /// answered moves it.
+    /// New requests go elsewhere until then, because it has not answered a probe. Each further unanswered probe moves
+    /// it.
     silent_until: AtomicU64,
-    /// New requests go elsewhere until then, because it has said that it can serve nobody.
+    /// New requests go elsewhere until then, because it has reported that it can serve no request.
     avoided_until: AtomicU64,
     born: Instant,
 }
 
-/// With an exchange under way and no answer for this time, the process is asked whether it is there.
+/// With an exchange under way and no response for this time, the process is probed.
 pub const QUIET: Duration = Duration::from_millis(250);
 
-/// The time between two questions.
+/// The time between two probes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an unanswered question counts. Longer than the time to the next one.
+/// How long an unanswered probe counts. Longer than the time to the next one.
 const SILENT: Duration = Duration::from_secs(3);
 
-/// How long a process is avoided after it has said that it can serve nobody.
+/// How long a process is avoided after it has reported that it can serve no request.
 const AVOIDED: Duration = Duration::from_secs(2);
 
 impl Default for Liveness {
@@ -65,7 +65,7 @@ impl Liveness {
         self.outstanding.fetch_sub(1, SeqCst);
     }
 
-    /// An answer has come.
+    /// A response has come.
     pub(super) fn record_response(&self) {
         self.heard.store(self.now(), Relaxed);
     }
@@ -76,11 +76,11 @@ impl Liveness {
         until != 0 && self.now() < until
     }
 
-    /// Whether to ask it now: requests wait, and nothing was heard; or it has not answered the last question.
+    /// Whether to probe it now: requests wait without a response, or it has not answered the last probe.
     pub(super) fn is_due(&self) -> bool {
         let now = self.now();
-        let asked = self.asked.load(Relaxed);
-        if asked != 0 && now.saturating_sub(asked) < millis(PAUSE) {
+        let probed = self.asked.load(Relaxed);
+        if probed != 0 && now.saturating_sub(probed) < millis(PAUSE) {
             return false;
         }
         let waiting = self.outstanding.load(SeqCst) > 0;
@@ -88,24 +88,24 @@ impl Liveness {
             || waiting && now.saturating_sub(self.heard.load(Relaxed)) >= millis(QUIET)
     }
 
-    /// A question is sent.
+    /// A probe is sent.
     pub(super) fn record_probe(&self) {
         self.asked.store(self.now().max(1), Relaxed);
     }
 
-    /// The question was answered. True if one before was not.
+    /// The probe was answered. True if an earlier one was not.
     pub(super) fn record_probe_answer(&self) -> bool {
         self.record_response();
         self.silent_until.swap(0, Relaxed) > self.now()
     }
 
-    /// The question is not answered so far. True if the one before was.
+    /// The probe is not answered so far. True if the previous one was.
     pub(super) fn record_probe_miss(&self) -> bool {
         let now = self.now();
         self.silent_until.swap(now + millis(SILENT), Relaxed) <= now
     }
 
-    /// It has said that it can serve nobody, and did nothing.
+    /// It has reported that it can serve no request, and did nothing.
     pub(super) fn avoid(&self) {
         self.avoided_until.store(self.now() + millis(AVOIDED), Relaxed);
     }
@@ -128,8 +128,9 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    /// Only silence while requests wait is probed, and at most once a second.
     #[test]
-    fn only_a_silence_while_requests_wait_is_asked_about_and_once_a_second() {
+    fn silence_with_waiting_requests_is_probed() {
         let mut liveness = Liveness::default();
         liveness.age(Duration::from_secs(60));
         assert!(!liveness.is_due(), "nobody waits");
@@ -148,8 +149,9 @@ mod tests {
         assert!(!liveness.is_due());
     }
 
+    /// A silent address is avoided and probed until it answers, or until no probe reports any more.
     #[test]
-    fn a_silent_address_is_avoided_and_asked_until_it_answers_or_nobody_asks() {
+    fn silent_address_is_avoided_and_probed() {
         let mut liveness = Liveness::default();
         assert!(liveness.record_probe_miss(), "news");
         assert!(!liveness.record_probe_miss() && liveness.is_silent());
@@ -161,8 +163,9 @@ mod tests {
         assert!(!liveness.is_silent(), "whoever asked has ended");
     }
 
+    /// An address that can serve no request is avoided for a while, whatever it answers.
     #[test]
-    fn what_can_serve_nobody_is_avoided_for_a_while_whatever_it_answers() {
+    fn unusable_address_is_avoided_despite_answers() {
         let mut liveness = Liveness::default();
         liveness.avoid();
         assert!(!liveness.record_probe_answer() && liveness.is_silent());

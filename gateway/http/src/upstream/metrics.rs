@@ -26,7 +26,7 @@ pub struct EndpointMetrics {
     shown: Arc<Mutex<Option<Weak<dyn EndpointSnapshotSource>>>>,
 }
 
-/// Gives the endpoints for the gauges.
+/// Sets the endpoints for the gauges.
 pub trait EndpointSnapshotSource: Debug + Send + Sync {
     fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
 }

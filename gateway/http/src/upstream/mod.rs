@@ -1,5 +1,5 @@
-//! Connections to upstreams: [`endpoint_set`] has the endpoints, [`address`] their addresses, and [`health`] their state.
-//! [`pool`] keeps connections, and [`gate`] guards the writes to them.
+//! Connections to upstreams: [`endpoint_set`] has the endpoints, [`address`] their addresses, and [`health`] their
+//! state. [`pool`] keeps connections, and [`gate`] guards the writes to them.
 
 pub mod address;
 pub mod checkout;

@@ -37,7 +37,7 @@ use crate::upstream::pooled_connection::PooledConnection;
 pub struct Pool<N> {
     network: N,
     clock: SharedClock,
-    /// The introductions that some endpoints need.
+    /// The identity checks that some endpoints need.
     identity_check: Arc<dyn IdentityCheck>,
     idle: Rc<IdlePool>,
 }
@@ -63,80 +63,81 @@ enum PoolEvent {
 }
 
 impl<N: Network> Pool<N> {
-    pub fn new(network: N, clock: SharedClock, introductions: Arc<dyn IdentityCheck>) -> Self {
-        Self { network, clock, identity_check: introductions, idle: Rc::default() }
+    pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn IdentityCheck>) -> Self {
+        Self { network, clock, identity_check, idle: Rc::default() }
     }
 
-    /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the tour that
-    /// answers. If these have as many connections as allowed, it waits for one that is given back.
+    /// A connection that is ready for an exchange: an idle one, or a new one to the first endpoint of the cursor that
+    /// answers. If these have as many connections as allowed, it waits for one that is returned.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
-    pub async fn checkout(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
-        match self.try_idle(tour) {
-            Some(pooled) => Ok(self.new_checkout(pooled, tour)),
+    /// Dropping the future gives up the position in the queue; a connection that was being made is closed.
+    pub async fn checkout(&self, cursor: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
+        match self.try_idle(cursor) {
+            Some(pooled) => Ok(self.new_checkout(pooled, cursor)),
             // Boxed, because most requests find an idle connection, and should not carry the size of this future.
-            None => self.checkout_slow(tour).boxed_local().await,
+            None => self.checkout_slow(cursor).boxed_local().await,
         }
     }
 
-    /// An idle connection to the tour's first endpoint. If introductions are needed, this works only for an upstream
-    /// with one address, because all others have to be asked first.
-    fn try_idle(&self, tour: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
-        let upstream = &tour.fleet.upstream;
-        if tour.fresh {
+    /// An idle connection to the cursor's first endpoint. If identity checks are needed, this works only for an
+    /// upstream with one address, because all other addresses have to be checked first.
+    fn try_idle(&self, cursor: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
+        let upstream = &cursor.fleet.upstream;
+        if cursor.fresh {
             return None;
         }
         match self.identity_check.is_required(upstream) {
-            false => self.idle.take(tour.current()?),
-            true if tour.fleet.is_one_address() => self.take_idle(upstream, tour.current()?),
+            false => self.idle.take(cursor.current()?),
+            true if cursor.fleet.is_one_address() => self.take_idle(upstream, cursor.current()?),
             true => None,
         }
     }
 
-    async fn checkout_slow(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
-        let fleet = tour.fleet;
-        let upstream = &fleet.upstream;
-        self.check_all(fleet).await?;
-        let (mut failed, mut full) = (ConnectError::Exhausted, Vec::new());
-        while let Some(endpoint) = tour.current() {
-            // Silent ones come last. A request rather waits for a connection to one that answers.
+    async fn checkout_slow(&self, cursor: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
+        let endpoint_set = cursor.fleet;
+        let upstream = &endpoint_set.upstream;
+        self.check_all(endpoint_set).await?;
+        let mut failed = ConnectError::Exhausted;
+        let mut full = Vec::new();
+        while let Some(endpoint) = cursor.current() {
+            // Silent ones come last: a request had better wait for a connection to one that answers.
             if !full.is_empty() && endpoint.state() == EndpointState::Silent {
-                tour.advance();
+                cursor.advance();
                 continue;
             }
-            if !tour.fresh
+            if !cursor.fresh
                 && let Some(pooled) = self.take_idle(upstream, endpoint)
             {
-                return Ok(self.new_checkout(pooled, tour));
+                return Ok(self.new_checkout(pooled, cursor));
             }
             match endpoint.try_acquire() {
                 None => full.push(endpoint.clone()),
-                Some(place) => match self.open_connection(fleet, endpoint, place).await {
-                    Ok(pooled) => return Ok(self.new_checkout(pooled, tour)),
+                Some(permit) => match self.open_connection(endpoint_set, endpoint, permit).await {
+                    Ok(pooled) => return Ok(self.new_checkout(pooled, cursor)),
                     Err(error) => failed = error,
                 },
             }
-            tour.advance();
+            cursor.advance();
         }
         if full.is_empty() {
             return Err(failed);
         }
-        let counted = fleet.metrics.count_waiting(&upstream.name);
+        let counted = endpoint_set.metrics.count_waiting(&upstream.name);
         let waited = timeout(upstream.connect_timeout, self.wait_freed(&full)).await;
         drop(counted);
         let result = if waited.is_ok() { WaitResult::Connected } else { WaitResult::Failed };
-        fleet.metrics.record_wait(&upstream.name, result);
+        endpoint_set.metrics.record_wait(&upstream.name, result);
         match waited.map_err(|_| ConnectError::LimitReached)? {
             PoolEvent::Pooled(pooled) if !self.is_trusted(upstream, &pooled) => Err(ConnectError::Exhausted),
             PoolEvent::Pooled(pooled) => {
-                tour.pin_to(&pooled.endpoint);
-                Ok(self.new_checkout(pooled, tour))
+                cursor.pin_to(&pooled.endpoint);
+                Ok(self.new_checkout(pooled, cursor))
             }
-            PoolEvent::Place(endpoint, place) => {
-                tour.pin_to(&endpoint);
-                let reached = self.open_connection(fleet, &endpoint, place).await;
-                reached.map(|pooled| self.new_checkout(pooled, tour))
+            PoolEvent::Place(endpoint, permit) => {
+                cursor.pin_to(&endpoint);
+                let reached = self.open_connection(endpoint_set, &endpoint, permit).await;
+                reached.map(|pooled| self.new_checkout(pooled, cursor))
             }
         }
     }
@@ -151,44 +152,46 @@ impl<N: Network> Pool<N> {
         pooled.process.as_ref().is_none_or(is_believed)
     }
 
-    fn new_checkout(&self, pooled: Box<PooledConnection>, tour: &EndpointCursor<'_>) -> Checkout {
-        Checkout::new(pooled, tour.fleet.clone(), self.idle.clone())
+    fn new_checkout(&self, pooled: Box<PooledConnection>, cursor: &EndpointCursor<'_>) -> Checkout {
+        Checkout::new(pooled, cursor.fleet.clone(), self.idle.clone())
     }
 
-    /// Waits until a request of this worker gives a connection back, or a new one may be made.
+    /// Waits until a request of this worker returns a connection, or a new one may be made.
     async fn wait_freed(&self, endpoints: &[Arc<Endpoint>]) -> PoolEvent {
         let given_back = self.idle.wait(endpoints);
-        let places = endpoints.iter().map(|endpoint| {
-            let place = endpoint.clone().acquire();
-            async move { (endpoint.clone(), place.await) }.boxed_local()
+        let permits = endpoints.iter().map(|endpoint| {
+            let permit = endpoint.clone().acquire();
+            async move { (endpoint.clone(), permit.await) }.boxed_local()
         });
         tokio::select! {
             pooled = given_back => PoolEvent::Pooled(pooled),
-            ((endpoint, place), ..) = select_all(places) => PoolEvent::Place(endpoint, place),
+            ((endpoint, permit), ..) = select_all(permits) => PoolEvent::Place(endpoint, permit),
         }
     }
 
-    /// Makes a new connection, if there is a place for it.
+    /// Makes a new connection, if there is a permit for it.
     async fn open_connection(
         &self,
-        fleet: &Arc<EndpointSet>,
+        endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
-        place: ConnectionPermit,
+        permit: ConnectionPermit,
     ) -> Result<Box<PooledConnection>, ConnectError> {
-        let mut made = self.connect(fleet, endpoint, None, place).await;
+        let mut made = self.connect(endpoint_set, endpoint, None, permit).await;
         if matches!(made, Err(IdentityError::Contradicted(_))) {
-            self.check_all(fleet).await?;
-            if let Some(pooled) = self.take_idle(&fleet.upstream, endpoint) {
+            self.check_all(endpoint_set).await?;
+            if let Some(pooled) = self.take_idle(&endpoint_set.upstream, endpoint) {
                 return Ok(pooled);
             }
-            let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().acquire()).await;
-            made = self.connect(fleet, endpoint, None, place.map_err(|_| ConnectError::LimitReached)?).await;
+            let permit = timeout(endpoint_set.upstream.connect_timeout, endpoint.clone().acquire()).await;
+            made = self
+                .connect(endpoint_set, endpoint, None, permit.map_err(|_| ConnectError::LimitReached)?)
+                .await;
         }
         let name = endpoint.name.clone();
         made.map_err(|failed| match failed {
             IdentityError::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
-                fleet.record_failure(endpoint);
+                endpoint_set.record_failure(endpoint);
                 ConnectError::Io { endpoint: name, source }
             }
             IdentityError::UnknownProcess(why)
@@ -200,12 +203,12 @@ impl<N: Network> Pool<N> {
     /// `only`: connect to this address and to no other of the endpoint.
     async fn connect(
         &self,
-        fleet: &EndpointSet,
+        endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
-        place: ConnectionPermit,
+        permit: ConnectionPermit,
     ) -> Result<Box<PooledConnection>, IdentityError> {
-        let upstream = &fleet.upstream;
+        let upstream = &endpoint_set.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
         let by = Instant::now() + limit;
@@ -213,28 +216,29 @@ impl<N: Network> Pool<N> {
             Some(only) => vec![only],
             None => timeout_at(by, endpoint.addresses.rotated()).await.map_err(late)?,
         };
-        let (attempt, left) =
-            (self.identity_check.start_attempt(), by.saturating_duration_since(Instant::now()));
+        let attempt = self.identity_check.start_attempt();
+        let left = by.saturating_duration_since(Instant::now());
         let unreached = |address: &Arc<Address>| {
-            self.avoid(fleet, address);
+            self.avoid(endpoint_set, address);
             self.identity_check.record_failure(upstream, address, attempt);
         };
         let (address, stream) = dial(&self.network, &addresses, left, unreached).await?;
         let made = async {
-            let speaking = timeout_at(by, self.handshake(fleet, endpoint, address.clone(), stream, place));
+            let speaking =
+                timeout_at(by, self.handshake(endpoint_set, endpoint, address.clone(), stream, permit));
             let mut pooled = speaking.await.map_err(late)??;
-            // The introduction comes before all other bytes.
+            // The identity check comes before all other bytes.
             if self.identity_check.is_required(upstream) {
                 let introduced = self.identity_check.check_identity(&mut pooled, upstream, &self.clock);
-                // Nothing was sent. Another process need not be waited for as long as the last one.
-                let limit = if fleet.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
+                // Nothing was sent. Another process need not get as much time as the last one.
+                let limit = if endpoint_set.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
             Ok::<_, IdentityError>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
             if matches!(failed, IdentityError::Io(_)) {
-                self.avoid(fleet, &address);
+                self.avoid(endpoint_set, &address);
             }
             if matches!(failed, IdentityError::Io(_) | IdentityError::UnknownProcess(_)) {
                 self.identity_check.record_failure(upstream, &address, attempt);
@@ -243,25 +247,26 @@ impl<N: Network> Pool<N> {
     }
 
     /// New requests go to other processes for a while, if any of them can do the same.
-    fn avoid(&self, fleet: &EndpointSet, address: &Address) {
-        if self.identity_check.is_required(&fleet.upstream) && !fleet.is_one_address() {
+    fn avoid(&self, endpoint_set: &EndpointSet, address: &Address) {
+        if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
             address.liveness.avoid();
         }
     }
 
     async fn handshake(
         &self,
-        fleet: &EndpointSet,
+        endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         address: Arc<Address>,
         stream: N::Stream,
-        place: ConnectionPermit,
+        permit: ConnectionPermit,
     ) -> io::Result<PooledConnection> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
         let gated = Gated::new(stream, gate.clone());
-        let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
-        let (speaks, generation) = match &fleet.tls {
+        let protocol = endpoint_set.upstream.protocol;
+        let fields = endpoint_set.upstream.response_fields;
+        let (speaks, generation) = match &endpoint_set.tls {
             None if protocol == UpstreamProtocol::Http2 => {
                 (client_connection::http2(gated, Scheme::HTTP).await?, None)
             }
@@ -284,12 +289,15 @@ impl<N: Network> Pool<N> {
         if let RequestSender::Http2(_, frames, _) = &speaks.0 {
             gate.observe_http2(frames);
         }
-        let (connection, endpoint) = (Connection::new(speaks, gate, generation), endpoint.clone());
-        let (process, handed_on, _place) = (None, 0, place);
+        let connection = Connection::new(speaks, gate, generation);
+        let endpoint = endpoint.clone();
+        let process = None;
+        let handed_on = 0;
+        let _place = permit;
         Ok(PooledConnection { connection, endpoint, address, process, handed_on, _place })
     }
 
-    /// Sweeps the idle connections, now and then and whenever a request waits for a connection.
+    /// Sweeps the idle connections, periodically and whenever a request waits for a connection.
     pub async fn run_sweeper(&self, mut bell: watch::Receiver<()>) {
         loop {
             tokio::select! {
@@ -302,7 +310,7 @@ impl<N: Network> Pool<N> {
     }
 }
 
-/// The protocols that we offer to an endpoint, in the order of preference.
+/// The protocols offered to an endpoint, in the order of preference.
 pub fn alpn_protocols(protocol: UpstreamProtocol) -> &'static [&'static str] {
     match protocol {
         UpstreamProtocol::Http1 => &[HTTP1],
@@ -311,7 +319,7 @@ pub fn alpn_protocols(protocol: UpstreamProtocol) -> &'static [&'static str] {
     }
 }
 
-/// How long an introduction may take while another endpoint can be asked.
+/// How long an identity check may take while another endpoint can be tried.
 const INTRODUCED: Duration = Duration::from_secs(1);
 
 /// How often idle connections are swept.

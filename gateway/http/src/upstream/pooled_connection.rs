@@ -1,4 +1,4 @@
-//! A connection of a pool, with the endpoint that it leads to and the place that it takes there.
+//! A connection of a pool, with the endpoint that it leads to and the permit that it holds there.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -13,16 +13,16 @@ use super::{
 
 /// One of an endpoint's connections.
 pub struct PooledConnection {
-    /// Dropped first, so that the connection ends before its place is free.
+    /// Dropped first, so that the connection ends before its permit is free.
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<Endpoint>,
     /// The address that the connection leads to.
     pub(super) address: Arc<Address>,
-    /// The name of the process at the other end, if introductions are needed.
+    /// The name of the process at the other end, if identity checks are needed.
     pub(super) process: Option<Arc<str>>,
     /// How often it went from one request directly to a waiting one.
     pub(super) handed_on: u32,
-    /// The place at the endpoint, which is free again when this connection has ended.
+    /// The permit at the endpoint, which is free again when this connection has ended.
     pub(super) _place: ConnectionPermit,
 }
 

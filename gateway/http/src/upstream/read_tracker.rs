@@ -1,5 +1,5 @@
-//! Notes whether the other side has sent a byte since the last request, and lets its answer be read after a failed
-//! write.
+//! Records whether the other side has sent a byte since the last request, and lets its response be read after a
+//! failed write.
 
 use std::{
     cell::Cell,
@@ -16,16 +16,16 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Whether a byte of an answer has come. Shared with the code that sends requests on the connection.
+/// Whether a byte of a response has come. Shared with the code that sends requests on the connection.
 pub(super) type ReadFlag = Rc<Cell<bool>>;
 
-/// A connection as HTTP/1.1 sees it, above TLS: the end of a TLS session does not count as a byte of an answer.
+/// A connection as HTTP/1.1 sees it, above TLS: the end of a TLS session does not count as a byte of a response.
 ///
 /// A server may answer and close before it has taken all of a request (RFC 9112, 9.6). Then a write fails while the
-/// answer is in our kernel, with the end after it. The HTTP library gives an exchange up when a write fails, and would
-/// never read that answer. So a failed write stays pending here, and the library reads on: to the answer, or to the
-/// end, which ends the exchange as well. After a whole answer the library may stop reading before the end (hyper
-/// 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
+/// response is in this side's kernel, with the end after it. The HTTP library gives an exchange up when a write
+/// fails, and would never read that response. So a failed write stays pending here, and the library reads on: to the
+/// response, or to the end, which ends the exchange as well. After a whole response the library may stop reading
+/// before the end (hyper 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
 pub(super) struct ReadTracker<S> {
     io: S,
     flag: ReadFlag,
@@ -46,8 +46,8 @@ struct PendingWriteError {
     timer: Pin<Box<Sleep>>,
 }
 
-/// How long a failed write stays pending while nothing is read. Bytes that came before the failure are in our kernel
-/// already.
+/// How long a failed write stays pending while nothing is read. Bytes that came before the failure are in this side's
+/// kernel already.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl PendingWriteError {
@@ -71,8 +71,8 @@ impl PendingWriteError {
 
 impl<S> ReadTracker<S> {
     pub(super) fn new(io: S) -> (Self, ReadFlag) {
-        let word = ReadFlag::default();
-        (Self { io, flag: word.clone(), drained: false, failed: None, writer: None }, word)
+        let read_flag = ReadFlag::default();
+        (Self { io, flag: read_flag.clone(), drained: false, failed: None, writer: None }, read_flag)
     }
 
     /// The bare connection after a switch of protocols, whose writes fail at once.
@@ -124,7 +124,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadTracker<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let (before, room) = (buffer.filled().len(), buffer.remaining() > 0);
+        let before = buffer.filled().len();
+        let room = buffer.remaining() > 0;
         let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
         let heard = buffer.filled().len() > before;
         if heard {
@@ -147,9 +148,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTracker<S> {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write(cx, |io, cx| io.poll_write_vectored(cx, pieces))
+        self.write(cx, |io, cx| io.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {

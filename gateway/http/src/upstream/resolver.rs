@@ -15,24 +15,24 @@ const LATE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks up one endpoint's name, for ever. A literal address needs no lookup.
-pub async fn run_resolver<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) {
+pub async fn run_resolver<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
     }
-    let refresh = fleet.upstream.sharing.dns.refresh;
+    let refresh = endpoint_set.upstream.sharing.dns.refresh;
     loop {
-        let found = look_up(network, fleet, endpoint).await;
+        let found = look_up(network, endpoint_set, endpoint).await;
         sleep(if found { refresh } else { refresh.min(AGAIN) }).await;
     }
 }
 
 /// True if it found an address, even late.
-async fn look_up<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) -> bool {
+async fn look_up<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) -> bool {
     let mut lookup = pin!(resolve_endpoint(network, endpoint));
     let found = match timeout(LATE, &mut lookup).await {
         Ok(found) => found,
         Err(_) => {
-            fleet.record_lookup(endpoint, None);
+            endpoint_set.record_lookup(endpoint, None);
             // A late lookup goes on: it cannot be cancelled, and a second one beside it would only add load.
             match lookup.await {
                 None => return false,
@@ -41,7 +41,7 @@ async fn look_up<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoi
         }
     };
     let any = found.is_some();
-    fleet.record_lookup(endpoint, found);
+    endpoint_set.record_lookup(endpoint, found);
     any
 }
 

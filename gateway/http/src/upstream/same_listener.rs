@@ -1,4 +1,4 @@
-//! Tells whether two addresses reach one listener, as far as this machine can know.
+//! Determines whether two addresses reach one listener, as far as this machine can tell.
 
 use std::{
     fs,
@@ -9,8 +9,8 @@ use fencegate_policies::plan::AddressId;
 
 use crate::network::connect_target::ConnectTarget;
 
-/// The spot of an address. All addresses of this machine are one spot with its loopback, because a service that listens
-/// on all of them is reached by each. All paths that lead to one socket file are one spot, too.
+/// The listener identity of an address. All addresses of this machine are identical with its loopback, because a
+/// service that listens on all of them is reached by each. All paths that lead to one socket file are identical, too.
 pub fn spot(remote: &ConnectTarget) -> AddressId {
     let socket = match remote {
         ConnectTarget::Unix(path) => {
@@ -28,7 +28,7 @@ pub fn spot(remote: &ConnectTarget) -> AddressId {
 }
 
 /// Whether an address belongs to this machine: then the kernel would also use it as the source. No packet is sent to
-/// find out.
+/// determine this.
 fn is_local(socket: SocketAddr) -> bool {
     let any: IpAddr =
         if socket.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -57,9 +57,10 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_one_spot_by_whichever_link() {
+    fn linked_socket_paths_are_same_address() {
         let folder = tempfile::TempDir::new().expect("a folder");
-        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        let real = folder.path().join("real");
+        let link = folder.path().join("link");
         fs::create_dir(&real).expect("made");
         fs::write(real.join("s"), "").expect("made");
         std::os::unix::fs::symlink(&real, &link).expect("linked");
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_one_spot_by_whichever_address() {
+    fn own_addresses_are_same_address() {
         let mut ours =
             vec!["127.0.0.1".to_owned(), "127.0.0.2".into(), "::1".into(), "::ffff:127.0.0.1".into()];
         ours.extend(own_address().map(|own| own.to_string()));

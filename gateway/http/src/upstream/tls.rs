@@ -1,4 +1,4 @@
-//! TLS with the endpoints of an upstream, out of files that may change while the process runs.
+//! TLS with the endpoints of an upstream, from files that may change while the process runs.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ pub struct UpstreamTls {
     current: ArcSwap<ClientConfig>,
     /// Grows whenever new files are taken over.
     generation: Arc<AtomicU64>,
-    /// The stamps of the files at the last look.
+    /// The stamps of the files at the last check.
     seen: Mutex<Vec<Option<FileVersion>>>,
 }
 
@@ -36,7 +36,7 @@ pub struct TlsGeneration {
     now: Arc<AtomicU64>,
 }
 
-/// The result of a look at the files.
+/// The result of a check of the files.
 #[derive(Debug)]
 pub enum TlsReload {
     Unchanged,
@@ -70,11 +70,12 @@ impl UpstreamTls {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("the library's own versions");
         let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        let (tls, current) = (plan::ClientTls::default(), ArcSwap::from_pointee(config));
+        let tls = plan::ClientTls::default();
+        let current = ArcSwap::from_pointee(config);
         Self { tls, current, generation: Arc::default(), seen: Mutex::default() }
     }
 
-    /// Looks at the files, and takes them over if they have changed and are good. It may block.
+    /// Checks the files, and takes them over if they have changed and are good. It may block.
     pub fn reload_if_changed(&self) -> TlsReload {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = file_versions(&self.tls);
@@ -92,7 +93,8 @@ impl UpstreamTls {
         }
     }
 
-    /// Shakes hands over `stream` with an endpoint, and negotiates one of `protocols`, in the order of preference.
+    /// Does the handshake over `stream` with an endpoint, and negotiates one of `protocols`, in the order of
+    /// preference.
     ///
     /// # Cancellation
     /// Dropping the future closes the stream.
@@ -104,7 +106,8 @@ impl UpstreamTls {
     ) -> io::Result<(TlsStream<S>, TlsGeneration)> {
         let name = self.tls.server_name.as_deref().unwrap_or_else(|| host_name(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        // Noted before the configuration is read, so that the connection counts as old if new files come in between.
+        // Recorded before the configuration is read, so that the connection counts as old if new files come in
+        // between.
         let generation = TlsGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let connector = TlsConnector::from(self.current.load_full());
@@ -123,8 +126,9 @@ fn host_name(endpoint: &str) -> &str {
 mod tests {
     use super::*;
 
+    /// A certificate is compared with the host of the endpoint, without its port or brackets.
     #[test]
-    fn a_certificate_is_compared_with_the_host_of_the_endpoint() {
+    fn certificate_name_is_endpoint_host() {
         for (endpoint, name) in
             [("a.example:443", "a.example"), ("[::1]:8443", "::1"), ("127.0.0.1:1", "127.0.0.1")]
         {

@@ -51,7 +51,7 @@ pub struct TunnelTimeouts {
     pub idle: Duration,
     /// The time for the upstream to close its side after the client has, and for both streams to be handed over.
     pub farewell: Duration,
-    /// How long the tunnel goes on after the process was told to stop.
+    /// How long the tunnel goes on after the process began to stop.
     pub drain: Duration,
 }
 
@@ -62,21 +62,23 @@ impl Tunnel {
     /// Dropping the future resets the upstream's connection.
     pub async fn run(self, longest: Duration) -> TunnelEnd {
         let began = Instant::now();
-        let (lend, _counts) = (self.lend, self.counts);
-        let gate = self.permission.is_some().then(|| lend.gate().clone());
+        let checkout = self.lend;
+        let _counts = self.counts;
+        let gate = self.permission.is_some().then(|| checkout.gate().clone());
         let stopped = wait_stopped(self.drain, self.bounds.drain, gate);
-        let cut = wait_cut(wait_lapsed(self.permission, self.clock, lend.gate().clone()), stopped, longest);
+        let cut =
+            wait_cut(wait_lapsed(self.permission, self.clock, checkout.gate().clone()), stopped, longest);
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
             Ok((Ok(client), Ok(switched))) => {
                 tokio::select! {
-                    ended = relay(client, switched, &lend, self.bounds) => ended,
-                    why = cut => TunnelEnd::Cut(why),
+                    ended = relay(client, switched, &checkout, self.bounds) => ended,
+                    reason = cut => TunnelEnd::Cut(reason),
                 }
             }
             Ok(_) | Err(_) => TunnelEnd::Cut("an end was not handed over"),
         };
-        info!(endpoint = %lend.endpoint(), ended = ended.as_str(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
+        info!(endpoint = %checkout.endpoint(), ended = ended.as_str(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
         ended
     }
 }
@@ -123,7 +125,7 @@ async fn wait_cut(
 async fn relay(
     client: UpgradedIo,
     upstream: UpgradedIo,
-    lend: &Checkout,
+    checkout: &Checkout,
     bounds: TunnelTimeouts,
 ) -> TunnelEnd {
     let _held = client.held;
@@ -142,10 +144,10 @@ async fn relay(
             },
             up = up => match up {
                 Err(PumpError::From) => TunnelEnd::Cut("the client's connection broke"),
-                // The client has closed. While the permission holds, the upstream is told by an orderly close, after
-                // which its own close tells that it is done. An upstream that takes no more bytes may still send some.
+                // The client has closed. While the permission holds, the upstream gets an orderly close, after which
+                // its own close shows that it is done. An upstream that takes no more bytes may still send some.
                 Ok(()) | Err(PumpError::To) => {
-                    lend.gate().disarm_if_held();
+                    checkout.gate().disarm_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
                         Ok((_, Ok(()))) => TunnelEnd::Closed,
@@ -159,19 +161,19 @@ async fn relay(
         }
     };
     if ended == TunnelEnd::Closed {
-        lend.gate().disarm_if_held();
-        lend.record_success();
+        checkout.gate().disarm_if_held();
+        checkout.record_success();
         let both = async {
             // An error means that the client has gone, which needs no action.
-            tokio::join!(to_client.shutdown(), close(&mut to_upstream, lend.gate())).0.ok();
+            tokio::join!(to_client.shutdown(), close(&mut to_upstream, checkout.gate())).0.ok();
         };
         timeout(bounds.farewell, both).await.ok();
     }
     ended
 }
 
-/// Returns when the upstream has every byte and the end, so that the connection needs no reset. What it does not take
-/// is not waited for: it has said that it is done.
+/// Returns when the upstream has every byte and the end, so that the connection needs no reset. Bytes that it does
+/// not take are not waited for: its close shows that it is done.
 async fn close<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &Gate) {
     let mut pause = FIRST_LOOK;
     let taken = async {
@@ -189,7 +191,7 @@ async fn close<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &Gate) {
 
 /// How long the upstream may take to acknowledge the end of a tunnel that it has closed itself.
 const CLOSE: Duration = Duration::from_secs(1);
-/// The time to the first look for its acknowledgement.
+/// The time to the first check for its acknowledgement.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
 /// Which end of a direction broke.

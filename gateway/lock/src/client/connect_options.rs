@@ -9,37 +9,37 @@ use fencegate_policies::plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSe
 pub struct ConnectOptions {
     /// Each as `host:port`; at least one, and all of one ensemble.
     pub servers: Vec<String>,
-    /// The node below which all our nodes lie, as an absolute path like `/billing`. Processes share locks if they have
-    /// the same root.
+    /// The node below which all nodes of the installation lie, as an absolute path like `/billing`. Processes share
+    /// locks if they have the same root.
     pub root: String,
-    /// The name of this process, shown to people who look at what is held: letters, digits, `.`, `_` and `-`.
+    /// The name of this process, shown to operators in listings of held locks: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// How long a session lives without a message from us. If this process dies, others wait that long for its locks.
-    /// The servers may cut the time to their own bounds. Default 12 s.
+    /// How long a session lives without a message from this process. If the process dies, others wait that long for its
+    /// locks. The servers may cut the time to their own bounds. Default 12 s.
     pub session_timeout: Duration,
     /// The ensemble's `tickTime`: servers notice the end of a session up to one tick late. Default 2 s.
     pub tick: Duration,
-    /// The proof of a lock ends this long before its session could end. Default: a quarter of the granted timeout, and
-    /// at least a heartbeat and a tick.
+    /// The validity of a lock ends this long before its session could expire. Default: a quarter of the granted
+    /// timeout, and at least a heartbeat and a tick.
     pub safety_margin: Option<Duration>,
     /// How many sessions share the keys, 1 to 64. Default 1: enough for some thousand locks per second.
     pub sessions: usize,
-    /// Makes the installation if it is missing. Default no: after a wipe of ZooKeeper tokens would begin at one again,
-    /// so a person should look first. Only the very first start needs it.
+    /// Creates the installation if it is missing. Default no: after a wipe of ZooKeeper tokens would begin at one
+    /// again, so an operator should check first. Only the very first start needs it.
     pub init: bool,
-    /// A folder in which this process remembers its highest epoch. With it a restarted process still notices that
+    /// A folder in which this process stores its highest epoch. With it a restarted process still detects that
     /// ZooKeeper was wiped or restored. Default none.
     pub state_dir: Option<PathBuf>,
-    /// TLS with the servers: the authorities that we trust, and the certificate that we show. The next connection uses
-    /// the files as they are then. Default none: plain text.
+    /// TLS with the servers: the trusted authorities, and the client certificate. The next connection uses the files as
+    /// they are then. Default none: plain text.
     pub tls: Option<ClientTls>,
-    /// The name and password by which ZooKeeper knows us. Both cross the network in plain text unless `tls` is set.
-    /// Default none.
+    /// The name and password with which the client authenticates to ZooKeeper. Both cross the network in plain text
+    /// unless `tls` is set. Default none.
     pub digest: Option<DigestCredential>,
-    /// Who may change our nodes. [`AclMode::Closed`]: only who shows the same certificate or digest as we do, and
-    /// `identities`. Default: everybody who reaches ZooKeeper.
+    /// Who may change the installation's nodes. [`AclMode::Closed`]: only clients with the same certificate or digest
+    /// as this one, and `identities`. Default: every client that reaches ZooKeeper.
     pub acl: AclMode,
-    /// Other identities that may change our nodes, such as `x509:CN=billing-2`.
+    /// Other identities that may change the nodes, such as `x509:CN=billing-2`.
     pub identities: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The settings that a policy has for the ensemble, with one session: for a program that locks a few keys.
+    /// The ensemble settings of a policy, with one session: for a program that locks a few keys.
     pub fn from_policy(policy: &ZooKeeperSettings, name: &str) -> Self {
         Self {
             session_timeout: policy.session_timeout,
@@ -83,7 +83,7 @@ impl ConnectOptions {
         Self { init: true, ..self }
     }
 
-    /// The same settings in the form that sessions take; an error says what is wrong.
+    /// The same settings in the form that sessions take; the error names the invalid setting.
     pub(super) fn to_policy(&self) -> Result<ZooKeeperSettings, String> {
         let wrong = |what: &str, found: &str| Err(format!("{what}, not `{found}`"));
         let named = |text: &str| {
@@ -133,8 +133,9 @@ fn is_address(server: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Options that cannot work are refused before anything is sent.
     #[test]
-    fn what_cannot_be_is_said_before_anything_is_tried() {
+    fn invalid_options_fail_before_connect() {
         let right = ConnectOptions::new("zk-1:2181, [::1]:2181", "/a/b", "billing-1");
         let policy = right.to_policy().expect("sound");
         assert_eq!(policy.servers, ["zk-1:2181", "[::1]:2181"]);

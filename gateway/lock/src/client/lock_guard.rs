@@ -1,4 +1,4 @@
-//! A lock that is held: its token, and the proof that the lock still holds.
+//! A granted lock: its token, and how long the lock is valid.
 
 use std::{
     fmt,
@@ -12,11 +12,11 @@ use fencegate_process::clock::{BootInstant, SendPermission, SharedClock};
 
 use crate::manager::grant_guard::{Dispatch, GrantGuard};
 
-/// A lock that is held. Dropping it gives it back.
+/// A granted lock. Dropping it releases it.
 ///
 /// A drop may come from a panic or from a dropped future, while work under the lock still goes on. So a lock node is
-/// never used again after a mere drop: the next holder gets a new node. [`LockGuard::release`] says that all work is over,
-/// and a cached node is then kept for the next holder.
+/// never used again after a mere drop: the next holder gets a new node. [`LockGuard::release`] reports that all work is
+/// over, and a cached node is then kept for the next holder.
 #[must_use = "a lock that is dropped is given back"]
 pub struct LockGuard {
     token: Token,
@@ -28,43 +28,43 @@ pub struct LockGuard {
 impl LockGuard {
     /// `None`: the tenure has no token.
     pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
-        let Dispatch { token, validity: evidence } = tenure.dispatch()?;
-        Some(Self { token, validity: evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
+        let Dispatch { token, validity } = tenure.dispatch()?;
+        Some(Self { token, validity, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
 
     /// The fencing token: larger than the tokens of all earlier holders of the key, in all processes. The store that is
-    /// written to has to keep the largest token and refuse smaller ones. Only that stops a holder that was asleep.
+    /// written to has to keep the largest token and refuse smaller ones. Only that stops a holder that was suspended.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The permit that this holder has; `None` where the key has one holder at a time. Tokens grow for each permit by
-    /// itself, so the store has to keep the largest token per permit, under the name [`ResourceKey::for_permit`].
+    /// The permit of this holder; `None` if the key has one holder at a time. Tokens grow for each permit by itself, so
+    /// the store has to keep the largest token per permit, under the name [`ResourceKey::for_permit`].
     ///
     /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
     pub fn permit(&self) -> Option<Permit> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }
 
-    /// Whether it is proven now that nobody else holds the key. The answer comes from memory, so ask before each
-    /// effect. The lock may be lost between the answer and the effect; then the token decides.
+    /// Whether the lock is valid now, so that no other process holds the key. The answer comes from memory, so check
+    /// before each effect. The lock may be lost between the check and the effect; then the token decides.
     pub fn is_held(&self) -> bool {
         self.validity.holds(self.clock.now())
     }
 
-    /// How long the present proof lasts. A healthy session prolongs its proof again and again, but may fail at any
-    /// time.
+    /// How long the lock is valid as of now. A healthy session extends its deadline again and again, but may fail at
+    /// any time.
     pub fn remaining_validity(&self) -> Duration {
         let now = self.clock.now();
         if self.validity.holds(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
     }
 
-    /// When the present proof ends; `None` after the lock was lost. A healthy session moves this time on.
+    /// The end of validity as of now; `None` after the lock was lost. A healthy session moves this time on.
     pub fn valid_until(&self) -> Option<BootInstant> {
         self.validity.holds(self.clock.now()).then(|| self.validity.deadline())
     }
 
-    /// The proof itself, for writers that check it with a clock of their own.
+    /// The permission to write under the lock, for writers that check it with a clock of their own.
     pub fn permission(&self) -> Arc<dyn SendPermission> {
         self.validity.clone()
     }
@@ -74,11 +74,12 @@ impl LockGuard {
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (evidence, clock) = (self.validity.clone(), self.clock.clone());
-        async move { evidence.wait_expired(&clock).await }
+        let validity = self.validity.clone();
+        let clock = self.clock.clone();
+        async move { validity.wait_expired(&clock).await }
     }
 
-    /// Gives the lock back, and says that no work under it goes on.
+    /// Releases the lock, and reports that no work under it goes on.
     pub fn release(self) {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).mark_settled();
     }

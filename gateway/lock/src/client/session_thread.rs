@@ -14,22 +14,22 @@ use crate::{
 
 /// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
 pub(super) fn start_sessions(
-    desks: Vec<(SessionWorker, SessionSettings)>,
+    workers: Vec<(SessionWorker, SessionSettings)>,
     servers: &Servers,
     stop: CancellationToken,
-    memory: Arc<TokenHistory>,
+    history: Arc<TokenHistory>,
 ) -> io::Result<watch::Receiver<()>> {
     let (alive, ended) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let servers = servers.clone();
     thread::Builder::new().name("locks".into()).spawn(move || {
         let _alive = alive;
-        let all = desks.into_iter().map(|(desk, settings)| {
+        let all = workers.into_iter().map(|(worker, settings)| {
             let servers = Instrumented::new(servers.clone(), &settings.metrics);
-            desk.run(servers, Rc::new(settings), stop.clone())
+            worker.run(servers, Rc::new(settings), stop.clone())
         });
         LocalSet::new().block_on(&runtime, join_all(all));
-        memory.close();
+        history.close();
     })?;
     Ok(ended)
 }

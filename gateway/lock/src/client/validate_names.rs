@@ -1,4 +1,4 @@
-//! Checks the names that a program gives: its keys, and the path of a node that it shares with other programs.
+//! Checks the names from a program: its keys, and the path of a node that it shares with other programs.
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -8,7 +8,8 @@ use fencegate_policies::{
 use super::error::Error;
 
 pub(super) fn parse_keys<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
-    let parse = |key| ResourceKey::parse_user_input(key).map_err(|why| Error::Key(format!("`{key}`: {why}")));
+    let parse =
+        |key| ResourceKey::parse_user_input(key).map_err(|error| Error::Key(format!("`{key}`: {error}")));
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();
@@ -31,7 +32,7 @@ pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, Erro
     }
 }
 
-/// Whether ZooKeeper takes this path, and it lies outside of `root` and of ZooKeeper's own nodes.
+/// Whether ZooKeeper accepts this path, and it lies outside of `root` and of ZooKeeper's own nodes.
 fn is_outside(path: &str, root: &str) -> bool {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(char::is_control);
     let below =
@@ -47,8 +48,9 @@ fn is_outside(path: &str, root: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// A shared node is accepted only as a valid path outside the root, its ancestors and ZooKeeper's own nodes.
     #[test]
-    fn a_shared_node_is_where_nothing_of_ours_is() {
+    fn shared_node_lies_outside_root() {
         for path in ["/app", "/app/locks/7", "/billing-app/7", "/app/billing"] {
             assert!(parse_shared_node(path, "/billing").is_ok(), "{path}");
         }

@@ -1,4 +1,4 @@
-//! Why an operation is not sent.
+//! Errors of the admission of an operation.
 
 use fencegate_process::command_hint;
 

@@ -1,9 +1,9 @@
-//! Looks through the remembered operations: forgets records after their time, and counts unknown outcomes.
+//! Scans the recorded operations: deletes records after their retention, and counts unknown outcomes.
 //!
-//! The age of an operation is reckoned by two clocks at both ends. Its end is the later of two times: the one that
+//! The age of an operation is computed with two clocks at both ends. Its end is the later of two times: the one that
 //! ZooKeeper's leader gave the node, and the one that the gateway wrote into it. The present time is the earlier of
-//! two: the one that the leader gave our own last heartbeat, and this machine's. So an operation is forgotten early
-//! only if both clocks were slow at its end, or both are fast now.
+//! two: the one that the leader gave the last heartbeat of this session, and this machine's. So an operation is
+//! forgotten early only if both clocks were slow at its end, or both are fast now.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -24,39 +24,39 @@ use crate::session::{
 
 /// Between two rounds of one session.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Nodes of shelves that are listed in one round.
+/// Shards that are listed in one round.
 const SHARDS_PER_ROUND: usize = 8;
-/// Operations that are read in one round. The round ends after the shelf that reaches this number.
+/// Operations that are read in one round. The round ends after the shard that reaches this number.
 const RECORDS_PER_ROUND: usize = 128;
 
 /// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
-pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Infallible {
+pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, index: &OperationIndex) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
-        if let Err(fault) = sweep_round(live, census).await {
+        if let Err(fault) = sweep_round(live, index).await {
             debug!(%fault, "operations not swept");
         }
     }
 }
 
-async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Result<(), ZkError> {
-    let mut shelves = match live.client.children(&live.paths.operations()).await {
-        Ok(shelves) => shelves,
+async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationIndex) -> Result<(), ZkError> {
+    let mut shards = match live.client.children(&live.paths.operations()).await {
+        Ok(shards) => shards,
         Err(ZkError::NoNode) => Vec::new(),
         Err(fault) => return Err(fault),
     };
-    shelves.sort_unstable();
-    let now = if shelves.is_empty() { 0 } else { current_time_ms(live).await? };
+    shards.sort_unstable();
+    let now = if shards.is_empty() { 0 } else { current_time_ms(live).await? };
     let mut read = 0;
-    for _ in 0..SHARDS_PER_ROUND.min(shelves.len()) {
+    for _ in 0..SHARDS_PER_ROUND.min(shards.len()) {
         if read < RECORDS_PER_ROUND
-            && let Some(shelf) = census.next_shard(&shelves)
+            && let Some(shard) = index.next_shard(&shards)
         {
-            read += scan_shard(live, census, shelf, now).await?;
+            read += scan_shard(live, index, shard, now).await?;
         }
     }
-    census.retain_shards(&shelves, live.clock.now());
-    if let Some(unknown) = census.unknown_count() {
+    index.retain_shards(&shards, live.clock.now());
+    if let Some(unknown) = index.unknown_count() {
         live.metrics.set_unknown_operations(unknown);
     }
     Ok(())
@@ -69,9 +69,9 @@ async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, Zk
     Ok(beaten.min(unix_seconds().saturating_mul(1000)))
 }
 
-/// What one look at an operation's node says.
+/// The result of reading an operation's node.
 enum RecordLookup {
-    /// Gone, forgotten, or not ours to read.
+    /// Gone, expired, or not readable for this session.
     Absent,
     Found(RecordStatus, Option<Arc<QuotaOwner>>),
 }
@@ -86,7 +86,7 @@ enum RecordStatus {
 /// Returns how many operations were read.
 async fn scan_shard<L: ZkClient>(
     live: &ActiveSession<L>,
-    census: &OperationIndex,
+    index: &OperationIndex,
     name: &str,
     now: u64,
 ) -> Result<usize, ZkError> {
@@ -96,8 +96,10 @@ async fn scan_shard<L: ZkClient>(
         Err(ZkError::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
-    let known = census.snapshot(name);
-    let (mut shelf, mut admitted, mut read) = (ShardInfo::default(), HashSet::new(), 0);
+    let known = index.snapshot(name);
+    let mut shard = ShardInfo::default();
+    let mut admitted = HashSet::new();
+    let mut read = 0;
     for node in &nodes {
         let id = OperationId::parse(node);
         let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
@@ -107,30 +109,30 @@ async fn scan_shard<L: ZkClient>(
             }
             None => {
                 read += 1;
-                inspect_record(live, census, &format!("{folder}/{node}"), now).await?
+                inspect_record(live, index, &format!("{folder}/{node}"), now).await?
             }
         };
         let RecordLookup::Found(how, owner) = look else { continue };
-        shelf.former |= owner.is_none();
-        shelf.owners.extend(owner.clone());
+        shard.former |= owner.is_none();
+        shard.owners.extend(owner.clone());
         match how {
             RecordStatus::Finished(until) => {
-                shelf.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
+                shard.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
             }
             RecordStatus::Running(attempt) => admitted.extend(attempt),
             RecordStatus::Unknown(attempt) => {
                 admitted.extend(attempt);
-                shelf.unknown += 1;
+                shard.unknown += 1;
             }
         }
     }
-    census.update_shard(name, &known, &admitted, shelf);
+    index.update_shard(name, &known, &admitted, shard);
     Ok(read)
 }
 
 async fn inspect_record<L: ZkClient>(
     live: &ActiveSession<L>,
-    census: &OperationIndex,
+    index: &OperationIndex,
     path: &str,
     now: u64,
 ) -> Result<RecordLookup, ZkError> {
@@ -143,7 +145,7 @@ async fn inspect_record<L: ZkClient>(
     let found = |how| RecordLookup::Found(how, record.owner.clone().map(Arc::new));
     if record.state == OperationState::Admitted {
         let attempt = Guid::parse(&record.attempt);
-        let unknown = is_unknown(live, census, path, &record).await?;
+        let unknown = is_unknown(live, index, path, &record).await?;
         return Ok(found(if unknown {
             RecordStatus::Unknown(attempt)
         } else {
@@ -160,19 +162,19 @@ async fn inspect_record<L: ZkClient>(
 /// Whether the operation was admitted, does not run any more, and has no recorded outcome.
 async fn is_unknown<L: ZkClient>(
     live: &ActiveSession<L>,
-    census: &OperationIndex,
+    index: &OperationIndex,
     path: &str,
     record: &OperationRecord,
 ) -> Result<bool, ZkError> {
-    if census.is_running(&record.attempt) {
+    if index.is_running(&record.attempt) {
         return Ok(false);
     }
-    if !census.is_known_unknown(&record.attempt)
+    if !index.is_known_unknown(&record.attempt)
         && is_lock_held(&live.client, &live.paths, live.base, record).await?
     {
         return Ok(false);
     }
-    // The outcome is written before the lock is given up, so it may have been written since we read the record.
+    // The outcome is written before the lock is given up, so it may have been written after the record was read.
     match live.client.data(path).await {
         Ok((data, _)) => Ok(OperationRecord::parse(&data).is_ok_and(|now| now == *record)),
         Err(ZkError::NoNode) => Ok(false),
@@ -180,7 +182,7 @@ async fn is_unknown<L: ZkClient>(
     }
 }
 
-/// Forgets in two steps, see [`super::record`]: a late delete can only hit a record that is outlived.
+/// Deletes a record in two steps, see [`super::record`]: a late delete can only hit an outlived record.
 async fn forget<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
@@ -191,7 +193,7 @@ async fn forget<L: ZkClient>(
         let data = record.with_state(OperationState::Outlived).to_bytes();
         let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
         if live.client.commit(&steps).await.is_err() {
-            // Somebody else did something to it; the next round shows what.
+            // Another session changed it; the next round reads the result.
             return;
         }
         version += 1;

@@ -1,8 +1,9 @@
-//! Operations that happen at most once, for upstreams without a guard: written down in ZooKeeper before they are sent.
+//! Operations that are executed at most once, for upstreams without a guard: recorded in ZooKeeper before they are
+//! sent.
 //!
-//! [`record`] is the idempotency record. [`write_ahead`] writes it if [`shard_counts`] have room, and only under the lock of
-//! the request. [`expiry`] forgets records after their time and counts unknown outcomes in [`index`]; [`unresolved`] is
-//! for operators. A worker sees [`OperationPermit`] only.
+//! [`record`] is the idempotency record. [`write_ahead`] writes it if [`shard_counts`] have capacity, and only under
+//! the lock of the request. [`expiry`] deletes records after their retention and counts unknown outcomes in [`index`];
+//! [`unresolved`] is for operators. A worker gets an [`OperationPermit`] only.
 
 pub mod error;
 pub mod expiry;
@@ -26,7 +27,7 @@ use tracing::warn;
 
 use self::{error::AdmitOperationError, quota::QuotaOwner};
 
-/// A request that is an operation, and the lock that it is to be sent under.
+/// A request that is an operation, and the lock under which it is to be sent.
 #[derive(Debug, Clone)]
 pub struct PendingOperation {
     pub operation: Operation,
@@ -38,14 +39,14 @@ pub struct PendingOperation {
     pub method: String,
     /// Path and query.
     pub target: String,
-    /// The `Idempotency-Key` that it came with.
+    /// The `Idempotency-Key` of the request.
     pub name: Option<String>,
     pub owner: QuotaOwner,
-    /// How many operations of its owner may be remembered.
+    /// How many operations of its owner may be recorded.
     pub memory: OperationQuota,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationOutcome {
     /// The upstream gave a final answer, with this status.
@@ -69,7 +70,7 @@ impl OperationOutcome {
 #[derive(Debug)]
 pub struct OperationPermit(Box<PermitInner>);
 
-/// Boxed: every request carries the place for it along.
+/// Boxed, because every request carries the memory for it.
 #[derive(Debug)]
 struct PermitInner {
     /// Statuses that the route counts as final, beside the usual ones.
@@ -79,7 +80,7 @@ struct PermitInner {
 }
 
 impl OperationPermit {
-    /// The outcome that a complete answer with this status proves; `None` where it proves none.
+    /// The outcome that follows from a complete response with this status; `None` if none follows.
     pub fn outcome_for_status(&self, status: u16) -> Option<OperationOutcome> {
         match OperationEnd::from_status(status, &self.0.finals) {
             OperationEnd::Final => Some(OperationOutcome::Done(status)),
@@ -88,8 +89,8 @@ impl OperationPermit {
         }
     }
 
-    /// Writes the outcome down, and returns when that is done. If ZooKeeper is away, it returns early, and the outcome
-    /// is written when ZooKeeper is back.
+    /// Records the outcome, and returns when that is done. If ZooKeeper is unreachable, it returns early, and the
+    /// outcome is recorded when ZooKeeper is back.
     pub async fn complete(self, came: OperationOutcome) {
         let PermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
@@ -101,8 +102,8 @@ impl OperationPermit {
     }
 }
 
-/// An operation that was admitted and not handed to its caller yet. If it is dropped, [`OperationOutcome::NotExecuted`] is written
-/// down.
+/// An operation that was admitted and not delivered to its caller yet. If it is dropped,
+/// [`OperationOutcome::NotExecuted`] is recorded.
 pub(crate) struct UndeliveredPermit(Option<OperationPermit>);
 
 impl UndeliveredPermit {
@@ -124,10 +125,10 @@ impl Drop for UndeliveredPermit {
     }
 }
 
-/// How long the answer to an operation waits until its outcome is written down.
+/// How long the response to an operation waits until its outcome is recorded.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks a session's thread for an operation; see [`write_ahead::serve`].
+/// A request to a session's thread to admit an operation; see [`write_ahead::serve`].
 pub struct AdmissionRequest {
     pub(crate) wanted: PendingOperation,
     pub(crate) answer: oneshot::Sender<Result<(), AdmitOperationError>>,

@@ -1,7 +1,7 @@
-//! Counts how many remembered operations each route and each client has in ZooKeeper, as far as this process has seen.
+//! Counts how many recorded operations each route and each client has in ZooKeeper, as far as this process has seen.
 //!
 //! An operation that this gateway admits counts at once. One that another gateway admits counts some seconds later,
-//! when a sweep has seen it. So a share may be exceeded a little; only the bound of all operations is exact.
+//! when a sweep has seen it. So a quota may be exceeded a little; only the bound of all operations is exact.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::idempotency::error::AdmitOperationError;
 
-/// Whose operation it is.
+/// The owner of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaOwner {
     pub route: String,
@@ -49,18 +49,18 @@ impl QuotaCounter {
     }
 
     /// # Errors
-    /// The owner has used up its share.
+    /// The owner has used up its quota.
     pub(super) fn check_quota(
         &self,
         owner: &QuotaOwner,
-        memory: OperationQuota,
+        quota: OperationQuota,
     ) -> Result<(), AdmitOperationError> {
-        let clients = owner.client.as_ref().zip(memory.client);
+        let clients = owner.client.as_ref().zip(quota.client);
         if clients.is_some_and(|(client, most)| self.clients.get(client).is_some_and(|count| *count >= most))
         {
             return Err(AdmitOperationError::ClientFull);
         }
-        if self.routes.get(&owner.route).is_some_and(|count| *count >= memory.route) {
+        if self.routes.get(&owner.route).is_some_and(|count| *count >= quota.route) {
             return Err(AdmitOperationError::RouteFull);
         }
         Ok(())
@@ -75,25 +75,27 @@ mod tests {
         QuotaOwner { route: route.into(), client: client.map(str::to_owned) }
     }
 
+    /// A client has one quota across all routes, and a route one quota across all clients.
     #[test]
-    fn a_client_has_one_share_of_all_routes_and_a_route_one_of_all_clients() {
-        let (mut tally, memory) = (QuotaCounter::default(), OperationQuota { route: 3, client: Some(2) });
+    fn quotas_apply_per_client_and_route() {
+        let mut tally = QuotaCounter::default();
+        let quota = OperationQuota { route: 3, client: Some(2) };
         tally.add(&owner("pay", Some("a")));
         tally.add(&owner("refund", Some("a")));
         for route in ["pay", "refund", "other"] {
             assert_eq!(
-                tally.check_quota(&owner(route, Some("a")), memory),
+                tally.check_quota(&owner(route, Some("a")), quota),
                 Err(AdmitOperationError::ClientFull)
             );
-            assert_eq!(tally.check_quota(&owner(route, Some("b")), memory), Ok(()));
+            assert_eq!(tally.check_quota(&owner(route, Some("b")), quota), Ok(()));
         }
         tally.add(&owner("pay", Some("b")));
         tally.add(&owner("pay", None));
-        assert_eq!(tally.check_quota(&owner("pay", Some("c")), memory), Err(AdmitOperationError::RouteFull));
-        assert_eq!(tally.check_quota(&owner("pay", None), memory), Err(AdmitOperationError::RouteFull));
-        assert_eq!(tally.check_quota(&owner("refund", None), memory), Ok(()));
+        assert_eq!(tally.check_quota(&owner("pay", Some("c")), quota), Err(AdmitOperationError::RouteFull));
+        assert_eq!(tally.check_quota(&owner("pay", None), quota), Err(AdmitOperationError::RouteFull));
+        assert_eq!(tally.check_quota(&owner("refund", None), quota), Ok(()));
         tally.remove(&owner("pay", Some("a")));
-        assert_eq!(tally.check_quota(&owner("pay", Some("a")), memory), Ok(()));
+        assert_eq!(tally.check_quota(&owner("pay", Some("a")), quota), Ok(()));
         for gone in [owner("pay", Some("b")), owner("pay", None), owner("refund", Some("a"))] {
             tally.remove(&gone);
         }

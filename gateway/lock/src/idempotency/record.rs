@@ -1,8 +1,8 @@
-//! The idempotency record of an operation, and how the version of its node says what may be done to it.
+//! The idempotency record of an operation, and how the version of its node encodes its state.
 //!
 //! ZooKeeper deletes a node by path and version, and versions begin anew when a node is made anew. So a late delete
-//! could hit a later record of the same operation. Therefore the version tells the state of the record, in the same way
-//! each time the node is made:
+//! could hit a later record of the same operation. Therefore the version encodes the state of the record, in the same
+//! way each time the node is created:
 //!
 //! | version | state | next |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! | 3 n + 1 | done, aborted | outlived; an aborted one may also be admitted again (two steps in one transaction) |
 //! | 3 n + 2 | outlived | deleted, admitted again |
 //!
-//! Deletes are for versions 3 n + 2 only, so whatever they hit was outlived.
+//! Deletes are for versions 3 n + 2 only, so a deleted record was always outlived.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::unix_seconds, randomness::Guid};
@@ -25,7 +25,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationRecord {
     pub format: u32,
-    /// The attempt that wrote it. After a lost answer the writer tells by this whether the record is its own.
+    /// The attempt that wrote it. After a lost answer the writer recognizes its own record by this.
     pub attempt: String,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
@@ -36,19 +36,19 @@ pub struct OperationRecord {
     pub method: String,
     /// Path and query, cut to [`MAX_TARGET_LEN`].
     pub target: String,
-    /// The `Idempotency-Key` of the request. A probe asks the upstream with it.
+    /// The `Idempotency-Key` of the request. A probe queries the upstream with it.
     pub name: Option<String>,
-    /// The owner whose share it counts against. Builds that named operations by their upstream wrote none.
+    /// The owner whose quota it counts against. Builds that named operations by their upstream wrote none.
     #[serde(default)]
     pub owner: Option<QuotaOwner>,
     /// Seconds of the wall clock.
     pub admitted: u64,
-    /// Seconds that it is remembered after its end.
+    /// Seconds that it is retained after its end.
     pub keep: u64,
     pub state: OperationState,
 }
 
-/// How far an operation is known to have come.
+/// The recorded state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum OperationState {
@@ -103,7 +103,7 @@ impl OperationRecord {
         Self { state, ..self.clone() }
     }
 
-    /// Whether the record may be forgotten. A record with an unknown outcome never may. `modified`: when the node was
+    /// Whether the record may be deleted. A record with an unknown outcome never may. `modified`: when the node was
     /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
     pub fn is_expired(&self, modified: u64, now: u64) -> bool {
         match self.state {
@@ -113,14 +113,14 @@ impl OperationRecord {
         }
     }
 
-    /// Until when a finished operation is remembered. Its end is the later of two times: the one that ZooKeeper's
-    /// leader wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
+    /// Until when a finished operation is retained. Its end is the later of two times: the one that ZooKeeper's leader
+    /// wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
     pub fn retention_end(&self, modified: u64) -> u64 {
-        let said = match self.state {
+        let ended_at = match self.state {
             OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
             OperationState::Admitted | OperationState::Outlived => 0,
         };
-        modified.max(said).saturating_add(self.keep.saturating_mul(1000))
+        modified.max(ended_at).saturating_add(self.keep.saturating_mul(1000))
     }
 
     /// Whether a repeat of the operation may run.
@@ -151,12 +151,12 @@ pub fn writes_to_admit(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }
 
-/// May a node of this version be marked as outlived?
+/// Whether a node of this version may be marked as outlived.
 pub fn is_finished(version: i32) -> bool {
     version.rem_euclid(3) == 1
 }
 
-/// May a node of this version be deleted?
+/// Whether a node of this version may be deleted.
 pub fn is_deletable(version: i32) -> bool {
     version.rem_euclid(3) == 2
 }
@@ -165,13 +165,14 @@ pub fn is_deletable(version: i32) -> bool {
 mod tests {
     use super::*;
 
+    /// A record that is admitted again gets a version that means neither finished nor deletable.
     #[test]
-    fn what_is_admitted_again_has_a_version_of_the_admitted() {
+    fn readmitted_record_has_admitted_version() {
         for version in [1, 2, 4, 5, 1000] {
             let next = version + i32::try_from(writes_to_admit(version)).expect("small");
             assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
-            let told = [is_finished(version), is_deletable(version)];
-            assert_eq!(told, [version % 3 == 1, version % 3 == 2], "{version}");
+            let states = [is_finished(version), is_deletable(version)];
+            assert_eq!(states, [version % 3 == 1, version % 3 == 2], "{version}");
         }
     }
 
@@ -193,8 +194,9 @@ mod tests {
         }
     }
 
+    /// An operation without a known outcome never expires; a done one expires after its retention time.
     #[test]
-    fn an_operation_without_a_known_outcome_is_never_outlived() {
+    fn unknown_operation_never_expires() {
         let record = admitted_record();
         assert!(!record.is_expired(0, u64::MAX));
         let done = record.with_state(OperationState::Done { at: 7, status: Some(200) });
@@ -204,17 +206,20 @@ mod tests {
         assert!(OperationRecord::parse(&newer.to_bytes()).is_err());
     }
 
+    /// The parent of a lock node in the place of another program is recovered from its path; an own one gives none.
     #[test]
-    fn a_lock_is_found_again_where_other_programs_have_it() {
+    fn foreign_lock_parent_is_recovered() {
         let key = ResourceKey::parse("order/42").expect("a key");
         assert_eq!(foreign_parent(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
         let parent = Some("/app/locks/42".to_owned());
         assert_eq!(foreign_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
     }
 
+    /// If one clock was behind when an operation ended, its retention ends no earlier.
     #[test]
-    fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
-        let (right, behind) = (1_000_000, 10);
+    fn slow_clock_never_shortens_retention() {
+        let right = 1_000_000;
+        let behind = 10;
         for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
             let done = admitted_record().with_state(OperationState::Done { at: gateway, status: Some(200) });
             assert_eq!(done.retention_end(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");

@@ -1,4 +1,4 @@
-//! Tells whether one more operation can be remembered, by counting those in each of the 256 parent nodes.
+//! Decides whether one more operation can be recorded, by counting those in each of the 256 shards.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -7,10 +7,10 @@ use fencegate_policies::operation::OperationId;
 use super::error::AdmitOperationError;
 use crate::session::{active_session::ActiveSession, client::ZkClient};
 
-/// Operations that are remembered at most, in one of 256 nodes.
+/// The most operations that are recorded in one of the 256 shards.
 const MAX_PER_SHARD: i32 = 100_000 / 256;
 
-/// How many operations stand in each of the 256 nodes, as far as was seen.
+/// How many operations each of the 256 shards has, as last seen.
 #[derive(Debug, Default)]
 pub struct ShardCounts(RefCell<HashMap<u8, i32>>);
 
@@ -19,8 +19,8 @@ impl ShardCounts {
         self.0.borrow_mut().insert(id.as_bytes()[0], children);
     }
 
-    /// Whether there is room for one more. A remembered count may be old: if it leaves room it is trusted, if not
-    /// ZooKeeper is asked.
+    /// Whether there is capacity for one more. A cached count may be old: if it leaves capacity it is used, otherwise
+    /// the count is read from ZooKeeper.
     pub(super) async fn has_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,

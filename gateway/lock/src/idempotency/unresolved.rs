@@ -45,7 +45,7 @@ pub enum ResolveOperationError {
     Write { reference: String, source: MultiError },
 }
 
-/// All of them. `base`: of the era, to know locks by their tokens.
+/// All unresolved operations. `base`: of the era, to identify locks by their tokens.
 pub async fn list_unresolved(
     link: &impl ZkClient,
     paths: &Paths,
@@ -117,12 +117,12 @@ pub async fn find_unresolved(
 }
 
 impl UnresolvedOperation {
-    /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be begun, reckoned
-    /// by the wall clock, with a second more for the whole seconds of the record. An answer of the service that it was
-    /// not done is about the past; within that time the request may arrive after the answer.
+    /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be started,
+    /// measured by the wall clock, with a second more for the whole seconds of the record. A report of the service that
+    /// the operation was not done is about the past; within that time the request may arrive after the answer.
     ///
     /// # Errors
-    /// It may be running; or it is to be resolved as not done, and may be begun yet.
+    /// It may be running; or it is to be resolved as not done, and may still be started.
     pub fn check_resolvable(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
         let reference = self.reference.clone();
         if self.may_run {
@@ -136,7 +136,7 @@ impl UnresolvedOperation {
         Ok(())
     }
 
-    /// Writes down what an operator says: `done`, or never executed.
+    /// Records an operator's decision: `done`, or never executed.
     pub async fn resolve(&self, link: &impl ZkClient, done: bool) -> Result<(), ResolveOperationError> {
         let at = unix_seconds();
         let state =
@@ -186,7 +186,7 @@ pub(super) async fn is_lock_held(
         if makes_the_token(seen) {
             return Ok(true);
         }
-        // This node only stands in line for an exclusive node; tokens are made from the czxid of that one.
+        // This node only queues for an exclusive node, whose czxid makes the token.
         if let Some(path) = node_data::parse_exclusive_path(&says)
             && link.stat(path).await?.is_some_and(makes_the_token)
         {

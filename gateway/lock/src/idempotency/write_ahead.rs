@@ -1,4 +1,4 @@
-//! Writes an operation down before it is sent, and what came of it afterwards; on the session's thread.
+//! Records an operation before it is sent, and its outcome afterwards; on the session's thread.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -22,13 +22,13 @@ use crate::{
     },
 };
 
-/// How often the write is tried again because other requests made or removed the node meanwhile.
+/// How often the write is retried because other requests created or removed the node meanwhile.
 const MAX_ATTEMPTS: usize = 16;
 
 /// Why an operation was not admitted.
 enum WriteRecordError {
     Refused(AdmitOperationError),
-    /// It is not known whether the record was written. If it was, it has to be marked as never sent.
+    /// It is unknown whether the record was written. If it was, it has to be marked as never sent.
     Unsettled(AdmitOperationError),
 }
 
@@ -40,7 +40,7 @@ impl WriteRecordError {
     /// The same error for a write that was sent and may have been done.
     fn into_unsettled(self) -> Self {
         match self {
-            Self::Refused(why @ AdmitOperationError::Service(_)) => Self::Unsettled(why),
+            Self::Refused(error @ AdmitOperationError::Service(_)) => Self::Unsettled(error),
             // The record that was found is another attempt's.
             other => other,
         }
@@ -48,15 +48,15 @@ impl WriteRecordError {
 }
 
 impl From<AdmitOperationError> for WriteRecordError {
-    fn from(why: AdmitOperationError) -> Self {
-        Self::Refused(why)
+    fn from(error: AdmitOperationError) -> Self {
+        Self::Refused(error)
     }
 }
 
-/// Runs one operation from before its admission until its outcome is written down.
+/// Runs one operation from before its admission until its outcome is recorded.
 pub async fn serve<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
-    shelves: Rc<ShardCounts>,
+    counts: Rc<ShardCounts>,
     census: Arc<OperationIndex>,
     admission: AdmissionRequest,
 ) {
@@ -68,8 +68,8 @@ pub async fn serve<L: ZkClient>(
     let _mark = census.mark_running(attempt);
     let node =
         OperationNode { id: wanted.operation.id, record: OperationRecord::new(&wanted, attempt), census };
-    let admitted = node.admit(&live, &shelves, &wanted).await;
-    // Let go of the session while the upstream works: a session that is in use cannot be closed.
+    let admitted = node.admit(&live, &counts, &wanted).await;
+    // Release the session while the upstream works: a session that is in use cannot be closed.
     drop(live);
     match admitted {
         Ok(version) => {
@@ -86,9 +86,9 @@ pub async fn serve<L: ZkClient>(
                 }
             }
         }
-        Err(WriteRecordError::Refused(why)) => drop(answer.send(Err(why))),
-        Err(WriteRecordError::Unsettled(why)) => {
-            drop(answer.send(Err(why)));
+        Err(WriteRecordError::Refused(error)) => drop(answer.send(Err(error))),
+        Err(WriteRecordError::Unsettled(error)) => {
+            drop(answer.send(Err(error)));
             node.settle(&current, None, OperationOutcome::NotExecuted.into()).await;
         }
     }
@@ -104,11 +104,11 @@ struct OperationNode {
 }
 
 impl OperationNode {
-    /// Writes the record. Returns the version of the node when it is ours; only then may the request be sent.
+    /// Writes the record. Returns the version of the node if this attempt wrote it; only then may the request be sent.
     async fn admit<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        shelves: &ShardCounts,
+        counts: &ShardCounts,
         wanted: &PendingOperation,
     ) -> Result<i32, WriteRecordError> {
         self.check_legacy_record(live, wanted).await?;
@@ -116,12 +116,12 @@ impl OperationNode {
         let mut instead_of = None;
         for _ in 0..MAX_ATTEMPTS {
             let room = match instead_of {
-                None => self.check_capacity(live, shelves, wanted).await?,
+                None => self.check_capacity(live, counts, wanted).await?,
                 Some(_) => Ok(()),
             };
             let mut unheard = false;
             if room.is_ok() {
-                match self.write(live, shelves, wanted, instead_of).await {
+                match self.write(live, counts, wanted, instead_of).await {
                     Ok(version) => {
                         if instead_of.is_none() {
                             self.census.record_admitted(&self.id, &wanted.owner);
@@ -141,7 +141,7 @@ impl OperationNode {
                         continue;
                     }
                     Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => unheard = true,
-                    // Another attempt was faster; look again.
+                    // Another attempt was faster; read again.
                     Err(MultiError {
                         fault: ZkError::NodeExists | ZkError::NoNode | ZkError::BadVersion,
                         ..
@@ -167,7 +167,7 @@ impl OperationNode {
     }
 
     /// Refuses an operation that has a record under the name that a former build gave it. Gateways of such a build may
-    /// run beside us; see [`OperationIndex::may_have_legacy_names`] for how long this look is needed.
+    /// run beside this one; see [`OperationIndex::may_have_legacy_names`] for how long this check is needed.
     async fn check_legacy_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
@@ -187,30 +187,31 @@ impl OperationNode {
         }
     }
 
-    /// Whether there is room: in the share of the owner, and among all operations.
+    /// Checks the capacity: the quota of the owner, and the bound of all operations.
     async fn check_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        shelves: &ShardCounts,
+        counts: &ShardCounts,
         wanted: &PendingOperation,
     ) -> Result<Result<(), AdmitOperationError>, WriteRecordError> {
         let share = self.census.check_quota(&wanted.owner, wanted.memory);
         if share.is_err() {
             return Ok(share);
         }
-        Ok(if shelves.has_capacity(live, &self.id).await? { Ok(()) } else { Err(AdmitOperationError::Full) })
+        Ok(if counts.has_capacity(live, &self.id).await? { Ok(()) } else { Err(AdmitOperationError::Full) })
     }
 
     /// All or nothing: the lock is held, and the operation is new.
     async fn write<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        shelves: &ShardCounts,
+        counts: &ShardCounts,
         wanted: &PendingOperation,
         instead_of: Option<i32>,
     ) -> Result<i32, MultiError> {
-        let (path, shelf, data) =
-            (live.paths.operation(&self.id), live.paths.operation_shard(&self.id), self.record.to_bytes());
+        let path = live.paths.operation(&self.id);
+        let shard = live.paths.operation_shard(&self.id);
+        let data = self.record.to_bytes();
         let held = wanted.nodes.iter().map(|path| MultiOp::Check { path, version: ANY_VERSION });
         let mut steps: Vec<_> = held.collect();
         let version = match instead_of {
@@ -226,11 +227,11 @@ impl OperationNode {
             }
         };
         let written = live.client.commit(&steps);
-        let seen = live.client.stat(&shelf);
+        let seen = live.client.stat(&shard);
         failpoint::pass("after_operation_sent");
         let (written, seen) = tokio::join!(written, seen);
         if let Ok(Some(seen)) = seen {
-            shelves.record_count(&self.id, seen.children);
+            counts.record_count(&self.id, seen.children);
         }
         written.map(|_| version)
     }
@@ -254,8 +255,8 @@ impl OperationNode {
         }
     }
 
-    /// Writes down the outcome of the attempt, through any session, for as long as it takes. `version`: of the node; if
-    /// it is `None`, the node is read first. No session is held between two tries, because a session that is in use
+    /// Records the outcome of the attempt, through any session, for as long as it takes. `version`: of the node; if it
+    /// is `None`, the node is read first. No session is held between two retries, because a session that is in use
     /// cannot be closed.
     async fn settle<L: ZkClient>(
         &self,
@@ -269,7 +270,7 @@ impl OperationNode {
             let path = live.paths.operation(&self.id);
             let expected = match version.take() {
                 Some(version) => version,
-                // The record may belong to a later attempt by now; so read whose it is.
+                // The record may belong to a later attempt by now, so read its attempt.
                 None => match read_record(&live, &path).await {
                     Ok(Some((record, version)))
                         if record.attempt == self.record.attempt
@@ -278,7 +279,7 @@ impl OperationNode {
                         version
                     }
                     Ok(_) => return,
-                    // We can read all that we write, so this record is another's and stays.
+                    // This session can read all that it writes, so the record is another attempt's and stays.
                     Err(WriteRecordError::Refused(AdmitOperationError::Foreign(_))) => return,
                     Err(WriteRecordError::Unsettled(_)) => {
                         drop(live);
@@ -325,7 +326,8 @@ async fn read_record<L: ZkClient>(
     path: &str,
 ) -> Result<Option<(OperationRecord, i32)>, WriteRecordError> {
     loop {
-        let (synced, read) = (live.client.sync(path), live.client.data(path));
+        let synced = live.client.sync(path);
+        let read = live.client.data(path);
         return match tokio::join!(synced, read) {
             (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => {
                 Err(WriteRecordError::session_ended())
@@ -345,13 +347,13 @@ async fn read_record<L: ZkClient>(
             (Err(fault), _) | (_, Err(fault)) => Err(AdmitOperationError::Service(fault.to_string()).into()),
             (Ok(()), Ok((data, seen))) => match OperationRecord::parse(&data) {
                 Ok(record) => Ok(Some((record, seen.version))),
-                Err(why) => Err(AdmitOperationError::Foreign(why).into()),
+                Err(error) => Err(AdmitOperationError::Foreign(error).into()),
             },
         };
     }
 }
 
-/// Makes the parents of an operation's node.
+/// Creates the parents of an operation's node.
 async fn create_shard<L: ZkClient>(
     live: &ActiveSession<L>,
     id: &OperationId,

@@ -1,5 +1,5 @@
-//! What an operator asks ZooKeeper, or changes there, through a running gateway: the line of a key, the registered
-//! gateways, operations with an unknown outcome.
+//! Operator queries and changes in ZooKeeper through a running gateway: the queue of a key, the registered gateways,
+//! operations with an unknown outcome.
 
 mod exclusive_node;
 pub mod handlers;
@@ -21,7 +21,7 @@ use crate::{
     session::{active_session::SessionState, session_deadline::SessionDeadline},
 };
 
-/// One of the gateway's sessions, as the gateway sees it without asking ZooKeeper.
+/// One of the gateway's sessions, as the gateway sees it without a request to ZooKeeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionStatus {
@@ -29,17 +29,17 @@ pub struct SessionStatus {
     pub connected: bool,
     /// The session id as 16 hex digits; none without a session.
     pub id: Option<String>,
-    /// How long the present proof of the session lasts, in milliseconds.
+    /// How long it is until the session deadline, in milliseconds.
     pub proven_for_ms: u64,
     /// Why there is no session.
     pub away: Option<String>,
 }
 
 impl LockManager {
-    /// Who stands in line for a key, in the order in which they get it.
+    /// The contenders for a key, in the order in which they get it.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing. This is true for all questions here, except `break_lock` and `resolve`.
+    /// Dropping the future changes nothing. This is true for all queries here, except `break_lock` and `resolve`.
     pub async fn queue_entries(
         &self,
         key: &ResourceKey,
@@ -48,13 +48,13 @@ impl LockManager {
         self.query(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
     }
 
-    /// The grant record of a key where nobody compares tokens; `None` if there is none.
+    /// The grant record of a key whose upstream does not compare tokens; `None` if there is none.
     pub async fn grant_record(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, AdminQueryError> {
         self.query(key, |answer| AdminQuery::Record { key: key.clone(), answer }).await
     }
 
-    /// Removes a holder's lock node. The holder learns of it by a watch, so for a moment both it and the next holder
-    /// may write. Then only a comparison of tokens tells them apart.
+    /// Removes a holder's lock node. The holder is notified by a watch, so for a moment both it and the next holder may
+    /// write. Then only a comparison of tokens distinguishes them.
     ///
     /// # Cancellation
     /// The node may have been removed all the same.
@@ -73,23 +73,23 @@ impl LockManager {
         self.query_any(|answer| AdminQuery::Members { answer }).await
     }
 
-    /// The plans that the other gateways have published, compared with ours.
+    /// The plans that the peers have published, compared with the own plan.
     pub async fn published_plans(&self) -> Result<PublishedPlans, AdminQueryError> {
         self.query_any(|answer| AdminQuery::Published { answer }).await
     }
 
-    /// The id of the session by which a lock of this key would be taken; `None` while there is none.
+    /// The id of the session through which a lock of this key would be acquired; `None` while there is none.
     pub fn session_id_for(&self, key: &ResourceKey) -> Option<i64> {
         match &*self.session_handle(key).view.borrow() {
-            SessionState::Active { deadline: proof, .. } => Some(proof.session()),
+            SessionState::Active { deadline, .. } => Some(deadline.session()),
             SessionState::NoSession(_) | SessionState::NotInitialised(_) | SessionState::RolledBack(_) => {
                 None
             }
         }
     }
 
-    /// The gateway that has registered the session with this member node. Clients may name any: for names of nobody
-    /// ZooKeeper is asked a few times a second, however many there are.
+    /// The gateway that has registered the session with this member node. Clients may send any name: unknown names
+    /// cause a few reads of ZooKeeper per second, however many there are.
     pub async fn locate_member(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
         let look = async || self.query_any(|answer| AdminQuery::MemberNames { answer }).await;
         let known = timeout(QUERY_TIMEOUT, self.member_names.contains(&member, look)).await;
@@ -119,24 +119,24 @@ impl LockManager {
 
     pub fn sessions(&self) -> Vec<SessionStatus> {
         let now = self.clock.now();
-        let proven = |proof: &SessionDeadline| {
-            proof.expires_at().since(now).as_millis().try_into().unwrap_or(u64::MAX)
+        let proven = |deadline: &SessionDeadline| {
+            deadline.expires_at().since(now).as_millis().try_into().unwrap_or(u64::MAX)
         };
         let status = |(number, view): (usize, SessionState)| match view {
-            SessionState::NoSession(why)
-            | SessionState::NotInitialised(why)
-            | SessionState::RolledBack(why) => SessionStatus {
+            SessionState::NoSession(reason)
+            | SessionState::NotInitialised(reason)
+            | SessionState::RolledBack(reason) => SessionStatus {
                 number,
                 connected: false,
                 id: None,
                 proven_for_ms: 0,
-                away: Some(why.to_string()),
+                away: Some(reason.to_string()),
             },
-            SessionState::Active { connected, deadline: proof } => SessionStatus {
+            SessionState::Active { connected, deadline } => SessionStatus {
                 number,
                 connected,
-                id: Some(format!("{:016x}", proof.session())),
-                proven_for_ms: proven(&proof),
+                id: Some(format!("{:016x}", deadline.session())),
+                proven_for_ms: proven(&deadline),
                 away: None,
             },
         };
@@ -153,10 +153,10 @@ impl LockManager {
         key: &ResourceKey,
         question: impl FnOnce(QueryReply<T>) -> AdminQuery,
     ) -> Result<T, AdminQueryError> {
-        let (told, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         self.session_handle(key)
             .work
-            .send(SessionCommand::Query(question(told)))
+            .send(SessionCommand::Query(question(sender)))
             .map_err(|_| AdminQueryError::NoSession)?;
         receive_in_time(answer).await
     }
@@ -168,8 +168,8 @@ impl LockManager {
     ) -> Result<T, AdminQueryError> {
         let ready = self.session_handles.iter().find(|session| session.view.borrow().is_ready(&self.clock));
         let session = ready.or(self.session_handles.first()).expect("there is at least one session");
-        let (told, answer) = oneshot::channel();
-        session.work.send(SessionCommand::Query(question(told))).map_err(|_| AdminQueryError::NoSession)?;
+        let (sender, answer) = oneshot::channel();
+        session.work.send(SessionCommand::Query(question(sender))).map_err(|_| AdminQueryError::NoSession)?;
         receive_in_time(answer).await
     }
 }

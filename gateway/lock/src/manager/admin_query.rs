@@ -1,4 +1,4 @@
-//! The questions of operators, and of a gateway about another one, with the forms of the answers.
+//! The queries of operators, and of a gateway about a peer, with the forms of the answers.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum AdminQuery {
 
 pub(super) type QueryReply<T> = oneshot::Sender<Result<T, AdminQueryError>>;
 
-/// Why nothing is known.
+/// Errors of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminQueryError {
     #[error("no ZooKeeper session")]
@@ -47,28 +47,28 @@ pub enum AdminQueryError {
     ShuttingDown,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
-    /// Only for questions that change something.
+    /// Only for queries that change something.
     #[error("the answer of ZooKeeper was lost: it may have been done; look again")]
     Unknown,
 }
 
-/// One contender in the line for a key, of any gateway or program.
+/// One contender in the queue for a key, of any gateway or program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LineEntry {
     /// The name of its node, which is unique.
     pub node: String,
     pub mode: Mode,
-    /// The kind of program that made the node, as far as its name and its session tell.
+    /// The kind of program that made the node, as far as its name and its session show.
     pub program: Program,
-    /// The gateway that has it; none if no gateway has registered that session.
+    /// The gateway that owns it; none if no gateway has registered that session.
     pub gateway: Option<String>,
     /// 16 hex digits.
     pub session: String,
     /// The `Fencing-Number` of its requests.
     pub number: Option<u64>,
     pub holds: bool,
-    /// The permit that it holds, where the key has several.
+    /// The permit that it holds, if the key has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
     pub permit: Option<Permit>,
@@ -84,7 +84,7 @@ pub struct LineEntry {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Program {
-    /// A gateway, or a program with our library.
+    /// A gateway, or a program with this library.
     Fencegate,
     Curator,
     Kazoo,
@@ -106,7 +106,7 @@ impl LineEntry {
 /// The result of breaking a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakOutcome {
-    /// We have removed the node.
+    /// The node was removed.
     Gone,
     /// The node did not exist, or did not hold.
     NotHolding,
@@ -136,16 +136,16 @@ pub struct RegisteredGateway {
     /// Absent where its node cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Fingerprint of the plan: gateways with another one may use other locks for the same request.
+    /// Fingerprint of the plan: gateways with another fingerprint may use other locks for the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     /// The address at which other gateways reach it, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// The address of its page for people.
+    /// The address of its admin page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<PageAddress>,
-    /// Whether it could grant locks: its last heartbeat still proves its session, and it does not drain.
+    /// Whether it could grant locks: its session deadline has not passed, and it does not drain.
     pub ready: bool,
     /// Whether it drains.
     pub leaving: bool,
@@ -176,14 +176,14 @@ pub enum MemberLocation {
     Unreachable,
 }
 
-/// The outcome of an operation, as an operator says it.
+/// An operator's resolution of an operation.
 #[derive(Debug, Clone)]
 pub struct ResolveRequest {
     pub reference: String,
     pub done: bool,
-    /// Resolve the operation even if it may still be running, or begin.
+    /// Resolve the operation even if it may still be running, or start.
     pub force: bool,
-    /// How long after its admission a dispatch may be begun.
+    /// How long after its admission a dispatch may be started.
     pub within: Duration,
 }
 
@@ -195,7 +195,7 @@ pub enum ResolveOutcome {
     MayRun(String),
 }
 
-/// An operator could wait longer, but a page that many look at cannot.
+/// The time limit of a query: an operator could wait longer, but an admin page with many viewers cannot.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The most nodes or operations in one answer.

@@ -1,7 +1,7 @@
-//! Requests that run one inside the other: a service sends a request for the key under which it works itself, and that
-//! callback runs under the same tenure.
+//! Nested requests: a service sends a request for the key under which it works itself, and that callback runs under the
+//! same tenure.
 //!
-//! A chain begins with a request that has the key. The service that works for it may call back with the token of its
+//! A chain begins with a request that holds the key. The service that works for it may call back with the token of its
 //! dispatch. The callback runs inside that dispatch, and may be called back from in turn. Only the innermost request of
 //! a chain can be called back from, so the callbacks of one dispatch run one after another. No callback waits, because
 //! its caller waits for it. A chain is over when all its requests are over, in any order.
@@ -11,24 +11,24 @@ use std::collections::BTreeMap;
 /// All requests in flight under one tenure.
 #[derive(Debug, Default)]
 pub(super) struct CallChains {
-    /// The requests, by the G of their first dispatch.
+    /// The requests, by their first dispatch number.
     links: BTreeMap<u32, ChainLink>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
 struct ChainLink {
-    /// G of its last dispatch. A callback has to name this one.
+    /// The number of its last dispatch, which a callback has to name.
     number: u32,
-    /// G of the first dispatch of its caller, which may be over by now.
+    /// The first dispatch number of its caller, which may be over by now.
     caller: Option<u32>,
-    /// How many requests it runs inside of.
+    /// How many requests it is nested in.
     depth: u32,
     /// Whether a callback of it runs.
     calls: bool,
 }
 
-/// Why a callback does not run inside the dispatch that it names. It was not sent.
+/// Why a callback cannot run inside the dispatch that it names. It was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallbackError {
     #[error("no tenure of that ticket is held here")]
@@ -49,18 +49,18 @@ pub enum CallbackError {
     Upgrade,
 }
 
-/// How many requests one can run inside of. A service that calls itself for ever ends here, with all locks that it has.
+/// How deep requests can be nested. A service that calls itself for ever ends here, with all locks that it has.
 pub(super) const DEEPEST: u32 = 8;
 
 impl CallChains {
-    /// A request was started that is no callback.
+    /// Starts a request that is no callback.
     pub(super) fn begin(&mut self, first: u32) {
         self.links.insert(first, ChainLink { number: first, caller: None, depth: 0, calls: false });
     }
 
-    /// The request that a callback with this G may run inside of, by the G of its first dispatch.
+    /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
     pub(super) fn caller(&self, number: u32) -> Result<u32, CallbackError> {
-        // Requests are seldom dispatched twice, so the first one that is looked at is mostly the right one.
+        // Requests are seldom dispatched twice, so the first candidate is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) =
             before.find(|(_, link)| link.number == number).ok_or(CallbackError::NotInFlight)?;
@@ -71,7 +71,7 @@ impl CallChains {
         }
     }
 
-    /// A callback of `caller` was started.
+    /// Starts a callback of `caller`.
     pub(super) fn call(&mut self, caller: u32, first: u32) {
         let depth = self.links.get_mut(&caller).map_or(0, |link| {
             link.calls = true;
@@ -80,14 +80,14 @@ impl CallChains {
         self.links.insert(first, ChainLink { number: first, caller: Some(caller), depth, calls: false });
     }
 
-    /// A request in flight is dispatched once more, with another G.
+    /// A request in flight is dispatched once more, with another dispatch number.
     pub(super) fn record_dispatch(&mut self, first: u32, number: u32) {
         if let Some(link) = self.links.get_mut(&first) {
             link.number = number;
         }
     }
 
-    /// A request in flight is over; what it has called may go on.
+    /// A request in flight is over; its callbacks may go on.
     pub(super) fn end(&mut self, first: u32) {
         let Some(ChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
@@ -126,8 +126,9 @@ mod tests {
         chains
     }
 
+    /// A callback is accepted only from the dispatch that is in flight, not from an earlier or an ended one.
     #[test]
-    fn only_what_is_in_flight_now_can_be_called_from() {
+    fn callback_requires_dispatch_in_flight() {
         let mut chains = started_chain();
         assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
         chains.record_dispatch(1, 2);
@@ -137,8 +138,9 @@ mod tests {
         assert!(chains.is_empty());
     }
 
+    /// Of the callbacks of one dispatch only one runs at a time: only the innermost call may call further.
     #[test]
-    fn of_what_one_dispatch_calls_one_runs_after_another() {
+    fn callbacks_of_dispatch_run_serially() {
         let mut chains = started_chain();
         chains.call(1, 2);
         assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
@@ -150,8 +152,9 @@ mod tests {
         assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
     }
 
+    /// A callback that runs longer than its caller keeps the chain, and the key, until it has ended.
     #[test]
-    fn what_outlives_its_caller_keeps_the_chain() {
+    fn callback_outliving_caller_keeps_chain() {
         let mut chains = started_chain();
         chains.call(1, 2);
         chains.end(1);
@@ -164,8 +167,9 @@ mod tests {
         assert!(chains.is_empty());
     }
 
+    /// A service that calls itself is refused beyond `DEEPEST` nested calls.
     #[test]
-    fn a_service_that_calls_itself_ends_somewhere() {
+    fn callback_depth_is_bounded() {
         let mut chains = started_chain();
         for number in 1..=DEEPEST {
             let caller = chains.caller(number).expect("not that deep");
@@ -174,8 +178,9 @@ mod tests {
         assert_eq!(chains.caller(DEEPEST + 1), Err(CallbackError::TooDeep));
     }
 
+    /// Each reader that holds a shared lock has a call chain of its own.
     #[test]
-    fn readers_call_each_for_itself() {
+    fn readers_have_separate_chains() {
         let mut chains = started_chain();
         chains.begin(2);
         chains.call(1, 3);

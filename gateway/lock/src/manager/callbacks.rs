@@ -6,7 +6,7 @@ use super::{call_chain::CallbackError, grant_guard::GrantGuard, lock_manager::Lo
 
 impl LockManager {
     /// Starts a callback inside the dispatch `from`, whose tenure has to hold exactly these keys in this gateway.
-    /// Returns its tenure, and the mode in which the keys are held. It waits for nothing.
+    /// Returns its tenure, and the mode in which the keys are held. Never waits.
     ///
     /// # Errors
     /// The request cannot run there. It was not sent.

@@ -1,5 +1,5 @@
-//! What a session does beside its heartbeats for as long as it lives: it tidies up, looks at the other gateways, and who may
-//! write the nodes.
+//! The background work of a session beside its heartbeats: cleanup, comparison with the peers, and the audit of write
+//! access to the nodes.
 
 use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// The chores for [`crate::session::supervisor::supervise`], which itself knows neither locks nor operations.
+/// The chores for [`crate::session::supervisor::supervise`], which itself depends neither on locks nor on operations.
 pub fn session_chores<L: ZkClient>(
     settings: Rc<SessionSettings>,
-    census: Arc<OperationIndex>,
+    index: Arc<OperationIndex>,
     ended_sessions: Arc<EndedSessions>,
 ) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
     async move |live: &ActiveSession<L>| {
@@ -26,12 +26,12 @@ pub fn session_chores<L: ZkClient>(
             pending::<Infallible>().await
         };
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
-        let strangers = |unlike| census.set_incompatible_peers(unlike > 0);
+        let strangers = |unlike| index.set_incompatible_peers(unlike > 0);
         tokio::select! {
             never = audited => never,
             never = janitor::sweep_every(live, every) => never,
             never = janitor::remove_unused_parents(live) => never,
-            never = expiry::sweep_every(live, &census) => never,
+            never = expiry::sweep_every(live, &index) => never,
             never = plan_compare::watch_plans(live, &settings, every, strangers) => never,
             never = plan_watch::watch_plans(live, every, |members| member_watcher.update(members)) => never,
         }

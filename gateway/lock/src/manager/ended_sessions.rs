@@ -1,4 +1,4 @@
-//! Sessions of other gateways that were seen to end, so that nobody waits for an answer of a gateway that is frozen or
+//! Sessions of peers that were seen to end, so that no request waits for the answer of a gateway that is frozen or
 //! gone.
 
 use std::{
@@ -8,11 +8,11 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Member nodes that were there, and are there no more. A name has the id of a session in it, so none comes back.
+/// Member nodes that existed and are gone. A name contains the id of its session, so none comes back.
 #[derive(Debug, Default)]
 pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
 
-/// Several times as many as a fleet has sessions. Whoever waits for one is woken as soon as it is noted.
+/// Several times as many as an installation has sessions. A waiter is woken as soon as its session is recorded.
 const MAX_SESSIONS: usize = 1024;
 
 impl EndedSessions {
@@ -41,8 +41,8 @@ impl EndedSessions {
     }
 }
 
-/// What one session of this process has seen below the members. Another session may ask a server that is behind, so
-/// only a name that the same session saw before counts as gone.
+/// What one session of this process has seen below the members. Another session may read from a server that is behind,
+/// so only a name that the same session saw before counts as gone.
 #[derive(Debug)]
 pub struct MemberWatcher<'d> {
     ended_sessions: &'d EndedSessions,
@@ -54,7 +54,7 @@ impl<'d> MemberWatcher<'d> {
         Self { ended_sessions, there: HashSet::new() }
     }
 
-    /// These members are there now.
+    /// Records the members that exist now.
     pub fn update(&mut self, members: &[String]) {
         let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
         self.ended_sessions.record(self.there.difference(&there).cloned());
@@ -72,11 +72,12 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
+    /// A member has ended only if one session saw it present and then absent; a server that lags does not count.
     #[test]
-    fn only_what_one_session_saw_come_and_go_has_departed() {
+    fn member_ended_after_present_then_absent() {
         let ended_sessions = EndedSessions::default();
-        let (mut ahead, mut behind) =
-            (MemberWatcher::new(&ended_sessions), MemberWatcher::new(&ended_sessions));
+        let mut ahead = MemberWatcher::new(&ended_sessions);
+        let mut behind = MemberWatcher::new(&ended_sessions);
         ahead.update(&names(&["gw-1-01", "gw-2-02"]));
         behind.update(&names(&["gw-2-02"]));
         assert!(ended_sessions.wait_for("gw-1-01").now_or_never().is_none(), "a server that is behind");
@@ -88,8 +89,9 @@ mod tests {
         assert!(ended_sessions.wait_for("gw-2-02").now_or_never().is_none());
     }
 
+    /// At most `MAX_SESSIONS` ended sessions are remembered, and those are the newest.
     #[test]
-    fn how_many_are_remembered_is_bounded_and_the_newest_are() {
+    fn newest_ended_sessions_are_remembered() {
         let ended_sessions = EndedSessions::default();
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
         let all: Vec<String> = (0..=MAX_SESSIONS).map(|session| format!("gw-1-{session:04}")).collect();

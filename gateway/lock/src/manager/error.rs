@@ -1,26 +1,27 @@
-//! Why there is no tenure.
+//! Errors of a lock request.
 
 use std::time::Duration;
 
 use crate::{error::GrantError, peer_endpoint::HolderRoute};
 
-/// Why there is no tenure. Nothing was dispatched.
+/// Why no tenure was granted. Nothing was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
     #[error("held by another and the wait is over")]
     Locked,
     #[error("too many requests wait for this key")]
     QueueFull,
-    /// The last holder left without saying that its requests are over. The delay goes on whether or not anybody waits.
+    /// The last holder left without recording that its requests are over. The delay goes on whether or not a request
+    /// waits.
     #[error("the requests of the last holder may go on for {0:?}")]
     Delayed(Duration),
-    /// Another gateway keeps the key, and the request can be sent there.
+    /// Another gateway holds the key, and the request can be forwarded there.
     #[error("gateway {} keeps the key", .0.gateway)]
     Elsewhere(HolderRoute),
-    /// Another gateway has sent the request here, but this one does not keep the key.
+    /// Another gateway forwarded the request here, but this one does not hold the key.
     #[error("this gateway does not keep the key")]
     NotHolder,
-    /// The holders, or contenders before us, ask for another number of permits.
+    /// The holders, or contenders ahead, request another permit count.
     #[error("others ask for another number of permits of it")]
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
@@ -34,23 +35,23 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Whether the reason is another holder. Otherwise it was not found out whether there is one.
+    /// Whether the reason is another holder. Otherwise it is unknown whether there is one.
     pub fn is_held_elsewhere(&self) -> bool {
         !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
     }
 }
 
 impl From<GrantError> for AcquireError {
-    fn from(why: GrantError) -> Self {
-        match why {
+    fn from(error: GrantError) -> Self {
+        match error {
             GrantError::Locked => Self::Locked,
             GrantError::Delayed(rest) => Self::Delayed(rest),
-            GrantError::Elsewhere(way) => Self::Elsewhere(way),
+            GrantError::Elsewhere(route) => Self::Elsewhere(route),
             GrantError::NotHolder => Self::NotHolder,
             GrantError::PermitsDiffer => Self::PermitsDiffer,
             GrantError::KeyLimit(which) => Self::KeyLimit(which),
             GrantError::Lost => Self::Service("the session ended".into()),
-            GrantError::Service(why) => Self::Service(why),
+            GrantError::Service(reason) => Self::Service(reason),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One request's part in a tenure: the source of tokens and proof for its dispatches.
+//! One request's part in a tenure: the source of tokens and of the send permission for its dispatches.
 
 use std::{cell::Cell, fmt, sync::Arc};
 
@@ -9,38 +9,38 @@ use super::call_chain::CallbackError;
 use crate::recipe::grant::Grant;
 use crate::session::lock_validity::LockValidity;
 
-/// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and say with
-/// [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
-/// node again.
+/// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
+/// with [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
+/// the same lock node again.
 #[derive(Debug)]
 pub struct GrantGuard {
     grant: Grant,
-    /// G of this request's first dispatch, which names the request to the lock.
+    /// The number of this request's first dispatch, which identifies the request within the lock.
     first: u32,
-    /// G of this request's last dispatch, as the lock gave it.
+    /// The number of this request's last dispatch, as the lock assigned it.
     number: Cell<u32>,
-    /// Whether that G was given out in a dispatch.
+    /// Whether that number was used for a dispatch.
     dispatched: Cell<bool>,
     known: Cell<bool>,
     kept: NodeRetention,
     lock: Arc<dyn SharedLock>,
 }
 
-/// A lock that several requests use: one after the other, together, or one inside the other. The G of its first
-/// dispatch names each request.
+/// A lock that several requests use: one after the other, together, or nested. Each request is identified by its first
+/// dispatch number.
 pub(super) trait SharedLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
     fn can_start(&self) -> bool {
         true
     }
 
-    /// G for one more dispatch; `None` when the lock is closed or its numbers are used up.
+    /// The number of one more dispatch; `None` when the lock is closed or its numbers are used up.
     fn next_number(&self, first: u32) -> Option<u32>;
 
-    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the lock is held.
+    /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the lock is held.
     fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
 
-    /// Nothing is started under it any more.
+    /// Stops the lock from starting anything more.
     fn retire(&self);
 
     /// A request is over. `known`: all that it started upstream is over, too.
@@ -52,11 +52,11 @@ pub(super) trait SharedLock: fmt::Debug + Send + Sync {
 enum NodeRetention {
     /// It is for this request and its callbacks only.
     Never,
-    /// Others may use it after us.
+    /// It stays for later requests.
     ForOthers,
 }
 
-/// One sending of a request upstream under a tenure.
+/// One transmission of a request to the upstream under a tenure.
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub token: Token,
@@ -64,7 +64,7 @@ pub struct Dispatch {
 }
 
 impl GrantGuard {
-    /// A tenure whose lock node is not kept after its request. `first`: G of the first dispatch, already counted.
+    /// A tenure whose lock node is not kept after its request. `first`: the first dispatch number, already counted.
     pub(super) fn for_request(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
         Self::new(grant, first, NodeRetention::Never, lock)
     }
@@ -75,11 +75,12 @@ impl GrantGuard {
     }
 
     fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn SharedLock>) -> Self {
-        let (dispatched, known) = (Cell::new(false), Cell::new(false));
+        let dispatched = Cell::new(false);
+        let known = Cell::new(false);
         Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
     }
 
-    /// The next dispatch, with the next G. `None` when the tenure is closed or its numbers are used up.
+    /// The next dispatch, with the next number. `None` when the tenure is closed or its numbers are used up.
     pub fn dispatch(&self) -> Option<Dispatch> {
         if !self.dispatched.get() && !self.lock.can_start() {
             return None;
@@ -95,8 +96,8 @@ impl GrantGuard {
         self.grant.nodes.clone()
     }
 
-    /// The permit of its key that it holds, which guards and services see as [`ResourceKey::for_permit`]. `None` if the
-    /// key has one holder at a time.
+    /// The permit of its key that it holds, which guards and services receive as [`ResourceKey::for_permit`]. `None` if
+    /// the key has one holder at a time.
     ///
     /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
     pub fn permit(&self) -> Option<Permit> {
@@ -113,12 +114,12 @@ impl GrantGuard {
         Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
     }
 
-    /// Says that nothing goes on upstream: the request was answered in full, or never left.
+    /// Records that nothing goes on upstream: the request was answered in full, or never sent.
     pub fn mark_settled(&self) {
         self.known.set(true);
     }
 
-    /// Says that the outcome of a dispatch is unknown. From now on nothing is started under the same lock node, even
+    /// Records that the outcome of a dispatch is unknown. From now on nothing is started under the same lock node, even
     /// before this tenure is dropped.
     pub fn retire(&self) {
         self.lock.retire();
@@ -132,12 +133,12 @@ impl GrantGuard {
         self.grant.validity.clone()
     }
 
-    /// The ZooKeeper session that the lock is of.
+    /// The ZooKeeper session that owns the lock.
     pub fn session(&self) -> i64 {
         self.grant.validity.session()
     }
 
-    /// The evidence, for the code that writes bytes under it.
+    /// The validity of the lock, for the code that writes bytes under it.
     pub fn permission(&self) -> &dyn SendPermission {
         &*self.grant.validity
     }
@@ -147,7 +148,7 @@ impl GrantGuard {
         self.kept == NodeRetention::ForOthers && self.number.get() > 1
     }
 
-    /// Whether another holder was before us in line.
+    /// Whether another holder was ahead in the queue.
     pub fn was_contended(&self) -> bool {
         self.grant.contended
     }

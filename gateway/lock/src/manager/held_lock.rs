@@ -1,4 +1,4 @@
-//! A held lock in the queue of its key: counts what was started under it, and decides when it has to end.
+//! A held lock in the queue of its key: counts the requests that were started under it, and decides when it has to end.
 
 use std::time::Duration;
 
@@ -19,44 +19,44 @@ pub(super) struct HeldLock<C> {
     pub(super) granted: BootInstant,
     pub(super) in_flight: u32,
     chains: CallChains,
-    /// G of the last dispatch.
+    /// The number of the last dispatch.
     pub(super) dispatched: u32,
-    /// Set while a contender waits that cannot hold beside us: since when, and after how many dispatches.
+    /// Set while a contender waits that cannot hold together with this lock: since when, and after how many dispatches.
     pub(super) contended: Option<(BootInstant, u32)>,
     pub(super) idle_since: BootInstant,
     /// Why nothing more is started under it.
     pub(super) closed: Option<EndCause>,
     /// Whether all outcomes so far are known.
     pub(super) known: bool,
-    /// How long an idle tenure waits before it ends for a contender elsewhere.
+    /// How long an idle tenure waits before it ends for a remote contender.
     pub(super) grace: Duration,
 }
 
-/// A tenure, for whoever looks.
+/// A snapshot of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLockView<'a, C> {
     pub credentials: &'a C,
     pub mode: Mode,
     pub granted: BootInstant,
     pub in_flight: u32,
-    /// G of the last dispatch.
+    /// The number of the last dispatch.
     pub dispatched: u32,
-    /// Somebody waits who cannot hold beside us.
+    /// A contender waits that cannot hold together with it.
     pub contended: bool,
     /// Nothing is started under it any more.
     pub closed: bool,
 }
 
-/// A G that is never reached in practice; the tenure ends before its counter does.
+/// A dispatch number that is never reached in practice; the tenure ends before its counter does.
 const LAST_DISPATCH: u32 = u32::MAX - 1024;
 
-/// A gateway that sends its requests on to the holder makes a lock node, reads which gateway holds, and withdraws, all
-/// within a few round trips. If an idle holder gave the lock up meanwhile, those requests would find no holder. This is
-/// long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
+/// A gateway that forwards its requests to the holder creates a lock node, reads which gateway holds, and withdraws,
+/// all within a few round trips. If an idle holder released the lock meanwhile, those requests would find no holder.
+/// This is long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
 
 impl<C> HeldLock<C> {
-    /// Just granted. `reached`: contenders elsewhere may send their requests here instead of waiting.
+    /// A lock that was just granted. `reached`: remote contenders may forward their requests here instead of waiting.
     pub(super) fn new(
         credentials: C,
         mode: Mode,
@@ -80,7 +80,7 @@ impl<C> HeldLock<C> {
         }
     }
 
-    /// Starts a request that is no callback. Returns its G.
+    /// Starts a request that is no callback. Returns its dispatch number.
     pub(super) fn begin(&mut self) -> u32 {
         self.in_flight += 1;
         self.dispatched += 1;
@@ -88,8 +88,8 @@ impl<C> HeldLock<C> {
         self.dispatched
     }
 
-    /// Starts a callback inside the dispatch with this number. Returns its G. It starts even if the tenure is about to
-    /// be given up, because its caller keeps the tenure and waits for it.
+    /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
+    /// tenure is about to be released, because its caller keeps the tenure and waits for it.
     pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
         if self.closed.is_some() {
             return Err(CallbackError::Closed);
@@ -104,7 +104,8 @@ impl<C> HeldLock<C> {
         Ok(first)
     }
 
-    /// G for one more dispatch of a request in flight, named by the G of its first one. `None`: nothing more is sent.
+    /// The number of one more dispatch of a request in flight, identified by its first dispatch number. `None`: nothing
+    /// more is sent.
     pub(super) fn next_dispatch(&mut self, first: u32) -> Option<u32> {
         let number = self.next_number()?;
         self.chains.record_dispatch(first, number);
@@ -149,7 +150,7 @@ impl<C> HeldLock<C> {
         self.closed.is_some() || used_up || self.is_old(now)
     }
 
-    /// Whether a contender elsewhere really waits, and not only to learn who holds.
+    /// Whether a remote contender really waits for the lock, and not only to find the holder.
     pub(super) fn is_wanted_elsewhere(&self, now: BootInstant) -> bool {
         self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
     }

@@ -1,4 +1,4 @@
-//! Remembers which gateway keeps a key, so that the next request is sent on there without asking ZooKeeper.
+//! Caches which gateway holds a key, so that the next request is forwarded there without a request to ZooKeeper.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,18 +11,18 @@ use fencegate_process::clock::BootInstant;
 
 use crate::peer_endpoint::HolderRoute;
 
-/// The ways of all keys, in shards so that workers seldom meet.
+/// The routes to the holders of all keys, in shards so that workers seldom contend.
 #[derive(Debug, Default)]
 pub struct HolderCache {
     shards: [Mutex<HashMap<ResourceKey, CachedRoute>>; SHARDS],
-    /// Ways from which no answer came, with the time; the oldest first.
+    /// Routes from which no response came, with the time; the oldest first.
     shut: Mutex<VecDeque<(HolderRoute, BootInstant)>>,
 }
 
 #[derive(Debug)]
 struct CachedRoute {
     way: HolderRoute,
-    /// When ZooKeeper named it, or an answer last came from there.
+    /// When it was read from ZooKeeper, or a response last came from there.
     good: BootInstant,
 }
 
@@ -31,19 +31,19 @@ const SHARDS: usize = 16;
 /// Keys per shard. Further keys are looked up in ZooKeeper each time.
 const MAX_KEYS_PER_SHARD: usize = 1024;
 
-/// How long a way is used after the last answer. That is longer than a tenure lingers by default, so a key in use is
-/// asked for again before.
+/// How long a route is used after the last response. That is longer than a tenure lingers by default, so a key in use
+/// is requested again before.
 ///
-/// Answers count, not questions. A frozen gateway takes requests and answers none; its peers have to ask ZooKeeper
+/// Responses count, not requests. A frozen gateway accepts requests and answers none; its peers have to query ZooKeeper
 /// again, to find the next holder.
 const ROUTE_TTL: Duration = Duration::from_secs(1);
 
-/// The most shut ways that are remembered. Each start of a gateway makes a new way, but there are fewer gateways than
-/// this.
+/// The most unreachable routes that are remembered. Each start of a gateway makes a new route, but there are fewer
+/// gateways than this.
 const MAX_UNREACHABLE: usize = 64;
 
-/// About as long as the session of a dead gateway lasts. A living gateway that cannot be reached only gets fewer
-/// requests from others.
+/// About as long as the session of a dead gateway lasts. A live gateway that cannot be reached only gets fewer requests
+/// from its peers.
 const UNREACHABLE_TTL: Duration = Duration::from_secs(5);
 
 impl HolderCache {
@@ -57,47 +57,47 @@ impl HolderCache {
         Some(known.way.clone())
     }
 
-    /// ZooKeeper names it, or an answer came from there.
-    pub fn learn(&self, key: &ResourceKey, way: &HolderRoute, now: BootInstant) {
+    /// Records that ZooKeeper names this route, or that a response came from there.
+    pub fn learn(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
         let mut shard = self.shard(key);
         if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
             shard.retain(|_, known| now.since(known.good) < ROUTE_TTL);
         }
         if shard.len() < MAX_KEYS_PER_SHARD || shard.contains_key(key) {
-            shard.insert(key.clone(), CachedRoute { way: way.clone(), good: now });
+            shard.insert(key.clone(), CachedRoute { way: route.clone(), good: now });
         }
     }
 
-    /// The way is of no use. A newer way of the key stays.
-    pub fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
+    /// Removes a route that is of no use. A newer route of the key stays.
+    pub fn forget(&self, key: &ResourceKey, route: &HolderRoute) {
         let mut shard = self.shard(key);
-        if shard.get(key).is_some_and(|known| known.way == *way) {
+        if shard.get(key).is_some_and(|known| known.way == *route) {
             shard.remove(key);
         }
     }
 
-    /// No gateway answers there, so no request is sent that way for a while, whatever ZooKeeper says. A dead gateway
-    /// keeps its keys until its session is over, and each request would find that out anew.
-    pub fn mark_unreachable(&self, way: &HolderRoute, now: BootInstant) {
+    /// Records that no gateway answers there, so no request uses the route for a while, even if ZooKeeper names it. A
+    /// dead gateway holds its keys until its session is over, and each request would detect that anew.
+    pub fn mark_unreachable(&self, route: &HolderRoute, now: BootInstant) {
         let mut shut = unpoisoned(&self.shut);
-        shut.retain(|(known, since)| known != way && now.since(*since) < UNREACHABLE_TTL);
+        shut.retain(|(known, since)| known != route && now.since(*since) < UNREACHABLE_TTL);
         if shut.len() >= MAX_UNREACHABLE {
             shut.pop_front();
         }
-        shut.push_back((way.clone(), now));
+        shut.push_back((route.clone(), now));
         drop(shut);
         for shard in &self.shards {
-            unpoisoned(shard).retain(|_, known| known.way != *way);
+            unpoisoned(shard).retain(|_, known| known.way != *route);
         }
     }
 
-    pub fn is_unreachable(&self, way: &HolderRoute, now: BootInstant) -> bool {
+    pub fn is_unreachable(&self, route: &HolderRoute, now: BootInstant) -> bool {
         unpoisoned(&self.shut)
             .iter()
-            .any(|(known, since)| known == way && now.since(*since) < UNREACHABLE_TTL)
+            .any(|(known, since)| known == route && now.since(*since) < UNREACHABLE_TTL)
     }
 
-    /// The key is held here.
+    /// Removes the route of a key that is held here.
     pub fn remove(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
@@ -138,73 +138,91 @@ mod tests {
         BootInstant::from_nanos(millis * 1_000_000)
     }
 
+    /// A route to a holder is known until a second has passed without a response; a lookup does not prolong it.
     #[test]
-    fn a_way_is_known_until_no_answer_came_from_there_for_a_second() {
-        let (ways, key, way) = (HolderCache::default(), key("one"), holder_route());
-        ways.learn(&key, &way, millis(0));
-        assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
-        assert_eq!(ways.find(&key, millis(1000)), None, "asking is no answer");
-        ways.learn(&key, &way, millis(1000));
-        ways.learn(&key, &way, millis(1900));
-        assert_eq!(ways.find(&key, millis(2800)), Some(way));
-        assert_eq!(ways.find(&key, millis(2900)), None);
-        assert_eq!(ways.find(&key, millis(2901)), None);
+    fn route_expires_one_second_after_response() {
+        let cache = HolderCache::default();
+        let key = key("one");
+        let route = holder_route();
+        cache.learn(&key, &route, millis(0));
+        assert_eq!(cache.find(&key, millis(900)), Some(route.clone()));
+        assert_eq!(cache.find(&key, millis(1000)), None, "asking is no answer");
+        cache.learn(&key, &route, millis(1000));
+        cache.learn(&key, &route, millis(1900));
+        assert_eq!(cache.find(&key, millis(2800)), Some(route));
+        assert_eq!(cache.find(&key, millis(2900)), None);
+        assert_eq!(cache.find(&key, millis(2901)), None);
     }
 
+    /// A request that finds a route closed removes that route only, not a newer one for the key.
     #[test]
-    fn who_finds_a_way_closed_does_not_forget_a_newer_one() {
-        let (ways, key, old, new) = (HolderCache::default(), key("one"), holder_route(), holder_route());
-        ways.learn(&key, &old, millis(0));
-        ways.learn(&key, &new, millis(1));
-        ways.forget(&key, &old);
-        assert_eq!(ways.find(&key, millis(2)), Some(new.clone()));
-        ways.forget(&key, &new);
-        assert_eq!(ways.find(&key, millis(3)), None);
+    fn forget_keeps_newer_route() {
+        let cache = HolderCache::default();
+        let key = key("one");
+        let old = holder_route();
+        let new = holder_route();
+        cache.learn(&key, &old, millis(0));
+        cache.learn(&key, &new, millis(1));
+        cache.forget(&key, &old);
+        assert_eq!(cache.find(&key, millis(2)), Some(new.clone()));
+        cache.forget(&key, &new);
+        assert_eq!(cache.find(&key, millis(3)), None);
     }
 
+    /// A route without a response is unusable for all keys, for a limited time, and only for that process of the
+    /// peer.
     #[test]
-    fn a_way_without_an_answer_is_shut_for_all_keys_and_not_for_ever() {
-        let (ways, dead, good) = (HolderCache::default(), holder_route(), holder_route());
+    fn unreachable_route_blocks_all_keys_temporarily() {
+        let cache = HolderCache::default();
+        let dead = holder_route();
+        let good = holder_route();
         let [one, two, three] = ["one", "two", "three"].map(key);
-        ways.learn(&one, &dead, millis(0));
-        ways.learn(&two, &dead, millis(0));
-        ways.learn(&three, &good, millis(0));
-        ways.mark_unreachable(&dead, millis(100));
-        let found = [&one, &two, &three].map(|key| ways.find(key, millis(101)));
+        cache.learn(&one, &dead, millis(0));
+        cache.learn(&two, &dead, millis(0));
+        cache.learn(&three, &good, millis(0));
+        cache.mark_unreachable(&dead, millis(100));
+        let found = [&one, &two, &three].map(|key| cache.find(key, millis(101)));
         assert_eq!(found, [None, None, Some(good.clone())]);
-        assert!(ways.is_unreachable(&dead, millis(5099)) && !ways.is_unreachable(&dead, millis(5100)));
-        assert!(!ways.is_unreachable(&good, millis(101)), "another pass is another process");
+        assert!(cache.is_unreachable(&dead, millis(5099)) && !cache.is_unreachable(&dead, millis(5100)));
+        assert!(!cache.is_unreachable(&good, millis(101)), "another pass is another process");
     }
 
+    /// At most `MAX_UNREACHABLE` unreachable routes are remembered; the oldest is dropped first.
     #[test]
-    fn how_many_ways_are_known_to_be_shut_is_bounded_and_the_oldest_opens_first() {
-        let ways = HolderCache::default();
+    fn unreachable_routes_are_bounded() {
+        let cache = HolderCache::default();
         let dead: Vec<_> = (0..=MAX_UNREACHABLE).map(|_| holder_route()).collect();
-        dead.iter().for_each(|way| ways.mark_unreachable(way, millis(0)));
-        assert_eq!(dead.iter().filter(|way| ways.is_unreachable(way, millis(1))).count(), MAX_UNREACHABLE);
-        assert!(!ways.is_unreachable(&dead[0], millis(1)));
+        dead.iter().for_each(|route| cache.mark_unreachable(route, millis(0)));
+        assert_eq!(
+            dead.iter().filter(|route| cache.is_unreachable(route, millis(1))).count(),
+            MAX_UNREACHABLE
+        );
+        assert!(!cache.is_unreachable(&dead[0], millis(1)));
     }
 
     #[test]
-    fn a_key_that_is_held_here_leads_nowhere_else() {
-        let (ways, key) = (HolderCache::default(), key("one"));
-        ways.learn(&key, &holder_route(), millis(0));
-        ways.remove(&key);
-        assert_eq!(ways.find(&key, millis(1)), None);
+    fn locally_held_key_has_no_route() {
+        let cache = HolderCache::default();
+        let key = key("one");
+        cache.learn(&key, &holder_route(), millis(0));
+        cache.remove(&key);
+        assert_eq!(cache.find(&key, millis(1)), None);
     }
 
+    /// The cache is bounded; a new route has no room until routes that are not used any more have expired.
     #[test]
-    fn what_is_remembered_is_bounded_and_room_is_made_by_what_is_not_used() {
-        let (ways, way) = (HolderCache::default(), holder_route());
+    fn full_cache_replaces_expired_routes() {
+        let cache = HolderCache::default();
+        let route = holder_route();
         let keys: Vec<_> =
             (0..2 * SHARDS * MAX_KEYS_PER_SHARD).map(|number| key(&format!("key-{number}"))).collect();
-        let known = |now| keys.iter().filter(|key| ways.find(key, now).is_some()).count();
-        keys.iter().for_each(|key| ways.learn(key, &way, millis(0)));
+        let known = |now| keys.iter().filter(|key| cache.find(key, now).is_some()).count();
+        keys.iter().for_each(|key| cache.learn(key, &route, millis(0)));
         assert_eq!(known(millis(1)), SHARDS * MAX_KEYS_PER_SHARD);
         let late = key("late");
-        ways.learn(&late, &way, millis(2));
-        assert_eq!(ways.find(&late, millis(3)), None, "no room");
-        ways.learn(&late, &way, millis(2000));
-        assert_eq!(ways.find(&late, millis(2001)), Some(way));
+        cache.learn(&late, &route, millis(2));
+        assert_eq!(cache.find(&late, millis(3)), None, "no room");
+        cache.learn(&late, &route, millis(2000));
+        assert_eq!(cache.find(&late, millis(2001)), Some(route));
     }
 }

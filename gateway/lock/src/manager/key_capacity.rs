@@ -7,7 +7,7 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 
-/// The counts of all workers, in shards so that they seldom meet.
+/// The counts of all workers, in shards so that they seldom contend.
 #[derive(Debug, Default)]
 pub struct KeyCapacity {
     shards: [Mutex<HashMap<ResourceKey, KeyUsage>>; SHARDS],
@@ -26,7 +26,7 @@ pub enum HolderKind {
 #[derive(Debug, Default)]
 struct KeyUsage {
     requests: usize,
-    /// Leases take no places from requests; they have a bound of their own, for all keys together.
+    /// Leases take no capacity from requests; they have a bound of their own, for all keys together.
     leases: usize,
 }
 
@@ -46,7 +46,7 @@ const SHARDS: usize = 16;
 pub struct CapacityExceededError;
 
 impl KeyCapacity {
-    /// Takes a place; dropping it gives the place up. A lease always gets one.
+    /// Takes a slot, which is released on drop. A lease always gets one.
     pub fn enter(
         self: &Arc<Self>,
         key: &ResourceKey,
@@ -58,7 +58,7 @@ impl KeyCapacity {
         match of {
             HolderKind::Client => count.leases += 1,
             HolderKind::Request => {
-                // Leases may hold the key, and then only the places to wait are left for requests.
+                // Leases may hold the key, and then only the waiting capacity is left for requests.
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
@@ -85,7 +85,7 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place among those of a key.
+/// A slot in the capacity of a key.
 #[derive(Debug)]
 pub struct CapacityGuard {
     occupancy: Arc<KeyCapacity>,
@@ -118,9 +118,10 @@ mod tests {
         KeyTemplate::parse("a").expect("a literal").expand(&()).expect("short")
     }
 
-    /// How many requests get a place beside so many leases.
+    /// How many requests are admitted beside so many leases.
     fn count_admitted(leases: usize, capacity: CapacityLimits) -> usize {
-        let (occupancy, key) = (Arc::<KeyCapacity>::default(), key());
+        let occupancy = Arc::<KeyCapacity>::default();
+        let key = key();
         let enter = |of| occupancy.enter(&key, of, capacity);
         let leases: Vec<_> = (0..leases).map(|_| enter(HolderKind::Client).expect("always")).collect();
         let requests: Vec<_> = (0..20).map_while(|_| enter(HolderKind::Request).ok()).collect();
@@ -130,8 +131,9 @@ mod tests {
         placed
     }
 
+    /// Leases that wait take no capacity from requests; a lease that holds takes one place of a holder.
     #[test]
-    fn leases_that_wait_take_no_request_its_place() {
+    fn waiting_leases_use_no_request_capacity() {
         let capacity = CapacityLimits { hold: 1, wait: 3 };
         assert_eq!([0, 1, 2, 10].map(|leases| count_admitted(leases, capacity)), [4, 3, 3, 3]);
         let permits = CapacityLimits { hold: 3, wait: 2 };

@@ -1,4 +1,4 @@
-//! The queue of a key, shared by all workers. A worker hands over a free cached key here without any other thread.
+//! The queue of a key, shared by all workers. A worker grants a free cached key here without any other thread.
 
 mod forwarding;
 mod remote_position;
@@ -35,13 +35,13 @@ use crate::{error::GrantError, recipe::grant::Grant};
 /// The answer to a waiting request.
 pub type LockReply = Result<GrantGuard, GrantError>;
 
-/// One key.
+/// The slot of one key: its queue, and the state that workers and its task share.
 pub struct KeySlot {
     pub key: ResourceKey,
-    /// Where its lock lies.
+    /// The site of its lock.
     pub site: LockSite,
     queue: Mutex<SlotState>,
-    /// Tells the task that works for the key to look again.
+    /// Wakes the task of the key to check its state again.
     look: Notify,
     clock: SharedClock,
 }
@@ -51,10 +51,10 @@ struct SlotState {
     queue: Queue<LocalWaiter, Grant>,
     /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
-    /// Whether the slot was taken out of the table. A caller that still has it must then ask the table again.
+    /// Whether the slot was taken out of the table. A caller that still has it must then query the table again.
     removed: bool,
     standing: RemotePosition,
-    /// How often all held and waiting lock nodes became too old to be used.
+    /// Counts how often all held and waiting lock nodes became too old to be used.
     outdated: u64,
 }
 
@@ -67,7 +67,7 @@ struct LocalWaiter {
     delay: Option<Duration>,
 }
 
-/// How a request wants a key.
+/// The parameters of a local request for a key.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalRequest<'a> {
     pub mode: Mode,
@@ -79,7 +79,7 @@ pub struct LocalRequest<'a> {
     pub route: &'a Arc<str>,
 }
 
-/// How the first of those who wait wants the key.
+/// The parameters of the first waiting request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadRequest {
     pub(super) mode: Mode,
@@ -100,18 +100,19 @@ pub enum EnterOutcome {
     },
     QueueFull,
     Busy,
-    /// It may wait only where the key is kept, and this gateway does not keep it.
+    /// It may wait only at the holder of the key, and this gateway is not the holder.
     NotHolder,
 }
 
 impl SlotState {
-    /// A request waits that may be sent on. True if the task that waits for the lock has to look for the way now.
+    /// Records that a request waits that may be forwarded. True if the task that waits for the lock has to look up the
+    /// route now.
     fn request_route(&mut self, now: BootInstant) -> bool {
         self.queue.credentials().is_none() && self.standing.request_route(now)
     }
 
-    /// A request of this route was started. The clone of the `Arc` is left out if the route is the same as before, so
-    /// that workers do not contend for its count.
+    /// Records that a request of this route was started. The clone of the `Arc` is left out if the route is the same as
+    /// before, so that workers do not contend for its count.
     fn set_route(&mut self, route: &Arc<str>) {
         if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
             self.route = Some(route.clone());
@@ -124,12 +125,12 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One key as it is at one moment.
+/// A snapshot of one key.
 pub(super) struct SlotSnapshot<'a> {
     pub(super) held: Option<HeldLockView<'a, Grant>>,
     pub(super) route: Option<&'a Arc<str>>,
     pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, BootInstant, &'a Arc<str>)>,
-    /// Whether a holder elsewhere was before us at the last look.
+    /// Whether a remote holder was ahead at the last check.
     pub(super) elsewhere: bool,
     /// What is left of a delay.
     pub(super) rest: Option<Duration>,
@@ -154,13 +155,14 @@ impl KeySlot {
     fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterOutcome {
         let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
-        let (mut entry, mut answer) = (self.entry(), None);
+        let mut entry = self.entry();
+        let mut answer = None;
         debug_assert!(!entry.removed, "removed under the table's lock");
         if waits == WaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
             return EnterOutcome::NotHolder;
         }
         if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
-            // Requests whose callers have gone must not take up places.
+            // Requests whose callers have gone must not take up queue capacity.
             entry.queue.remove_gone(|caller| caller.answer.is_closed());
         }
         let arrival = entry.queue.arrive(
@@ -180,7 +182,7 @@ impl KeySlot {
                 EnterOutcome::Started(self.grant_guard(started))
             }
             (ArrivalOutcome::Wait { attend }, Some(answer)) => {
-                // While the key is held here, no request is sent on, so no look is needed.
+                // While the key is held here, no request is forwarded, so no lookup is needed.
                 let asks = waits == WaitPlace::Anywhere && entry.request_route(now);
                 if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
@@ -193,8 +195,9 @@ impl KeySlot {
         }
     }
 
-    /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while we
-    /// get the lock with nobody before us: the other gateway reads our lock node before we know that it holds.
+    /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while this
+    /// gateway gets the lock with no contender ahead: the other gateway may read the lock node before this one has seen
+    /// that it holds.
     fn accepts_forwarded(&self, entry: &SlotState, now: BootInstant) -> bool {
         match entry.queue.held_lock() {
             Some(held) => {
@@ -239,7 +242,7 @@ impl KeySlot {
                 return;
             };
             entry.set_route(&caller.route);
-            // Answered outside of the lock, because a caller that has just gone gives its tenure back in here.
+            // Answered outside of the mutex, because a caller that has just gone releases its tenure in here.
             drop(entry);
             caller.answer.send(Ok(self.grant_guard(started))).ok();
         }
@@ -282,8 +285,8 @@ impl SharedLock for KeySlot {
     }
 }
 
-/// The place of one waiting request. Dropping it gives the place up. A tenure that was granted at the same moment is
-/// given back when the answer is dropped.
+/// The queue position of one waiting request, which leaves the queue on drop. A tenure that was granted at the same
+/// moment is released when the answer is dropped.
 pub struct QueueGuard {
     slot: Arc<KeySlot>,
 }

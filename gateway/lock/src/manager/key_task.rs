@@ -1,5 +1,5 @@
-//! The task of one cached key, which runs as long as anybody here wants the key: gets the lock, keeps it for later
-//! requests, and gives it up in time.
+//! The task of one cached key, which runs as long as a request here wants the key: acquires the lock, keeps it for
+//! later requests, and releases it in time.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -30,13 +30,13 @@ use crate::{
     },
 };
 
-/// Runs until nobody wants the key any more.
+/// Runs until no request wants the key any more.
 ///
-/// A gateway may keep ten thousands of keys, and a task takes as much memory as the largest future that it ever awaits.
-/// So every future that is not awaited while a key is kept has a box of its own.
+/// A gateway may cache tens of thousands of keys, and a task takes as much memory as the largest future that it ever
+/// awaits. So every future that is not awaited while a key is cached has a box of its own.
 ///
-/// After a panic the lock is kept until no request is in flight under it, and only then given back, because those
-/// requests know nothing of the panic. Waiting requests are refused, and later ones are served as usual.
+/// After a panic the lock is kept until no request is in flight under it, and only then released, because those
+/// requests are not affected by the panic. Waiting requests are refused, and later ones are served as usual.
 pub async fn run_key_task<L: ZkClient>(
     slot: Arc<KeySlot>,
     table: Arc<KeyTable>,
@@ -54,7 +54,7 @@ pub async fn run_key_task<L: ZkClient>(
 struct KeyNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<Attempt<L>>>>,
-    /// The node that waits to hold.
+    /// The node that waits for the grant.
     asked: RefCell<Option<Rc<Attempt<L>>>>,
 }
 
@@ -69,14 +69,14 @@ impl<L: ZkClient> KeyNodes<L> {
         self.held.borrow().clone()
     }
 
-    /// Notes an attempt; call this before it sends anything.
+    /// Registers an attempt; call this before it sends anything.
     fn add_waiting(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
     }
 
-    /// The attempt that was asked for is granted, and the former one is cleared.
+    /// The waiting attempt is granted, and the former one is cleared.
     fn promote(&self) {
         self.held.replace(self.asked.take());
     }
@@ -93,7 +93,7 @@ impl<L: ZkClient> KeyNodes<L> {
     }
 }
 
-/// After a panic: refuses those who wait, and keeps the lock until nothing is in flight under it.
+/// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
 async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
     slot.fail(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
@@ -108,7 +108,7 @@ async fn serve_key<L: ZkClient>(
     current: &Rc<CurrentSession<L>>,
     nodes: &KeyNodes<L>,
 ) {
-    // How often our place was lost since the last grant.
+    // How often the queue position was lost since the last grant.
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.head_request() else {
@@ -122,7 +122,7 @@ async fn serve_key<L: ZkClient>(
         slot.reset_position();
         match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
             Ok((attempt, grant)) => {
-                // No request is sent on from here while it is held here.
+                // No request is forwarded from here while the key is held here.
                 table.holder_cache.remove(&slot.key);
                 lost = 0;
                 slot.set_granted(grant, wanted);
@@ -134,14 +134,14 @@ async fn serve_key<L: ZkClient>(
                 lost = lost.saturating_add(1);
                 yield_or_pause(lost).await;
             }
-            Err(why) => slot.refuse(&why),
+            Err(error) => slot.refuse(&error),
         }
     }
 }
 
-/// Lets other tasks run before the next try. After the end of a session the client library fails every request at once,
-/// so this loop would never yield, and the task that keeps the session would not learn of the end. The first loss may
-/// be a removed node, so the first retry has no delay.
+/// Lets other tasks run before the next attempt. After the end of a session the client library fails every request at
+/// once, so this loop would never yield, and the task that keeps the session would not notice the end. The first loss
+/// may be a removed node, so the first retry has no delay.
 async fn yield_or_pause(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
@@ -149,7 +149,7 @@ async fn yield_or_pause(lost: u32) {
     }
 }
 
-/// The current session, once there is one; `None` when nobody wants the key any more.
+/// The current session, once there is one; `None` when no request wants the key any more.
 async fn wait_for_session<L: ZkClient>(
     slot: &KeySlot,
     current: &CurrentSession<L>,
@@ -169,8 +169,8 @@ async fn wait_for_session<L: ZkClient>(
     }
 }
 
-/// Gets the lock. If a node of ours has to be given up, the same transaction removes it and makes the new one, so that
-/// yielding and queueing again cost one write. Without a grant no node is left.
+/// Acquires the lock. If an own node has to be released, the same transaction removes it and creates the new one, so
+/// that yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: ZkClient>(
     slot: &Arc<KeySlot>,
     table: &Arc<KeyTable>,
@@ -192,7 +192,7 @@ async fn acquire<L: ZkClient>(
     };
     let attempt = nodes.add_waiting(begun.with_signature().with_delay(wanted.delay));
     let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
-    let asked = live.clock.now();
+    let started = live.clock.now();
     let granted = match &old {
         Some(old) => attempt.acquire_instead_of(old, &mut waiting).await,
         None => attempt.acquire(&mut waiting).await,
@@ -202,7 +202,7 @@ async fn acquire<L: ZkClient>(
     }
     match granted {
         Ok(grant) => {
-            live.metrics.record_grant(live.clock.now().since(asked));
+            live.metrics.record_grant(live.clock.now().since(started));
             live.registry.register_evictable(attempt.candidate.guid, slot);
             nodes.promote();
             Ok((attempt, grant))
@@ -211,7 +211,7 @@ async fn acquire<L: ZkClient>(
             nodes.clear().await;
             Err(match stop {
                 LockAttemptError::CallerGone => GrantError::Lost,
-                LockAttemptError::NotGranted(why) => why,
+                LockAttemptError::NotGranted(error) => error,
             })
         }
     }
@@ -246,12 +246,12 @@ impl AttemptObserver for LocalWaiters {
         self.slot.take_route_request()
     }
 
-    fn on_holder_route(&mut self, way: Option<HolderRoute>) -> Result<(), LockAttemptError> {
-        match way.filter(|way| !self.table.is_unreachable(way)) {
-            Some(way) => {
-                // Remembered first, so that a request that comes now is sent on without waiting here.
-                self.table.learn(&self.slot.key, &way);
-                self.slot.forward(&way)
+    fn on_holder_route(&mut self, route: Option<HolderRoute>) -> Result<(), LockAttemptError> {
+        match route.filter(|route| !self.table.is_unreachable(route)) {
+            Some(route) => {
+                // Cached first, so that a request that comes now is forwarded without waiting here.
+                self.table.learn(&self.slot.key, &route);
+                self.slot.forward(&route)
             }
             None => self.slot.report_no_route(),
         }
@@ -297,7 +297,7 @@ async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, att
     }
 }
 
-/// Tells the slot when somebody waits elsewhere, or our node is gone; then there is nothing more to tell.
+/// Reports to the slot when a remote contender waits, or when the own node is gone; after the latter it returns.
 async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attempt<L>) {
     let candidate = &attempt.candidate;
     loop {
@@ -325,7 +325,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attemp
                 candidate.layout.has_only_own_writers(&children, own),
             )
         });
-        // A kept key has no memory for the names of others.
+        // A cached key must not keep the names of other nodes in memory.
         drop(children);
         match ours {
             None => return report_node_removed(slot),
@@ -359,10 +359,11 @@ mod tests {
     /// Bytes that an idle cached key takes, without its name and the client library's part of its watch. Failpoints
     /// take some.
     #[test]
-    fn a_key_that_is_kept_is_small() {
+    fn idle_cached_key_is_small() {
         type RealClient = Instrumented<ZkSession>;
         let task = future(run_key_task::<RealClient> as ThreeArgFn<_, _, _, _>);
-        let (slot, attempt) = (size_of::<KeySlot>(), size_of::<Attempt<RealClient>>());
+        let slot = size_of::<KeySlot>();
+        let attempt = size_of::<Attempt<RealClient>>();
         assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
     }
 }

@@ -1,8 +1,8 @@
-//! The lock of a client's lease. Requests under the lease take turns, each with a larger G.
+//! The lock of a client's lease. Requests under the lease take turns, each with a larger dispatch number.
 //!
-//! The client's hold is the first part of the tenure, with G = 1, and never sends anything. Each request under the
-//! lease is a part of its own. So the node stays until the client has given the lock back *and* all its requests are
-//! over.
+//! The client's hold is the first part of the tenure, with dispatch number 1, and never sends anything. Each request
+//! under the lease is a part of its own. So the node stays until the client has released the lock *and* all its
+//! requests are over.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 use super::{call_chain::CallbackError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
 use crate::session::lock_validity::LockValidity;
 
-/// The lock of one lease. Dropping it gives it back, as [`LeasedLock::release`] does.
+/// The lock of one lease. Dropping it releases it, as [`LeasedLock::release`] does.
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<UncachedLock>,
-    /// The client's own part; `None` once the lock was given back.
+    /// The client's own part; `None` once the lock was released.
     held: Mutex<Option<GrantGuard>>,
     /// The holder of this permit is next: first come, first served.
     turn: Semaphore,
@@ -30,16 +30,10 @@ pub struct LeasedLock {
 impl LeasedLock {
     pub(super) fn new(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
         let token = held.first_token().expect("nothing was dispatched under it");
-        let (evidence, nodes, permit) = (held.shared_validity(), held.nodes(), held.permit());
-        Self {
-            lock,
-            held: Mutex::new(Some(held)),
-            turn: Semaphore::new(1),
-            token,
-            permit,
-            validity: evidence,
-            nodes,
-        }
+        let validity = held.shared_validity();
+        let nodes = held.nodes();
+        let permit = held.permit();
+        Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, validity, nodes }
     }
 
     /// The token of the lease itself. Requests under it have larger tokens with the same epoch.
@@ -52,7 +46,7 @@ impl LeasedLock {
         self.permit
     }
 
-    /// The ZooKeeper session that the lock nodes are of.
+    /// The ZooKeeper session that owns the lock nodes.
     pub fn session(&self) -> i64 {
         self.validity.session()
     }
@@ -62,17 +56,17 @@ impl LeasedLock {
         self.nodes.clone()
     }
 
-    /// Whether the session is proven and no lock node was taken away.
+    /// Whether the session deadline has not passed and no lock node was removed.
     pub fn is_held_at(&self, now: BootInstant) -> bool {
         self.validity.is_valid_at(now)
     }
 
-    /// When the present proof ends. Until then nobody else can hold, whatever happens to this process.
+    /// The session deadline as of now. Until then no other process can hold, whatever happens to this process.
     pub fn expires_at(&self) -> BootInstant {
         self.validity.deadline()
     }
 
-    /// Whether it is lost for good: the session is over, or a lock node was taken away.
+    /// Whether it is lost for good: the session is over, or a lock node was removed by another client.
     pub fn is_lost(&self) -> bool {
         self.validity.is_revoked()
     }
@@ -91,7 +85,7 @@ impl LeasedLock {
     /// its turn.
     ///
     /// # Errors
-    /// [`CallbackError::Closed`], [`CallbackError::Unproven`], and [`CallbackError::Upgrade`] where the lease only reads.
+    /// [`CallbackError::Closed`], [`CallbackError::Unproven`], and [`CallbackError::Upgrade`] if the lease is shared.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
@@ -99,19 +93,19 @@ impl LeasedLock {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.start_request(mode) {
-                // `Notify` remembers a notice that comes between the look and the wait.
+                // `Notify` stores a notification that comes between the check and the wait.
                 Err(CallbackError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }
     }
 
-    /// From now on no request under it is started, or sent for the first time. The lock is still held.
+    /// Closes the lease: no request under it is started, or sent for the first time. The lock is still held.
     pub fn close(&self) {
         self.lock.close();
     }
 
-    /// Gives the client's part back. The nodes go when all requests under the lease are over.
+    /// Releases the client's part. The nodes are removed when all requests under the lease are over.
     pub fn release(&self) {
         self.close();
         // Dropped outside of the mutex, because the drop wakes others.

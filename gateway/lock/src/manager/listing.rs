@@ -1,5 +1,5 @@
-//! Shows operators the locks that this gateway holds and waits for. Requests are not held up: each key is read under
-//! its own lock, and a shard of the table is locked only while its keys are listed.
+//! Shows operators the locks that this gateway holds and waits for. Requests are not blocked: each key is read under
+//! its own mutex, and a shard of the table is locked only while its keys are listed.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::recipe::grant::Grant;
 
-/// One key that somebody here holds or wants.
+/// One key that requests of this gateway hold or want.
 #[derive(Debug, Clone)]
 pub struct ListedLock {
     pub key: ResourceKey,
@@ -24,11 +24,11 @@ pub struct ListedLock {
     pub line: Vec<WaiterInfo>,
     pub waiting: usize,
     pub why: Option<WaitReason>,
-    /// What is left of a delay, after a holder that left without saying that its requests are over.
+    /// The rest of a delay, after a holder that left without recording that its requests are over.
     pub rest: Option<Duration>,
 }
 
-/// A tenure of ours.
+/// A tenure of this gateway.
 #[derive(Debug, Clone)]
 pub struct HeldLockInfo {
     /// The route of the request that was started last.
@@ -39,9 +39,9 @@ pub struct HeldLockInfo {
     pub keeping: NodeLifetime,
     pub since: Duration,
     pub in_flight: u32,
-    /// Whether a contender waits that cannot hold beside it.
+    /// Whether a contender waits that cannot hold together with it.
     pub contended: bool,
-    /// Whether it may write: its session is proven, and its node was not taken away.
+    /// Whether it may write: its session deadline has not passed, and its node was not removed by another client.
     pub proven: bool,
     /// Whether it is closed, so that nothing more is started under it.
     pub ending: bool,
@@ -66,16 +66,16 @@ pub struct WaiterInfo {
     pub since: Duration,
 }
 
-/// Why somebody waits, as far as this gateway knows by itself.
+/// Why a request waits, from the state of this gateway alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitReason {
     /// Requests of this gateway are at work under the key.
     HeldHere,
-    /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
+    /// This gateway holds the lock and nothing runs; it is being handed over, or its session deadline has passed.
     HandingOver,
-    /// Nobody holds it, but requests of its last holder may not be over.
+    /// There is no holder, but requests of the last one may not be over.
     Delay,
-    /// A holder elsewhere was before us.
+    /// A remote holder was ahead.
     HeldElsewhere,
     /// ZooKeeper has not answered yet.
     Asking,
@@ -90,19 +90,19 @@ pub struct LockListing {
     pub locks: Vec<ListedLock>,
     /// Whether there are more after the last one.
     pub more: bool,
-    /// Held keys, counting also those that are not shown.
+    /// Held keys, including those that are not shown.
     pub held: usize,
     pub waiting: usize,
-    /// Keys that somebody waits for.
+    /// Keys that requests wait for.
     pub wanted: usize,
 }
 
-/// Which locks are wanted.
+/// Selects locks for a listing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListFilter<'a> {
-    /// Only keys behind this one.
+    /// Only keys greater than this one.
     pub after: Option<&'a ResourceKey>,
-    /// Only those that somebody waits for.
+    /// Only keys that requests wait for.
     pub wanted: bool,
     pub limit: usize,
     pub order: ListOrder,
@@ -112,12 +112,12 @@ pub struct ListFilter<'a> {
 pub enum ListOrder {
     #[default]
     Key,
-    /// First the locks that requests wait for, then those with work under them; in each group the longest first.
+    /// First the locks that requests wait for, then locks in use; in each group the longest first.
     Interest,
 }
 
 impl LockManager {
-    /// The first of the locks that are asked for.
+    /// The first of the selected locks.
     pub fn list_locks(&self, select: ListFilter<'_>) -> LockListing {
         let by_key = ListFilter { limit: usize::MAX, ..select };
         match select.order {
@@ -146,7 +146,7 @@ impl LockManager {
         }
     }
 
-    /// One key; `None` when nobody here holds or wants it.
+    /// One key; `None` when no request of this gateway holds or wants it.
     pub fn lock_info(&self, key: &ResourceKey) -> Option<ListedLock> {
         let requests: Vec<_> =
             self.strict_registry.entries().into_iter().filter(|request| request.keys.contains(key)).collect();
@@ -283,7 +283,7 @@ impl ListedLock {
     }
 }
 
-/// A tenure that has not dispatched anything is known by the token of its first dispatch.
+/// A tenure that has not dispatched anything is identified by the token of its first dispatch.
 fn token(grant: &Grant, dispatched: u32) -> Option<Token> {
     Token::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
 }

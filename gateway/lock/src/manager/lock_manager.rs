@@ -1,4 +1,4 @@
-//! Gives out tenures: the workers' handle on everything that holds locks.
+//! Grants tenures: the workers' handle to all locks of the process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +41,7 @@ use crate::{
     session::active_session::SessionState,
 };
 
-/// Asks for locks from any thread. Cheap to clone.
+/// Requests locks from any thread. Cheap to clone.
 #[derive(Clone)]
 pub struct LockManager {
     /// One per session; keys are spread over them.
@@ -54,23 +54,24 @@ pub struct LockManager {
     pub(super) clock: SharedClock,
 }
 
-/// The way to one session.
+/// The handle of one session.
 pub(super) struct SessionHandle {
     pub(super) work: mpsc::UnboundedSender<SessionCommand>,
     pub(super) view: watch::Receiver<SessionState>,
 }
 
-/// A keeper, and the desks of its `sessions`, to be run on the session's thread.
+/// A lock manager, and the workers of its `sessions`, to be run on the session's thread.
 pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
-    let (table, census) = (Arc::new(KeyTable::new(clock.clone())), Arc::<OperationIndex>::default());
-    let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
+    let table = Arc::new(KeyTable::new(clock.clone()));
+    let index = Arc::<OperationIndex>::default();
+    let (lines, workers): (Vec<_>, Vec<_>) = (0..sessions.max(1))
         .map(|_| {
-            let (work, asked) = mpsc::unbounded_channel();
+            let (work, commands) = mpsc::unbounded_channel();
             let (seen, view) = watch::channel(SessionState::NoSession("connecting to ZooKeeper".into()));
-            (SessionHandle { work, view }, SessionWorker::new(asked, seen, table.clone(), census.clone()))
+            (SessionHandle { work, view }, SessionWorker::new(commands, seen, table.clone(), index.clone()))
         })
         .unzip();
-    let keeper = LockManager {
+    let manager = LockManager {
         session_handles: lines.into(),
         table,
         key_capacity: Arc::default(),
@@ -78,60 +79,60 @@ pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<Se
         member_names: Arc::default(),
         clock,
     };
-    (keeper, desks)
+    (manager, workers)
 }
 
 impl LockManager {
-    /// Takes the lock of all keys of `wish`.
+    /// Acquires the lock of all keys of `request`.
     ///
-    /// If the connection to ZooKeeper is lost, requests wait for it until the proof ends. After that they are refused
-    /// at once, so that they do not pile up.
+    /// If the connection to ZooKeeper is lost, requests wait for it until the session deadline. After that they are
+    /// refused at once, so that they do not pile up.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
-    pub async fn acquire(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
-        match (wish.hold, wish.keys) {
-            (Hold::Cached(rules), [key]) if wish.permits().is_none() => {
-                self.acquire_cached(key, rules, wish).await
+    /// Dropping the future leaves the queue; a node that exists is removed by its own task.
+    pub async fn acquire(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
+        match (request.hold, request.keys) {
+            (Hold::Cached(rules), [key]) if request.permits().is_none() => {
+                self.acquire_cached(key, rules, request).await
             }
-            // Other gateways send requests here only for a cached key, and this wish is for none.
-            _ if wish.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
-            _ => self.acquire_strict(wish).await,
+            // Peers forward requests here only for a cached key, and this request is for none.
+            _ if request.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
+            _ => self.acquire_strict(request).await,
         }
     }
 
-    /// The tenure of a key that is held here, free, and proven; needs no wait and no other thread.
-    pub fn try_acquire(&self, wish: LockRequest<'_>) -> Option<GrantGuard> {
-        match (wish.hold, wish.keys) {
-            (Hold::Cached(_), [key]) if wish.permits().is_none() => {
-                self.table.start_free(key, &wish.site(0), wish.mode, wish.route)
+    /// The tenure of a key that is held here, free, and valid; needs no wait and no other thread.
+    pub fn try_acquire(&self, request: LockRequest<'_>) -> Option<GrantGuard> {
+        match (request.hold, request.keys) {
+            (Hold::Cached(_), [key]) if request.permits().is_none() => {
+                self.table.start_free(key, &request.site(0), request.mode, request.route)
             }
             _ => None,
         }
     }
 
-    /// Ends all cached tenures, those held and those waited for; call it when a resource may get another key. Between
+    /// Ends all cached tenures, those held and those waited for; call it when the key of a resource may change. Between
     /// two uses of a cached tenure its resource might be used under another key, with larger tokens.
     pub fn close_all(&self) {
         self.table.close_all();
     }
 
-    /// An answer came from the gateway at `way`, so it keeps the key.
-    pub fn record_holder(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.table.learn(key, way);
+    /// Records a response from the gateway at `route`, which therefore holds the key.
+    pub fn record_holder(&self, key: &ResourceKey, route: &HolderRoute) {
+        self.table.learn(key, route);
     }
 
-    /// The gateway at `way` does not keep the key.
-    pub fn forget_holder(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.table.holder_cache.forget(key, way);
+    /// Records that the gateway at `route` does not hold the key.
+    pub fn forget_holder(&self, key: &ResourceKey, route: &HolderRoute) {
+        self.table.holder_cache.forget(key, route);
     }
 
-    /// No answer came from the gateway at `way`, so no request is sent there for a while.
-    pub fn mark_unreachable(&self, way: &HolderRoute) {
-        self.table.mark_unreachable(way);
+    /// Records that no response came from the gateway at `route`, so no request is sent there for a while.
+    pub fn mark_unreachable(&self, route: &HolderRoute) {
+        self.table.mark_unreachable(route);
     }
 
-    /// Sessions of other gateways that have ended.
+    /// Sessions of peers that have ended.
     pub fn ended_sessions(&self) -> &EndedSessions {
         &self.table.ended_sessions
     }
@@ -140,30 +141,30 @@ impl LockManager {
         &self,
         key: &ResourceKey,
         rules: CachedHold,
-        wish: LockRequest<'_>,
+        request: LockRequest<'_>,
     ) -> Result<GrantGuard, AcquireError> {
-        let LockRequest { mode, waits, delay, route, .. } = wish;
+        let LockRequest { mode, waits, delay, route, .. } = request;
         if waits == WaitPlace::Anywhere
-            && let Some(way) = self.table.holder_route(key)
+            && let Some(holder) = self.table.holder_route(key)
         {
-            return Err(AcquireError::Elsewhere(way));
+            return Err(AcquireError::Elsewhere(holder));
         }
         let session = self.session_handle(key);
         let patience =
-            if wish.wait.is_zero() { WaitLimit::NoWait } else { WaitLimit::QueueBehind(wish.queue) };
-        let deadline = WaitDeadline::after(wish.wait);
+            if request.wait.is_zero() { WaitLimit::NoWait } else { WaitLimit::QueueBehind(request.queue) };
+        let deadline = WaitDeadline::after(request.wait);
         let wants = LocalRequest { mode, rules, patience, waits, delay, route };
-        let mut unlike = PermitCountRetry::new(wish);
+        let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         loop {
             // Checked before a slot is made, because without a session no task works for a key.
             self.check_session(&view.borrow())?;
-            let (place, answer, attend) = match self.table.enter(key, &wish.site(0), wants) {
+            let (place, answer, attend) = match self.table.enter(key, &request.site(0), wants) {
                 EnterOutcome::Started(tenure) => return Ok(tenure),
                 EnterOutcome::QueueFull => return Err(AcquireError::QueueFull),
                 EnterOutcome::Busy => return Err(AcquireError::Locked),
                 EnterOutcome::NotHolder => return Err(AcquireError::NotHolder),
-                // The order matters: the place is dropped last, when nobody waits for the answer any more.
+                // The order matters: the queue guard is dropped last, when no caller waits for the answer any more.
                 EnterOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
@@ -173,7 +174,7 @@ impl LockManager {
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
-                // The gateway that has sent the request here finds the next holder by itself.
+                // The gateway that forwarded the request here finds the next holder by itself.
                 Some(Ok(Err(GrantError::Lost))) if waits == WaitPlace::AtHolder => {
                     return Err(AcquireError::NotHolder);
                 }
@@ -181,7 +182,7 @@ impl LockManager {
                 Some(Ok(Err(GrantError::Lost))) => {
                     self.wait_next_session(&mut view, deadline.latest()).await?
                 }
-                Some(Ok(Err(why))) => return Err(why.into()),
+                Some(Ok(Err(error))) => return Err(error.into()),
                 Some(Err(_closed)) => return Err(stopping_error()),
                 None => {
                     return Err(timeout_error(
@@ -194,51 +195,52 @@ impl LockManager {
         }
     }
 
-    /// Takes the lock of all keys of `wish` for a client's lease, under which requests can then run. A lease always has
-    /// lock nodes of its own. `ahead` tells meanwhile what it waits for.
+    /// Acquires the lock of all keys of `request` for a client's lease, under which requests can then run. A lease always
+    /// has lock nodes of its own. `ahead` reports meanwhile what it waits for.
     ///
     /// # Cancellation
     /// The same as for [`LockManager::acquire`].
     pub async fn lease(
         &self,
-        wish: LockRequest<'_>,
+        request: LockRequest<'_>,
         ahead: Arc<WaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
-        let wish = LockRequest { hold: Hold::Strict, waits: WaitPlace::Here, ..wish };
-        let (lock, root) = self.acquire_own_node(wish, HolderKind::Client, ahead).await?;
+        let request = LockRequest { hold: Hold::Strict, waits: WaitPlace::Here, ..request };
+        let (lock, root) = self.acquire_own_node(request, HolderKind::Client, ahead).await?;
         Ok(LeasedLock::new(lock, root))
     }
 
-    async fn acquire_strict(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
-        self.acquire_own_node(wish, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
+    async fn acquire_strict(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
+        self.acquire_own_node(request, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
     }
 
     async fn acquire_own_node(
         &self,
-        wish: LockRequest<'_>,
+        request: LockRequest<'_>,
         of: HolderKind,
         ahead: Arc<WaitProgress>,
     ) -> Result<(Arc<UncachedLock>, GrantGuard), AcquireError> {
-        let session = self.session_handle(wish.keys.first().expect("a wish names at least one key"));
+        let session = self.session_handle(request.keys.first().expect("a wish names at least one key"));
         let enter = |key| {
             self.key_capacity
-                .enter(key, of, wish.capacity())
+                .enter(key, of, request.capacity())
                 .map_err(|CapacityExceededError| AcquireError::QueueFull)
         };
-        let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
+        let places: Arc<[_]> = request.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let asking = WaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
-        let enrolled = self.strict_registry.register(wish, asking);
-        let (deadline, mut unlike) = (WaitDeadline::after(wish.wait), PermitCountRetry::new(wish));
+        let enrolled = self.strict_registry.register(request, asking);
+        let deadline = WaitDeadline::after(request.wait);
+        let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         self.check_session(&view.borrow())?;
         loop {
             let taken = || ahead.is_blocked();
-            match deadline.wait_for(request_strict(session, wish, &ahead, &places), taken).await {
+            match deadline.wait_for(request_strict(session, request, &ahead, &places), taken).await {
                 Some(Ok(StrictGrant { grant, over })) => {
                     enrolled.set_granted(&grant, self.clock.now());
                     return Ok(uncached_lock::begin(
                         grant,
-                        (wish.mode, of),
+                        (request.mode, of),
                         over,
                         enrolled,
                         self.clock.clone(),
@@ -246,16 +248,16 @@ impl LockManager {
                 }
                 Some(Err(GrantError::PermitsDiffer)) if unlike.wait_retry(deadline.latest()).await => {}
                 Some(Err(GrantError::Lost)) => self.wait_next_session(&mut view, deadline.latest()).await?,
-                Some(Err(why)) => return Err(why.into()),
+                Some(Err(error)) => return Err(error.into()),
                 None => return Err(timeout_error(&view, taken(), ahead.remaining_delay(self.clock.now()))),
             }
         }
     }
 
-    /// Writes down that an operation is to be sent, in one transaction with a check that its lock is held.
+    /// Records that an operation is to be sent, in one transaction with a check that its lock is held.
     ///
     /// # Cancellation
-    /// Dropping the future gives the operation up: nothing was sent, and that is written down.
+    /// Dropping the future cancels the operation: nothing was sent, and that is recorded.
     pub async fn admit(
         &self,
         wanted: PendingOperation,
@@ -269,7 +271,7 @@ impl LockManager {
         Ok(admitted.deliver())
     }
 
-    /// Could a lock of any key be granted now?
+    /// Whether a lock of any key could be granted now.
     pub fn is_ready(&self) -> bool {
         self.session_handles.iter().all(|session| session.view.borrow().is_ready(&self.clock))
     }
@@ -286,7 +288,7 @@ impl LockManager {
         session.view.borrow().clone()
     }
 
-    /// Keys that somebody here wants or holds.
+    /// Keys that requests of this gateway want or hold.
     pub fn key_count(&self) -> usize {
         self.table.key_count() + self.key_capacity.key_count()
     }
@@ -295,23 +297,23 @@ impl LockManager {
         &self.session_handles[usize::from(key.shard()) % self.session_handles.len()]
     }
 
-    /// Waits until there is a session for this key. A process that was frozen wakes up before its next session is made.
+    /// Waits until there is a session for this key. A process that was frozen resumes before its next session is made.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub async fn wait_for_session(&self, key: &ResourceKey, patience: Duration) {
         let mut view = self.session_handle(key).view.clone();
-        // If no session comes in time, the next call says so.
+        // If no session comes in time, the next call returns the error.
         drop(timeout(patience, view.wait_for(|view| self.check_session(view).is_ok())).await);
     }
 
     fn check_session(&self, view: &SessionState) -> Result<(), AcquireError> {
         match view {
-            SessionState::NoSession(why) => Err(AcquireError::Service(why.to_string())),
-            SessionState::NotInitialised(why) => Err(AcquireError::NotInitialised(why.to_string())),
-            SessionState::RolledBack(why) => Err(AcquireError::RolledBack(why.to_string())),
-            SessionState::Active { connected: false, deadline: proof }
-                if !proof.is_valid_at(self.clock.now()) =>
+            SessionState::NoSession(reason) => Err(AcquireError::Service(reason.to_string())),
+            SessionState::NotInitialised(reason) => Err(AcquireError::NotInitialised(reason.to_string())),
+            SessionState::RolledBack(reason) => Err(AcquireError::RolledBack(reason.to_string())),
+            SessionState::Active { connected: false, deadline }
+                if !deadline.is_valid_at(self.clock.now()) =>
             {
                 Err(disconnected_error())
             }
@@ -325,48 +327,48 @@ impl LockManager {
         view: &mut watch::Receiver<SessionState>,
         deadline: Instant,
     ) -> Result<(), AcquireError> {
-        let told = view.wait_for(|view| match view {
-            SessionState::Active { deadline: proof, .. } => !proof.is_revoked(),
-            // Only an operator can change that.
+        let state = view.wait_for(|view| match view {
+            SessionState::Active { deadline: session_deadline, .. } => !session_deadline.is_revoked(),
+            // Only an operator can resolve that.
             SessionState::RolledBack(_) => true,
             SessionState::NoSession(_) | SessionState::NotInitialised(_) => false,
         });
-        let told = timeout_at(deadline, told).await;
-        if matches!(&told, Ok(Ok(view)) if matches!(**view, SessionState::Active { .. })) {
+        let state = timeout_at(deadline, state).await;
+        if matches!(&state, Ok(Ok(view)) if matches!(**view, SessionState::Active { .. })) {
             return Ok(());
         }
-        drop(told);
+        drop(state);
         Err(timeout_error(view, false, None))
     }
 }
 
 async fn request_strict(
     session: &SessionHandle,
-    wish: LockRequest<'_>,
+    request: LockRequest<'_>,
     ahead: &Arc<WaitProgress>,
     places: &Arc<[CapacityGuard]>,
 ) -> Result<StrictGrant, GrantError> {
     let (caller, answer) = oneshot::channel();
     let gone = || GrantError::Service("the gateway is stopping".into());
-    let request = StrictRequest {
-        keys: wish.keyed_sites(),
-        mode: wish.mode,
-        waits: !wish.wait.is_zero(),
+    let strict_request = StrictRequest {
+        keys: request.keyed_sites(),
+        mode: request.mode,
+        waits: !request.wait.is_zero(),
         caller,
-        delay: wish.delay,
+        delay: request.delay,
         ahead: ahead.clone(),
         places: places.clone(),
     };
-    session.work.send(SessionCommand::AcquireStrict(request)).map_err(|_| gone())?;
+    session.work.send(SessionCommand::AcquireStrict(strict_request)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 
-/// The refusal at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
+/// The error at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
 fn timeout_error(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Duration>) -> AcquireError {
     match &*view.borrow() {
-        SessionState::NoSession(why) => AcquireError::Service(why.to_string()),
-        SessionState::NotInitialised(why) => AcquireError::NotInitialised(why.to_string()),
-        SessionState::RolledBack(why) => AcquireError::RolledBack(why.to_string()),
+        SessionState::NoSession(reason) => AcquireError::Service(reason.to_string()),
+        SessionState::NotInitialised(reason) => AcquireError::NotInitialised(reason.to_string()),
+        SessionState::RolledBack(reason) => AcquireError::RolledBack(reason.to_string()),
         SessionState::Active { connected: false, .. } => disconnected_error(),
         SessionState::Active { .. } => match (rest, taken) {
             (Some(rest), _) => AcquireError::Delayed(rest),

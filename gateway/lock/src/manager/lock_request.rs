@@ -1,4 +1,4 @@
-//! What a request asks of the keeper: which keys, how, and for how long it would wait.
+//! A request to the lock manager: the keys, the mode, and how long to wait.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use fencegate_policies::{
 
 use super::key_capacity::CapacityLimits;
 
-/// What a request wants.
+/// A lock request.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a> {
     /// Sorted, without doubles, at least one.
@@ -25,11 +25,11 @@ pub struct LockRequest<'a> {
     pub queue: usize,
     /// Where it waits; used only for a single cached key.
     pub waits: WaitPlace,
-    /// For keys where nobody compares tokens: how long a request may go on after its holder is gone. If the last holder
-    /// left without saying that its requests are over, the next one waits this long. All wishes for a key must have the
-    /// same delay.
+    /// For keys whose upstream does not compare tokens: how long a request may go on after its holder is gone. If the
+    /// last holder left without recording that its requests are over, the next one waits this long. All requests for a
+    /// key must have the same delay.
     pub delay: Option<Duration>,
-    /// The route that asks, shown to operators.
+    /// The route of the request, shown to operators.
     pub route: &'a Arc<str>,
 }
 
@@ -38,7 +38,7 @@ impl LockRequest<'_> {
         self.sites.get(key).cloned().unwrap_or_default()
     }
 
-    /// The number of permits, if it asks for one. Permits are never cached.
+    /// The permit count, if it requests a permit. Permits are never cached.
     pub(super) fn permits(&self) -> Option<Permits> {
         self.sites.iter().find_map(LockSite::permits)
     }
@@ -59,8 +59,8 @@ impl LockRequest<'_> {
 pub enum WaitPlace {
     #[default]
     Here,
-    /// Here, or at the gateway that keeps the key: the request may be sent on.
+    /// Here, or at the gateway that holds the key: the request may be forwarded.
     Anywhere,
-    /// Only where the key is kept: another gateway has sent it here.
+    /// Only at the holder of the key: another gateway forwarded the request here.
     AtHolder,
 }

@@ -1,5 +1,5 @@
-//! The names of all member nodes as they were last read. Clients name members in the ids of leases, and a name that
-//! somebody has made up costs ZooKeeper no request of its own.
+//! The names of all member nodes as they were last read. Clients name members in the ids of leases, and an invented
+//! name costs no request to ZooKeeper of its own.
 
 use std::{
     collections::HashSet,
@@ -18,24 +18,24 @@ use crate::manager::admin_query::AdminQueryError;
 #[derive(Debug, Default)]
 pub(super) struct MemberCache {
     names: Mutex<HashSet<String>>,
-    /// Those who do not find a name take turns, so one look serves all that came before it.
+    /// Lookups that do not find a name take turns, so one read serves all that came before it.
     looks: Turn<ReadTimes>,
 }
 
 #[derive(Debug, Default)]
 struct ReadTimes {
-    /// When the last one began.
+    /// When the last read began.
     last: Option<Instant>,
-    /// When the last one began that ended well.
+    /// When the last successful read began.
     good: Option<Instant>,
 }
 
-/// The least time between the begins of two looks.
+/// The least time between the starts of two reads.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 
 impl MemberCache {
-    /// Whether this is the name of a member. False only if no member had it at some time after the call; true also
-    /// for one that has gone since the last look. `look` reads all names.
+    /// Whether this is the name of a member. False only if no member had it at some time after the call; true also for
+    /// one that has gone since the last read. `look` reads all names.
     ///
     /// # Errors
     /// Those of `look`.
@@ -65,7 +65,7 @@ impl MemberCache {
         Ok(self.lock_names().contains(member))
     }
 
-    /// Its session has ended.
+    /// Removes a member whose session has ended.
     pub(super) fn remove(&self, member: &str) {
         self.lock_names().remove(member);
     }
@@ -97,12 +97,15 @@ mod tests {
         Paths::member_name("gw-2", session)
     }
 
+    /// Lookups of unknown members share reads that are at least `MIN_READ_INTERVAL` apart; a known member costs none.
     #[tokio::test]
-    async fn names_that_nobody_has_cost_four_looks_a_second_however_many_there_are() {
-        let (names, looks) = (MemberCache::default(), Cell::new(0));
+    async fn unknown_names_share_bounded_reads() {
+        let names = MemberCache::default();
+        let looks = Cell::new(0);
         let begun = Instant::now();
         let ask = |member: String| {
-            let (names, looks) = (&names, &looks);
+            let names = &names;
+            let looks = &looks;
             async move {
                 let look = async || {
                     looks.set(looks.get() + 1);
@@ -115,7 +118,7 @@ mod tests {
             let made_up = (0..100).map(|one| ask(name(1000 * round + one)));
             assert!(!join_all(made_up).await.contains(&true));
         }
-        // Whoever comes first is served at once, and the others with him by the next look.
+        // The first lookup is served at once, and the others by the next read.
         assert!((1..=4).contains(&looks.get()), "{}", looks.get());
         assert!(begun.elapsed() >= MIN_READ_INTERVAL * (looks.get() - 1), "{:?}", begun.elapsed());
         let before = looks.get();
@@ -128,14 +131,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_member_that_came_after_the_last_look_is_found() {
+    async fn member_added_after_read_is_found() {
         let names = MemberCache::default();
         assert!(!names.contains(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
         assert!(names.contains(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there"));
     }
 
+    /// A read that failed gives an error and does not make a member absent for a concurrent lookup.
     #[tokio::test]
-    async fn nobody_is_said_to_be_gone_by_a_look_that_failed() {
+    async fn failed_read_reports_no_absence() {
         let names = MemberCache::default();
         assert!(!names.contains(&name(2), async || Ok(Vec::new())).await.expect("none"));
         let member = name(2);
@@ -144,8 +148,9 @@ mod tests {
         assert!(failed.is_err() && found.expect("there"));
     }
 
+    /// A text that is no member name is absent without a read.
     #[tokio::test]
-    async fn what_is_no_name_of_a_member_is_not_looked_for() {
+    async fn invalid_member_name_is_not_read() {
         let names = MemberCache::default();
         for text in ["", "gw-2", "gw-2-01", "../locks", "-0000000000000001", "gw-2-000000000000000G"] {
             assert!(!names.contains(text, async || panic!("{text} is looked for")).await.expect("no look"));

@@ -1,13 +1,14 @@
 //! The tenures of one process, and the requests that wait for them.
 //!
-//! A worker asks the [`lock_manager`] and gets a [`grant_guard`]. Cached keys: [`queue`] decides which request is next under the
-//! [`held_lock`] lock, [`key_slot`] shares the queue between workers, and [`key_task`] is the task of a key. Locks for one
-//! request: [`strict`] is the task, [`uncached_lock`] the worker's side; a client's lease is a [`leased_lock`].
-//! [`error`] says why there is no tenure; `other_number` asks again for a key whose number of permits has just
-//! changed. Callbacks run inside a [`call_chain`], by [`callbacks`]. [`session_worker`] does the [`session_command`] on the session's thread,
-//! [`panic_guard`] if it panics; [`tenure_end`] says why a tenure is over. [`holder_cache`] remembers which other gateway keeps a key,
-//! [`ended_sessions`] which sessions of others have ended, and `member_names` which are there.
-//! For operators: [`listing`] shows the locks of this gateway, with [`strict_registry`]; [`admin`] asks ZooKeeper.
+//! A worker calls the [`lock_manager`] and gets a [`grant_guard`]. Cached keys: [`queue`] decides which request is next
+//! under the [`held_lock`] lock, [`key_slot`] shares the queue between workers, and [`key_task`] is the task of a key.
+//! Locks for one request: [`strict`] is the task, [`uncached_lock`] the worker's side; a client's lease is a
+//! [`leased_lock`]. [`error`] has the errors; `permit_count_retry` requests a key again whose permit count has just
+//! changed. Callbacks run inside a [`call_chain`], by [`callbacks`]. [`session_worker`] runs each [`session_command`]
+//! on the session's thread, and [`panic_guard`] catches its panics; [`tenure_end`] is the reason why a tenure is over.
+//! [`holder_cache`] caches which peer holds a key, [`ended_sessions`] which sessions of peers have ended, and
+//! `member_cache` which exist. For operators: [`listing`] shows the locks of this gateway, with [`strict_registry`];
+//! [`admin`] queries ZooKeeper.
 
 pub mod admin;
 pub mod admin_query;

@@ -1,9 +1,10 @@
-//! Removes parents with a grant record whose keys nobody uses any more. They are persistent nodes, so no server removes
-//! them.
+//! Removes parents with a grant record whose keys are not used any more. They are persistent nodes, so no server
+//! removes them.
 //!
 //! A plain delete would not do. Another contender may be about to hold the key, and a delete by version may hit a
-//! parent that was made anew, because versions begin again. So the key is taken like any other: we stand in line, wait
-//! for the delay in its record, and remove the parent with our own lock node. Nothing is ever sent under that lock.
+//! parent that was created anew, because versions begin again. So the key is locked like any other: the cleanup queues,
+//! waits for the delay in the record, and removes the parent with its own lock node. Nothing is ever sent under that
+//! lock.
 
 use std::{future::pending, rc::Rc};
 
@@ -99,7 +100,7 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
     }
 }
 
-/// Takes the keys of all parents with a record and without children. All at once, because each may have to wait for a
+/// Locks the keys of all parents with a record and without children. All at once, because each may have to wait for a
 /// delay.
 async fn take_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
@@ -128,7 +129,7 @@ async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKe
     live.metrics.delays.record_leftover(granted);
 }
 
-/// A caller that leaves as soon as another contender is before it. Contenders behind it lose nothing: its delay began
+/// An observer that leaves as soon as another contender is ahead. Contenders behind it lose nothing: its delay began
 /// earlier than theirs would.
 struct NoWaiter;
 

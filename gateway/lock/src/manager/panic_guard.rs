@@ -1,11 +1,11 @@
-//! Catches a panic in the work for a key, so that its lock nodes can be given up in order and the key stays usable.
+//! Catches a panic in the work for a key, so that its lock nodes can be released in order and the key stays usable.
 
 use std::{future::Future, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 use tracing::error;
 
-/// What waiting requests are told.
+/// The error text for waiting requests.
 pub const FAILED: &str = "the gateway failed while it worked for the key";
 
 /// The result of `work`; `None` if it panicked, which is logged. `work` must not own what has to outlive a panic.

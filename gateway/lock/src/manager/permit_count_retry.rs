@@ -1,8 +1,8 @@
-//! Asks again for a key whose holders were found to ask for another number of permits.
+//! Retries a key whose holders turned out to request another permit count.
 //!
-//! After the number was changed, the last holders with the old number may be about to leave. A request with the new
-//! number gives up its place in line at once, because otherwise requests with the old number would wait behind it. So
-//! it waits outside of the line and asks again.
+//! After the count was changed, the last holders with the old count may be about to leave. A request with the new count
+//! leaves the queue at once, because otherwise requests with the old count would wait behind it. So it waits outside of
+//! the queue and retries.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::lock_request::LockRequest;
 
 pub(super) struct PermitCountRetry {
-    /// The pause before the next try.
+    /// The pause before the next attempt.
     pause: Duration,
 }
 
@@ -20,12 +20,12 @@ const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(200);
 
 impl PermitCountRetry {
-    pub(super) fn new(wish: LockRequest<'_>) -> Self {
+    pub(super) fn new(request: LockRequest<'_>) -> Self {
         // A request that does not wait for a holder does not wait for this either.
-        Self { pause: if wish.wait.is_zero() { LAST * 2 } else { FIRST } }
+        Self { pause: if request.wait.is_zero() { LAST * 2 } else { FIRST } }
     }
 
-    /// Waits for the pause. True if the key may be asked for again.
+    /// Waits for the pause. True if the key may be requested again.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.

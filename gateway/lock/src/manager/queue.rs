@@ -1,9 +1,9 @@
 //! The queue of one key in one gateway: the requests that wait for it here, and its tenure. Pure: no clock of its own,
 //! no task, no ZooKeeper.
 //!
-//! A tenure outlives a request. The next local request is started under it with the next G and without a message to
-//! ZooKeeper. Others must not starve: as soon as a contender waits that cannot hold beside us, the rest of the tenure
-//! is bounded.
+//! A tenure outlives a request. The next local request is started under it with the next dispatch number and without a
+//! message to ZooKeeper. Remote contenders must not starve: as soon as one waits that cannot hold together with this
+//! tenure, the rest of the tenure is bounded.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,8 +16,8 @@ use super::{
     tenure_end::{EndCause, TenureEnd},
 };
 
-/// The requests and the tenure of one key. `W` is the way to answer a waiting request, `C` the credentials of the
-/// tenure that dispatches need.
+/// The requests and the tenure of one key. `W` answers a waiting request, `C` is the credentials of the tenure that
+/// dispatches need.
 #[derive(Debug)]
 pub struct Queue<W, C> {
     waiting: VecDeque<QueuedRequest<W>>,
@@ -33,11 +33,11 @@ struct QueuedRequest<W> {
     caller: W,
 }
 
-/// A request was started.
+/// A request that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartedRequest<C> {
     pub credentials: C,
-    /// G of its first dispatch.
+    /// The number of its first dispatch.
     pub number: u32,
 }
 
@@ -49,7 +49,7 @@ pub enum ArrivalOutcome<C> {
     Wait {
         attend: bool,
     },
-    /// It would have to wait, but there is no place, or it does not wait.
+    /// It would have to wait, but the queue is full, or the request does not wait.
     Full,
     Busy,
 }
@@ -57,18 +57,18 @@ pub enum ArrivalOutcome<C> {
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitLimit {
-    /// In the queue, behind at most so many others.
+    /// In the queue, behind at most this many requests.
     QueueBehind(usize),
-    /// Only for the server's answer, not for another holder.
+    /// Only for ZooKeeper's reply, not for another holder.
     NoWait,
 }
 
-/// What the task of the key has to do with the tenure.
+/// The next action of the key's task for the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TenureAction {
-    /// Look again when something changes, and after this long at the latest.
+    /// Check again when something changes, and after this long at the latest.
     Keep(Duration),
-    /// Give it up: nothing is in flight under it.
+    /// Release it: nothing is in flight under it.
     End,
 }
 
@@ -79,7 +79,7 @@ impl<W, C> Default for Queue<W, C> {
 }
 
 impl<W, C: Clone> Queue<W, C> {
-    /// A request wants the key. `proven`: is the tenure's evidence good now?
+    /// Enters a request for the key. `proven`: whether the tenure is valid now.
     pub fn arrive(
         &mut self,
         mode: Mode,
@@ -106,7 +106,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
-    /// of them will hold.
+    /// of the waiting requests will hold.
     fn max_waiting(&self, most: usize) -> usize {
         if self.in_flight() == 0 { most.saturating_add(1) } else { most }
     }
@@ -125,8 +125,8 @@ impl<W, C: Clone> Queue<W, C> {
         self.start(mode, now, &proven)
     }
 
-    /// The lock was granted; nothing is in flight under it yet.
-    /// `reached`: contenders elsewhere may send their requests here instead of waiting.
+    /// Sets the granted lock; nothing is in flight under it yet. `reached`: remote contenders may forward their
+    /// requests here instead of waiting.
     pub fn set_grant(
         &mut self,
         credentials: C,
@@ -139,7 +139,7 @@ impl<W, C: Clone> Queue<W, C> {
         self.tenure = Some(HeldLock::new(credentials, mode, rules, reached, now));
     }
 
-    /// Starts the first of those who wait, if it may start now. Call until `None`.
+    /// Starts the first waiting request, if it may start now. Call until `None`.
     pub fn start_next(
         &mut self,
         now: BootInstant,
@@ -163,8 +163,8 @@ impl<W, C: Clone> Queue<W, C> {
         may.then(|| StartedRequest { number: tenure.begin(), credentials: tenure.credentials.clone() })
     }
 
-    /// Starts a callback inside the dispatch with this number. It overtakes all that wait: they wait for its caller,
-    /// and the caller waits for it.
+    /// Starts a callback inside the dispatch with this number. It overtakes all waiting requests: they wait for its
+    /// caller, and the caller waits for it.
     ///
     /// # Errors
     /// It cannot run there, now or ever.
@@ -182,25 +182,26 @@ impl<W, C: Clone> Queue<W, C> {
         Ok(StartedRequest { number, credentials: tenure.credentials.clone() })
     }
 
-    /// G for one more dispatch of the request in flight whose first one had the G `first`. `None`: the tenure is closed.
+    /// The number of one more dispatch of the request in flight whose first dispatch number is `first`. `None`: the
+    /// tenure is closed.
     pub fn next_number(&mut self, first: u32) -> Option<u32> {
         self.tenure.as_mut()?.next_dispatch(first)
     }
 
-    /// The request in flight whose first dispatch had the G `first` is over.
+    /// Ends the request in flight whose first dispatch number is `first`.
     pub fn finish(&mut self, first: u32, now: BootInstant) {
         let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
         tenure.finish(first, now);
     }
 
-    /// From now on nothing is started under the tenure. If it is closed twice, the first cause counts.
+    /// Closes the tenure: nothing more is started under it. If it is closed twice, the first cause counts.
     pub fn close(&mut self, cause: EndCause) {
         if let Some(tenure) = &mut self.tenure {
             tenure.closed.get_or_insert(cause);
         }
     }
 
-    /// The outcome of a request is unknown, and will stay so.
+    /// Records that the outcome of a request is unknown, and will stay so.
     pub fn mark_unknown(&mut self) {
         self.close(EndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
@@ -217,14 +218,14 @@ impl<W, C: Clone> Queue<W, C> {
         idle
     }
 
-    /// A contender elsewhere really waits, and is not there only to learn who holds.
+    /// Records that a remote contender really waits for the lock, and not only to find the holder.
     pub fn end_grace(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.grace = Duration::ZERO;
         }
     }
 
-    /// A contender elsewhere waits that cannot hold beside us.
+    /// Records that a remote contender waits that cannot hold together with this tenure.
     pub fn mark_contended(&mut self, now: BootInstant) {
         if let Some(tenure) = &mut self.tenure
             && tenure.contended.is_none()
@@ -233,21 +234,21 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
-    /// No contender waits elsewhere any more: it has gone, or sends its requests here.
+    /// Records that no remote contender waits any more: it has gone, or forwards its requests here.
     pub fn clear_contended(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.contended = None;
         }
     }
 
-    /// What to do about the tenure, if there is one.
+    /// The next action for the tenure, if there is one.
     pub fn next_action(&mut self, now: BootInstant) -> TenureAction {
         let waits_for_other = self
             .tenure
             .as_ref()
             .is_some_and(|tenure| self.waiting.front().is_some_and(|first| first.mode != tenure.mode));
         if waits_for_other {
-            // A local request of the other mode counts like a contender elsewhere.
+            // A local request of the other mode counts like a remote contender.
             self.mark_contended(now);
         }
         let Some(tenure) = &self.tenure else { return TenureAction::End };
@@ -260,7 +261,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
         let idle = now.since(tenure.idle_since);
         if !self.waiting.is_empty() {
-            // Only the proof is missing, so look again soon.
+            // Only the validity is missing, so check again soon.
             return TenureAction::Keep(MIN_CHECK_INTERVAL);
         }
         match tenure.rules.linger.checked_sub(idle) {
@@ -272,7 +273,7 @@ impl<W, C: Clone> Queue<W, C> {
         }
     }
 
-    /// Whether the task of the key has to look now, and not at its next time.
+    /// Whether the task of the key has to check now, and not at its next time.
     pub fn is_urgent(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
@@ -280,7 +281,7 @@ impl<W, C: Clone> Queue<W, C> {
         })
     }
 
-    /// Takes the tenure out, so that requests wait from now on. Says why it ended, if there was one.
+    /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
     pub fn take(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
@@ -305,12 +306,12 @@ impl<W, C: Clone> Queue<W, C> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
 
-    /// Somebody works for the key.
+    /// Whether a task works for the key.
     pub fn is_attended(&self) -> bool {
         self.attended
     }
 
-    /// Whether nobody waits and nothing is held. Then the key can be forgotten, and its task may end.
+    /// Whether no request waits and nothing is held. Then the slot can be removed, and its task may end.
     pub fn try_detach(&mut self) -> bool {
         let done = self.waiting.is_empty() && self.tenure.is_none();
         if done {
@@ -346,7 +347,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 }
 
-/// The keeper of a tenure does not look more often than this unless told to.
+/// The least time between two checks of a tenure by its task, unless it is woken.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

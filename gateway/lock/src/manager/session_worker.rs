@@ -1,4 +1,4 @@
-//! The session's side of the keeper: serves the requests of workers to one session, on the session's thread.
+//! The session's side of the lock manager: serves the commands of workers to one session, on the session's thread.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// The desk of one session.
+/// The worker of one session.
 pub struct SessionWorker {
     work: mpsc::UnboundedReceiver<SessionCommand>,
     view: watch::Sender<SessionState>,
     table: Arc<KeyTable>,
-    /// What the process knows of operations, shared by all sessions.
+    /// The process's index of operations, shared by all sessions.
     census: Arc<OperationIndex>,
 }
 
@@ -44,7 +44,8 @@ impl SessionWorker {
         Self { work, view, table, census }
     }
 
-    /// Serves and keeps the session until `stop`; then closes the session, and all nodes go with it. Call it on a current-thread runtime inside a `LocalSet`.
+    /// Serves and keeps the session until `stop`; then closes the session, and all its nodes are removed with it. Call
+    /// it on a current-thread runtime inside a `LocalSet`.
     pub async fn run<C: ZkConnector>(
         self,
         connect: C,
@@ -53,18 +54,20 @@ impl SessionWorker {
     ) {
         let Self { mut work, view, table, census } = self;
         let current = Rc::new(CurrentSession::default());
-        let (shelves, turns) = (Rc::new(ShardCounts::default()), QueryLimiter::default());
-        let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
+        let counts = Rc::new(ShardCounts::default());
+        let turns = QueryLimiter::default();
+        let tasks = TaskTracker::new();
+        let close = CancellationToken::new();
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
         let chores = chores::session_chores(settings.clone(), census.clone(), table.ended_sessions.clone());
         drop(tasks.spawn_local(orphan_cleanup::remove_orphans(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
-            while let Some(asked) =
-                tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
+            while let Some(command) =
+                tokio::select! { command = work.recv() => command, () = stop.cancelled() => None }
             {
-                match (asked, current.session()) {
+                match (command, current.session()) {
                     (SessionCommand::AcquireStrict(request), Some(live)) => {
                         let served = alone.track_future(strict::serve(live, request));
                         drop(tasks.spawn_local(served));
@@ -73,8 +76,10 @@ impl SessionWorker {
                         drop(request.caller.send(Err(GrantError::Lost)))
                     }
                     (SessionCommand::AdmitOperation(admission), _) => {
-                        let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
-                        drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));
+                        let current = current.clone();
+                        let counts = counts.clone();
+                        let census = census.clone();
+                        drop(tasks.spawn_local(write_ahead::serve(current, counts, census, *admission)));
                     }
                     (SessionCommand::Query(question), _) => {
                         drop(tasks.spawn_local(handlers::answer_query(
@@ -92,7 +97,7 @@ impl SessionWorker {
                 // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
                 // transaction.
                 Some(live) if alone.is_empty() => live.registry.prepare_close(),
-                // A client holds a lease, so the session is not closed. The idle keys are given up one by one, or they
+                // A client holds a lease, so the session is not closed. The idle keys are released one by one, or they
                 // would wait for its timeout.
                 Some(live) => live.registry.evict_idle(),
                 None => {}

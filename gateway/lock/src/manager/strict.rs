@@ -35,12 +35,12 @@ pub struct StrictRequest {
     /// Sorted, without doubles, at least one.
     pub keys: Vec<(ResourceKey, LockSite)>,
     pub mode: Mode,
-    /// False: take the lock only if nobody holds it.
+    /// False: take the lock only if there is no holder.
     pub waits: bool,
     pub delay: Option<Duration>,
     pub caller: oneshot::Sender<Result<StrictGrant, GrantError>>,
     pub ahead: Arc<WaitProgress>,
-    /// Kept until no node is left, even if the caller goes early, so that the places bound the lock nodes as well.
+    /// Kept until no node is left, even if the caller goes early, so that the capacity bounds the lock nodes as well.
     pub places: Arc<[CapacityGuard]>,
 }
 
@@ -51,7 +51,7 @@ pub struct StrictGrant {
     pub over: oneshot::Sender<bool>,
 }
 
-/// Gets the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
+/// Acquires the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
 pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
     let mut caller = StrictWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
@@ -69,23 +69,23 @@ pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictReque
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
-        Err(why) => return drop(caller.reply(Err(why))),
+        Err(error) => return drop(caller.reply(Err(error))),
     };
-    let asked = live.clock.now();
+    let started = live.clock.now();
     match catch_panic(nodes.acquire(&mut caller)).await {
         Some(Ok(grant)) => {
-            live.metrics.record_grant(live.clock.now().since(asked));
+            live.metrics.record_grant(live.clock.now().since(started));
             let (over, ended) = oneshot::channel();
-            let evidence = grant.validity.clone();
+            let validity = grant.validity.clone();
             if caller.reply(Ok(StrictGrant { grant, over })).is_ok() {
-                live.metrics.record_tenure_end(nodes.hold(&live, &evidence, ended).await);
+                live.metrics.record_tenure_end(nodes.hold(&live, &validity, ended).await);
             } else {
                 // The grant came back unused, so nothing was sent under it.
                 nodes.mark_all_known();
             }
         }
         Some(Err(LockAttemptError::CallerGone)) => debug!("caller gone while waiting for its lock"),
-        Some(Err(LockAttemptError::NotGranted(why))) => drop(caller.reply(Err(why))),
+        Some(Err(LockAttemptError::NotGranted(error))) => drop(caller.reply(Err(error))),
         None => drop(caller.reply(Err(GrantError::Service(FAILED.into())))),
     }
     while catch_panic(nodes.clear()).await.is_none() {
@@ -105,7 +105,7 @@ async fn begin_semaphore<L: ZkClient>(
         ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
             SemaphoreAttempt::begin(live, key, *permits).await
         }
-        // No policy can ask for this.
+        // No policy can request this.
         _ => Err(GrantError::Service("permits are exclusive, of one key alone, and without a delay".into())),
     }
 }
@@ -147,18 +147,18 @@ impl<L: ZkClient> StrictNodes<L> {
     }
 
     /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
-    /// panic: while the holder works, the session must not be closed, because that would hand the key on.
+    /// panic: while the holder works, the session must not be closed, because that would pass the key on.
     async fn hold(
         &self,
         live: &ActiveSession<L>,
-        evidence: &LockValidity,
+        validity: &LockValidity,
         ended: oneshot::Receiver<bool>,
     ) -> EndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
             warn!(path = live.paths.display_path(path), "lock node removed by somebody else");
             taken.set(true);
-            evidence.revoke();
+            validity.revoke();
         };
         let watching = async {
             loop {
@@ -183,7 +183,7 @@ impl<L: ZkClient> StrictNodes<L> {
         }
     }
 
-    /// Tells when a stranger has removed a node of ours. Most requests are over before the first watch is set.
+    /// Reports when another client has removed an own node. Most requests are over before the first watch is set.
     async fn watch_own_nodes(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
         sleep(WATCH_AFTER).await;
         let candidates = match self {
@@ -198,13 +198,13 @@ impl<L: ZkClient> StrictNodes<L> {
                 return std::future::pending().await;
             }
         };
-        // All nodes of a set have one session, so a single missing node was removed by a stranger.
+        // All nodes of a set have one session, so a single missing node was removed by another client.
         join_all(candidates.iter().map(|candidate| candidate.watch_own_node(gone))).await;
         std::future::pending().await
     }
 }
 
-/// A tenure that lasts longer watches its own node, because everybody who may write the parent can delete it.
+/// A tenure that lasts longer watches its own node, because every client that may write the parent can delete it.
 const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
@@ -220,11 +220,11 @@ impl StrictWaiter {
     /// Sends the answer; an error returns it, if the caller has gone.
     fn reply(
         &mut self,
-        told: Result<StrictGrant, GrantError>,
+        result: Result<StrictGrant, GrantError>,
     ) -> Result<(), Result<StrictGrant, GrantError>> {
         match self.answer.take() {
-            Some(answer) => answer.send(told),
-            None => Err(told),
+            Some(answer) => answer.send(result),
+            None => Err(result),
         }
     }
 }

@@ -34,18 +34,18 @@ pub(super) struct StrictEntry {
     pub(super) granted: OnceLock<(Grant, BootInstant)>,
     /// The lock that it holds, for as long as a part of it is in flight.
     lock: OnceLock<Weak<dyn SharedLock>>,
-    /// G of the last dispatch.
+    /// The number of the last dispatch.
     number: AtomicU32,
 }
 
-/// When it began to wait, and what it waits for.
+/// The start of the wait, and its reason.
 #[derive(Debug)]
 pub(super) struct WaitInfo {
     pub(super) asked: BootInstant,
     pub(super) ahead: Arc<WaitProgress>,
 }
 
-/// G of the first dispatch under a node.
+/// The number of the first dispatch under a node.
 pub(super) const FIRST: u32 = 1;
 
 /// The entry of one request, until this is dropped.
@@ -57,11 +57,15 @@ pub struct StrictEntryGuard {
 }
 
 impl StrictRegistry {
-    pub(super) fn register(self: &Arc<Self>, wish: LockRequest<'_>, asking: WaitInfo) -> StrictEntryGuard {
+    pub(super) fn register(
+        self: &Arc<Self>,
+        lock_request: LockRequest<'_>,
+        asking: WaitInfo,
+    ) -> StrictEntryGuard {
         let request = Arc::new(StrictEntry {
-            keys: wish.keys.to_vec(),
-            mode: wish.mode,
-            route: wish.route.clone(),
+            keys: lock_request.keys.to_vec(),
+            mode: lock_request.mode,
+            route: lock_request.route.clone(),
             asking,
             granted: OnceLock::new(),
             lock: OnceLock::new(),
@@ -97,7 +101,7 @@ impl StrictRegistry {
 }
 
 impl StrictEntry {
-    /// G of the last dispatch.
+    /// The number of the last dispatch.
     pub(super) fn last_dispatch(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
@@ -113,7 +117,7 @@ impl StrictEntryGuard {
         self.request.lock.get_or_init(|| lock);
     }
 
-    /// G for one more dispatch; `None`: its numbers are used up.
+    /// The number of one more dispatch; `None`: its numbers are used up.
     pub(super) fn next_number(&self) -> Option<u32> {
         let next = |number: u32| number.checked_add(1);
         let before = self.request.number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);

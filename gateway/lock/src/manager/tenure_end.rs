@@ -1,4 +1,4 @@
-//! Why a tenure is over, in the words of the metrics.
+//! The cause of a tenure's end, with its label in the metrics.
 
 /// The end of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,21 +14,21 @@ pub struct TenureEnd {
 pub enum EndCause {
     /// It was for one request only, and that is over.
     Request,
-    /// Nobody asked for it any more.
+    /// No request wanted it any more.
     Idle,
-    /// Another contender waited that cannot hold beside us.
+    /// Another contender waited that cannot hold together with it.
     Contended,
     /// It has reached its largest age, or its largest number of dispatches.
     Limit,
-    /// To make room for others, or because the gateway stops.
+    /// To free capacity for other keys, or because the gateway stops.
     Evicted,
-    /// Another plan gives resources other keys.
+    /// A new plan gives resources other keys.
     Reloaded,
     /// The outcome of a dispatch is unknown, so nothing more is sent under it.
     Retired,
     /// Its session is over.
     Session,
-    /// Somebody else removed its lock node.
+    /// Another client removed its lock node.
     TakenAway,
     /// A fault of the gateway itself.
     Failed,
@@ -48,7 +48,8 @@ impl EndCause {
         Self::Failed,
     ];
 
-    /// Whether the lock was lost before we gave it up, so that another holder may have it while we still send.
+    /// Whether the lock was lost before it was released, so that another holder may have it while this gateway still
+    /// sends.
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Session | Self::TakenAway)
     }

@@ -1,5 +1,5 @@
-//! The worker's side of lock nodes that are not cached: those of one request with its callbacks, or of a lease with the
-//! requests under it.
+//! The worker's side of lock nodes that are not cached: the nodes of one request with its callbacks, or of a lease with
+//! the requests under it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,11 +35,11 @@ struct State {
     closed: bool,
     /// An outcome is unknown, so nothing more is started under it.
     retired: bool,
-    /// Tells the task of the node that nothing is in flight any more, and whether all outcomes are known.
+    /// Reports to the task of the node that nothing is in flight any more, and whether all outcomes are known.
     over: Option<oneshot::Sender<bool>>,
 }
 
-/// Hands the lock to the request that has asked for it.
+/// Grants the lock to its request.
 pub(super) fn begin(
     grant: Grant,
     (mode, of): (Mode, HolderKind),
@@ -71,8 +71,8 @@ impl UncachedLock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] says that one
-    /// runs now.
+    /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] means that
+    /// one runs now.
     pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let mut state = self.state();
         if state.retired || state.closed {
@@ -93,7 +93,7 @@ impl UncachedLock {
         Ok((GrantGuard::for_request(self.grant.clone(), first, self.clone()), self.mode))
     }
 
-    /// From now on nothing is started under it, or sent for the first time.
+    /// Closes the lock: nothing is started under it, or sent for the first time.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.stirred.notify_one();
@@ -142,7 +142,8 @@ impl SharedLock for UncachedLock {
         let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
         state.chains.call(caller, first);
         drop(state);
-        let (grant, held) = (self.grant.clone(), self.mode);
+        let grant = self.grant.clone();
+        let held = self.mode;
         Ok((GrantGuard::for_request(grant, first, self), held))
     }
 
@@ -155,7 +156,7 @@ impl SharedLock for UncachedLock {
         let mut state = self.state();
         state.retired |= !known;
         state.chains.end(first);
-        // The parts end in any order; the node goes with the last one.
+        // The parts end in any order; the node is removed with the last one.
         if state.chains.is_empty()
             && let Some(over) = state.over.take()
         {
@@ -195,7 +196,7 @@ mod tests {
         let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
         let keys = vec![key("a"), key("b")];
         let route = "transfer".into();
-        let wish = LockRequest {
+        let request = LockRequest {
             keys: &keys,
             sites: &[],
             mode,
@@ -207,17 +208,11 @@ mod tests {
             route: &route,
         };
         let enrolled =
-            roll.register(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
-        let evidence =
+            roll.register(request, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+        let validity =
             Arc::new(LockValidity::new(Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)))));
-        let grant = Grant {
-            epoch: 7,
-            sequence: 0,
-            permit: None,
-            validity: evidence,
-            nodes: [].into(),
-            contended: false,
-        };
+        let grant =
+            Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
         enrolled.set_granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
         let (_, outer) =
@@ -231,8 +226,9 @@ mod tests {
         }
     }
 
+    /// A set of locks is released only when the request and all callbacks of its service have ended.
     #[test]
-    fn a_set_is_given_back_when_all_that_its_service_has_called_is_over() {
+    fn lock_set_is_held_through_callbacks() {
         let mut bench = fixture(Mode::Exclusive);
         let from = bench.outer.dispatch().expect("a dispatch").token;
         let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
@@ -252,8 +248,9 @@ mod tests {
         assert!(roll.find_lock(&keys, from).is_none(), "nothing is held any more");
     }
 
+    /// A callback whose outcome is unknown retires the grant: nothing more is dispatched under it.
     #[test]
-    fn an_unknown_end_of_what_was_called_retires_the_tenure() {
+    fn callback_in_doubt_retires_grant() {
         let Fixture { roll, keys, mut over, outer } = fixture(Mode::Exclusive);
         let from = outer.dispatch().expect("a dispatch").token;
         let lock = || roll.find_lock(&keys, from).expect("held");
@@ -267,8 +264,9 @@ mod tests {
         assert_eq!(over.try_recv(), Ok(false));
     }
 
+    /// An exclusive callback under a shared lock is refused at once and does not wait.
     #[test]
-    fn a_reader_does_not_wait_until_it_may_write() {
+    fn shared_lock_refuses_exclusive_callback() {
         let bench = fixture(Mode::Shared);
         let from = bench.outer.dispatch().expect("a dispatch").token;
         assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));

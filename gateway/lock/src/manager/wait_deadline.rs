@@ -1,4 +1,4 @@
-//! How long a request waits: for another holder as long as its wish says, for ZooKeeper's answer at least a second.
+//! How long a request waits: for another holder as long as the request allows, for ZooKeeper's reply at least a second.
 
 use std::{future::Future, pin::pin, time::Duration};
 
@@ -13,9 +13,9 @@ pub(super) struct WaitDeadline {
     last: Instant,
 }
 
-/// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
+/// Even a request that does not wait for another holder waits this long for ZooKeeper's reply.
 const MIN_WAIT: Duration = Duration::from_secs(1);
-/// After its wait for another holder is over, a request looks this often whether there is one.
+/// After its wait for another holder is over, a request checks this often whether there is one.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl WaitDeadline {
@@ -35,21 +35,21 @@ impl WaitDeadline {
         taken: impl Fn() -> bool,
     ) -> Option<T> {
         let mut answer = pin!(answer);
-        if let Ok(told) = timeout_at(self.holder, &mut answer).await {
-            return Some(told);
+        if let Ok(reply) = timeout_at(self.holder, &mut answer).await {
+            return Some(reply);
         }
-        // No holder is known yet, so the request still waits for ZooKeeper's answer.
+        // No holder is known yet, so the request still waits for ZooKeeper's reply.
         while !taken()
             && let Some(look) = self.next_check(Instant::now())
         {
-            if let Ok(told) = timeout_at(look, &mut answer).await {
-                return Some(told);
+            if let Ok(reply) = timeout_at(look, &mut answer).await {
+                return Some(reply);
             }
         }
         None
     }
 
-    /// The time of the next look, never after the end of the wait. `None`: the time is up.
+    /// The time of the next check, never after the end of the wait. `None`: the time is up.
     fn next_check(self, now: Instant) -> Option<Instant> {
         (now < self.last).then(|| self.last.min(now + CHECK_INTERVAL))
     }
@@ -71,19 +71,24 @@ mod tests {
         began.elapsed()
     }
 
+    /// A short wait is not prolonged to `MIN_WAIT` if the lock is known to be held.
     #[tokio::test]
-    async fn a_short_wait_for_another_holder_is_as_short_as_it_says() {
+    async fn short_wait_behind_holder_stays_short() {
         assert!(measure_wait(SHORT, || true).await < MIN_WAIT);
     }
 
+    /// While it is unknown whether the lock is held, the wait lasts at least `MIN_WAIT`, however short the request's
+    /// wait is.
     #[tokio::test]
-    async fn zookeeper_is_given_its_time_whatever_the_wish() {
+    async fn unknown_holder_wait_has_minimum() {
         assert!(measure_wait(SHORT, || false).await >= MIN_WAIT);
     }
 
+    /// The checks are `CHECK_INTERVAL` apart, the last one is at the deadline, and none follows it.
     #[test]
-    fn the_last_look_ends_with_the_wait() {
-        let (began, deadline) = (Instant::now(), WaitDeadline::after(Duration::ZERO));
+    fn last_check_is_at_deadline() {
+        let began = Instant::now();
+        let deadline = WaitDeadline::after(Duration::ZERO);
         assert_eq!(deadline.next_check(began), Some(began + CHECK_INTERVAL));
         for before in [CHECK_INTERVAL, CHECK_INTERVAL / 2, Duration::from_nanos(1)] {
             assert_eq!(deadline.next_check(deadline.last - before), Some(deadline.last), "{before:?} before");
@@ -91,8 +96,9 @@ mod tests {
         assert_eq!(deadline.next_check(deadline.last), None);
     }
 
+    /// A wait longer than requested ends as soon as the lock turns out to be held.
     #[tokio::test]
-    async fn who_learns_late_that_another_one_holds_leaves_then() {
+    async fn late_holder_report_ends_wait() {
         let taken = Cell::new(false);
         let learns = async {
             sleep(SHORT * 2).await;

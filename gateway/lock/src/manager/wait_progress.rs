@@ -1,4 +1,4 @@
-//! Tells why a request with a lock node of its own still waits: for another holder, or for a delay.
+//! Reports why a request with a lock node of its own still waits: for another holder, or for a delay.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -10,17 +10,17 @@ use fencegate_process::clock::BootInstant;
 /// Written by the task of the lock node, and read by the request that waits.
 #[derive(Debug, Default)]
 pub struct WaitProgress {
-    /// Whether another holder stood before us. A request whose wait ends is then refused as locked, else for want of
-    /// the lock service.
+    /// Whether another holder was ahead. A request whose wait ends is then refused as locked, otherwise because the
+    /// lock service is unavailable.
     holder: AtomicBool,
     /// Nanoseconds of [`BootInstant`] at which a delay is over; 0 for none.
     delay: AtomicU64,
-    /// Lock nodes that stood before ours at the last look.
+    /// Lock nodes that were ahead of the own one at the last check.
     nodes: AtomicUsize,
 }
 
 impl WaitProgress {
-    /// Lock nodes that stand before ours. Some may have gone since the last look.
+    /// Lock nodes ahead of the own one. Some may have gone since the last check.
     pub fn nodes_ahead(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
     }

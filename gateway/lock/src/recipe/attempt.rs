@@ -1,8 +1,8 @@
-//! The life of the lock node of one key, from its creation to its proven removal.
+//! The life of the lock node of one key, from its creation to its confirmed removal.
 //!
-//! The task that runs an attempt owns the node. Whoever asked for it may go away at any moment: the task notices at its
-//! next step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect.
-//! Whatever happens, [`Attempt::clear`] has to be the last call.
+//! The task that runs an attempt owns the node. The caller may go away at any moment: the task detects that at its next
+//! step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect. In every
+//! case [`Attempt::clear`] has to be the last call.
 
 mod node_creation;
 
@@ -32,13 +32,13 @@ pub struct Attempt<L: ZkClient> {
     made: CreateTracker<String>,
     /// The data of its nodes.
     says: Box<[u8]>,
-    /// Present where the parent of the key keeps a grant record.
+    /// Present if the parent of the key keeps a grant record.
     delayed: Option<DelayedHandover>,
     registered: RegistryGuard<L>,
 }
 
 impl<L: ZkClient> Attempt<L> {
-    /// Enters the attempt in the session's registry, before any node is made. This may wait for room.
+    /// Enters the attempt in the session's registry, before any node is made. This may wait for capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -48,13 +48,14 @@ impl<L: ZkClient> Attempt<L> {
         let at = QueueLocation::for_site(&live.paths, key, site)?;
         if live.registry.parents.has_attempts(&at.parent) {
             // A client that was just answered may be back before the task of its last request has run, which removes
-            // the node of that request. Let it run first: then we do not have to wait in line behind ourselves.
+            // the node of that request. Let it run first: then this attempt does not have to queue behind its own
+            // gateway.
             yield_now().await;
         }
         Ok(Self::new(RegistryGuard::register(live, at.max_path_len()).await?, live, &at, mode))
     }
 
-    /// Another attempt for the same key. Its node takes the place of this one's, so it needs no room of its own.
+    /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
     pub fn successor(&self, mode: Mode) -> Self {
         let NodeAttempt { live, .. } = &self.candidate;
         Self::new(self.registered.successor(), live, &self.candidate.location(), mode)
@@ -67,13 +68,13 @@ impl<L: ZkClient> Attempt<L> {
         mode: Mode,
     ) -> Self {
         let candidate = NodeAttempt::new(live.clone(), at, registered.guid, mode);
-        // Among other programs' nodes the data only tells people whose node this is; no request is sent on by it.
+        // Among other programs' nodes the data only shows people the owner of the node; no request is forwarded by it.
         let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
         Self { says: says.into(), candidate, made: CreateTracker::default(), delayed: None, registered }
     }
 
-    /// For a tenure that is kept for later requests: its node names this gateway, so that others can send requests on
-    /// to it. Only a native node that holds alone does so.
+    /// For a tenure that is kept for later requests: its node names this gateway, so that peers can forward requests to
+    /// it. Only a native node that holds alone does so.
     pub fn with_signature(mut self) -> Self {
         if self.candidate.mode == Mode::Exclusive && self.candidate.layout.is_native() {
             self.says = self.candidate.live.signature().into();
@@ -81,7 +82,8 @@ impl<L: ZkClient> Attempt<L> {
         self
     }
 
-    /// For a key where nobody compares tokens: our requests may go on for `delay` after we are gone.
+    /// For a key whose upstream does not compare tokens: requests under this attempt may go on for `delay` after its
+    /// end.
     pub fn with_delay(self, delay: Option<Duration>) -> Self {
         match delay {
             Some(delay) => self.with_handover(DelayedHandover::with_delay(delay)),
@@ -100,7 +102,7 @@ impl<L: ZkClient> Attempt<L> {
         self
     }
 
-    /// Says that all requests under this node are over.
+    /// Records that all requests under this node are over.
     pub fn mark_all_known(&self) {
         self.delayed.iter().for_each(DelayedHandover::mark_all_known);
     }
@@ -109,20 +111,20 @@ impl<L: ZkClient> Attempt<L> {
         self.delayed.as_ref().is_some_and(DelayedHandover::can_leave_clean)
     }
 
-    /// For an attempt that stands in line for the exclusive node at `path`: its nodes have that path as data.
+    /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
     pub fn for_exclusive_node(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
     }
 
-    /// Makes the node and waits until it holds.
+    /// Creates the node and waits until it holds.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let (node, children) = self.create().await?;
         self.wait_for_lock(node, children, caller).await
     }
 
-    /// Like [`Self::acquire`], but removes the node of `old` in the transaction that makes the new one. So nobody sees
-    /// the key without a contender of ours, and a holder that yields is at the end of the queue at once.
+    /// Like [`Self::acquire`], but removes the node of `old` in the transaction that creates the new one. So the key is
+    /// never visible without a contender of this gateway, and a holder that yields is at the end of the queue at once.
     pub async fn acquire_instead_of(
         &self,
         old: &Self,
@@ -137,8 +139,8 @@ impl<L: ZkClient> Attempt<L> {
         }
     }
 
-    /// Makes the node and enters it in its line, for locks that do not hold by being first. Returns the node's name and
-    /// the children of its parent.
+    /// Creates the node and enters it in its queue, for locks that do not hold by being first. Returns the node's name
+    /// and the children of its parent.
     pub(super) async fn join_queue(
         &self,
         caller: &mut impl AttemptObserver,
@@ -148,7 +150,7 @@ impl<L: ZkClient> Attempt<L> {
         Ok((node.name, children))
     }
 
-    /// E and S of the node's token, if the node may stay in its line.
+    /// Epoch and sequence of the node's token, if the node may stay in its queue.
     async fn check_node(
         &self,
         node: &LockNode,
@@ -156,12 +158,12 @@ impl<L: ZkClient> Attempt<L> {
     ) -> Result<(u64, u32), LockAttemptError> {
         let live = &self.candidate.live;
         if node.stat.owner != live.client.id() {
-            // Another session owns the node: our connection was given a new session id without notice. Our proof says
-            // nothing of that session, so this one is given up.
+            // Another session owns the node: the connection got a new session id without notice. This deadline does not
+            // cover that session, so this session is given up.
             live.ended.cancel();
             return Err(GrantError::Lost.into());
         }
-        // Compared now and not after the wait: later grants to others are larger by right.
+        // Compared now and not after the wait: later grants to other holders are rightly larger.
         let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
         let epoch = live.epoch(node.stat.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
@@ -176,7 +178,7 @@ impl<L: ZkClient> Attempt<L> {
             let full = ExhaustedParent::observe(&self.candidate).await?;
             self.clear().await;
             full.wait_replaced(caller).await?;
-            // The caller tries again with a new attempt, which makes its node under the new parent.
+            // The caller retries with a new attempt, which creates its node under the new parent.
             return Err(GrantError::Lost.into());
         }
         Ok((epoch, sequence))
@@ -196,23 +198,23 @@ impl<L: ZkClient> Attempt<L> {
         }
         self.candidate.wait_proven(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
-        let evidence = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
+        let validity = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
-        Ok(Grant { epoch, sequence, permit: None, validity: evidence, nodes, contended })
+        Ok(Grant { epoch, sequence, permit: None, validity, nodes, contended })
     }
 
-    /// A create is about to be sent.
+    /// Records that a create is about to be sent.
     fn record_sent(&self) {
         self.made.record_sent(self.candidate.live.token_history.highest());
     }
 
-    /// Its node is gone.
+    /// Records that its node is gone.
     fn mark_gone(&self) {
         self.made.clear();
         self.delayed.iter().for_each(DelayedHandover::reset);
     }
 
-    /// The only node of this attempt was removed by the caller of this.
+    /// Records that the caller has removed the only node of this attempt.
     pub(super) fn mark_removed(&self) {
         self.made.clear();
     }
@@ -246,7 +248,7 @@ pub(super) const NUMBERS_USED_UP: &str =
 impl<L: ZkClient> Drop for Attempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
-            // `clear` has not ended, so the node may still hold; it stays registered and nobody removes it.
+            // `clear` has not ended, so the node may still hold; it stays registered and is not removed.
             self.registered.retain();
         }
     }

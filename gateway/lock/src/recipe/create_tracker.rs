@@ -1,18 +1,18 @@
-//! What an attempt knows of its nodes: whether there can be one, and its name.
+//! The known state of an attempt's nodes: whether there can be one, and its name.
 
 use std::cell::RefCell;
 
-/// What the answers to its creates have told one attempt of its nodes. `N`: the names in an unambiguous answer.
+/// The state of one attempt's nodes, from the answers to its creates. `N`: the names in an unambiguous answer.
 #[derive(Debug)]
 pub(super) struct CreateTracker<N>(RefCell<State<N>>);
 
 #[derive(Debug)]
 enum State<N> {
-    /// There can be no node: every create so far was refused, or all that was made is gone.
+    /// There can be no node: every create so far was refused, or every created node is gone.
     Nothing,
-    /// A create was sent; its answer is not here, or was lost.
+    /// A create was sent; its answer is outstanding, or was lost.
     Unclear { before: u64 },
-    /// There are these nodes, and no others.
+    /// These nodes exist, and no others.
     Named { before: u64, names: N },
 }
 
@@ -23,7 +23,7 @@ impl<N> Default for CreateTracker<N> {
 }
 
 impl<N: Clone> CreateTracker<N> {
-    /// A create is about to be sent. `highest`: the highest epoch that is known at this moment.
+    /// Records that a create is about to be sent. `highest`: the highest epoch that is known at this moment.
     pub(super) fn record_sent(&self, highest: u64) {
         let mut state = self.0.borrow_mut();
         if matches!(*state, State::Nothing) {
@@ -31,14 +31,14 @@ impl<N: Clone> CreateTracker<N> {
         }
     }
 
-    /// No node was made, or none is left. After a refused create, call this only if every earlier create, at any key,
-    /// is known to have made nothing. The GUID leaves the registry with this call, so a node that is left would have no
-    /// owner.
+    /// Records that no node was created, or none is left. After a refused create, call this only if every earlier
+    /// create, at any key, is known to have created nothing. The GUID leaves the registry with this call, so a
+    /// remaining node would have no owner.
     pub(super) fn clear(&self) {
         self.0.replace(State::Nothing);
     }
 
-    /// A create was answered unambiguously. Only the first such answer counts.
+    /// Records an unambiguous answer to a create. Only the first such answer counts.
     pub(super) fn record_names(&self, names: &N) {
         let mut state = self.0.borrow_mut();
         if let State::Unclear { before } = *state {
@@ -46,7 +46,7 @@ impl<N: Clone> CreateTracker<N> {
         }
     }
 
-    /// The names; `None` if no answer has told them, and then there may be no node or several.
+    /// The names; `None` without an unambiguous answer, and then there may be no node or several.
     pub(super) fn names(&self) -> Option<N> {
         match &*self.0.borrow() {
             State::Named { names, .. } => Some(names.clone()),
@@ -58,8 +58,8 @@ impl<N: Clone> CreateTracker<N> {
         !matches!(*self.0.borrow(), State::Nothing)
     }
 
-    /// The highest epoch that was known before the first create that can have made the nodes. `None` if there can be no
-    /// node.
+    /// The highest epoch that was known before the first create that can have created the nodes. `None` if there can be
+    /// no node.
     pub(super) fn highest_before(&self) -> Option<u64> {
         match *self.0.borrow() {
             State::Nothing => None,
@@ -72,8 +72,9 @@ impl<N: Clone> CreateTracker<N> {
 mod tests {
     use super::*;
 
+    /// The highest epoch from before the first create counts until no node of these creates can exist any more.
     #[test]
-    fn what_was_known_before_the_first_create_counts_until_nothing_can_be_left_of_it() {
+    fn highest_before_stays_until_cleared() {
         let made = CreateTracker::<String>::default();
         assert_eq!((made.may_exist(), made.highest_before()), (false, None));
         made.record_sent(5);

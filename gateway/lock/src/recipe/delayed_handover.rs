@@ -1,11 +1,11 @@
-//! Hands a key over where nobody compares tokens. If a holder leaves without saying that its requests are over, the
-//! next holder waits for a delay first.
+//! Hands a key over if its upstream does not compare tokens. If a holder leaves without recording that its requests are
+//! over, the next holder waits for a delay first.
 //!
 //! The parent of the key keeps a record, see [`super::grant_record`]. A new holder reads it once: *after* the list that
 //! grants the key, and *before* its own first write. An earlier read may miss the write of the last holder; a later one
-//! may find our own record. Then the new holder writes `held`, in one transaction with a check that its lock node
-//! exists, and only then sends a request. A holder writes `clean` only if all requests before it and all its own are
-//! over, and in the transaction that removes its node.
+//! may find the reader's own record. Then the new holder writes `held`, in one transaction with a check that its lock
+//! node exists, and only then sends a request. A holder writes `clean` only if all requests before it and all its own
+//! are over, and in the transaction that removes its node.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,22 +31,22 @@ use crate::{
     },
 };
 
-/// The state of one attempt towards the records of its keys.
+/// The state of one attempt with respect to the records of its keys.
 #[derive(Debug)]
 pub(super) struct DelayedHandover {
-    /// How long our requests may go on after we are gone; `None` if this attempt sends none.
+    /// How long requests may go on after the end of this attempt; `None` if it sends none.
     delay: Option<Duration>,
-    /// Whether our lock nodes hold and the requests of earlier holders are over.
+    /// Whether the own lock nodes hold and the requests of earlier holders are over.
     took_over: Cell<bool>,
-    /// Whether all requests that were sent under our nodes are known to be over.
+    /// Whether all requests that were sent under the own nodes are known to be over.
     known: Cell<bool>,
-    /// The lock nodes that hold, in the order of the places.
+    /// The lock nodes that hold, in the order of the candidates.
     nodes: RefCell<Vec<String>>,
 }
 
 /// The last number of a node below a parent with a record. Such a parent is replaced only when a holder leaves it clean
-/// and nobody else is there. If that never happens, its numbers run out; we stop well before the last one, which the
-/// server would then give again and again.
+/// and no other contender is there. If that never happens, its numbers run out; the limit is well before the last one,
+/// which the server would then assign again and again.
 pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
 /// A lock node that holds its key.
@@ -55,10 +55,10 @@ pub(super) struct HolderNode<'a, L> {
     pub(super) name: &'a str,
 }
 
-/// One record, as it was when we were granted its key.
+/// One record, as it was at the grant of its key.
 struct ReadRecord {
     record: GrantRecord,
-    /// The version of the parent: our write is refused if somebody else writes first.
+    /// The version of the parent: the own write is refused if another holder writes first.
     version: i32,
 }
 
@@ -72,12 +72,13 @@ impl DelayedHandover {
     }
 
     fn new(delay: Option<Duration>) -> Self {
-        let (took_over, known) = (Cell::new(false), Cell::new(true));
+        let took_over = Cell::new(false);
+        let known = Cell::new(true);
         Self { delay, took_over, known, nodes: RefCell::default() }
     }
 
     /// Takes the keys over from their last holders. The wait for a delay goes on when the callers leave: if a delay is
-    /// longer than every caller's patience, nobody would ever get the keys otherwise.
+    /// longer than every caller's patience, no caller would ever get the keys otherwise.
     pub(super) async fn take_over<L: ZkClient>(
         &self,
         held: &[HolderNode<'_, L>],
@@ -91,8 +92,8 @@ impl DelayedHandover {
         }
         failpoint::pass("before_grant_record");
         let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
-        // Includes the delay that earlier holders left: if we end before we have waited, the next holder sees only our
-        // record.
+        // Includes the delay that earlier holders left: if this holder ends before it has waited, the next holder sees
+        // only this record.
         let delay = self.delay.max(owed).unwrap_or_default();
         if self.delay.is_some() {
             write_record(held, &found, &GrantRecord::held(epoch, delay)).await?;
@@ -110,33 +111,33 @@ impl DelayedHandover {
         Ok(())
     }
 
-    /// From here on a request may be sent whose end is not known.
+    /// Records that from here on a request may be sent whose end is unknown.
     pub(super) fn mark_in_use(&self) {
         self.known.set(false);
     }
 
-    /// All requests that were sent are over.
+    /// Records that all requests that were sent are over.
     pub(super) fn mark_all_known(&self) {
         self.known.set(true);
     }
 
-    /// Whether our nodes hold and the next holder need not wait.
+    /// Whether the own nodes hold and the next holder need not wait.
     pub(super) fn can_leave_clean(&self) -> bool {
         self.took_over.get() && self.known.get()
     }
 
-    /// The names of the nodes that hold, in the order of the places.
+    /// The names of the nodes that hold, in the order of the candidates.
     pub(super) fn node_names(&self) -> Vec<String> {
         self.nodes.borrow().clone()
     }
 
-    /// The record says nothing of us any more.
+    /// Resets the state: the record is not about this attempt any more.
     pub(super) fn reset(&self) {
         self.took_over.set(false);
     }
 }
 
-/// Reads the record of a key that our node holds.
+/// Reads the record of a key that an own node holds.
 async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, GrantError> {
     let NodeAttempt { live, parent, .. } = held.candidate;
     loop {
@@ -151,24 +152,25 @@ async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord
         };
         return match GrantRecord::parse(&data) {
             Ok(Some(record)) => Ok(ReadRecord { record, version: seen.version }),
-            // This parent was made without a record, as a container that the server removes when it is empty. So leave
-            // it and begin again; if we are the last to leave, it goes with us.
+            // This parent was created without a record, as a container that the server removes when it is empty. So
+            // leave it and begin again; the last contender to leave removes it.
             Ok(None) => Err(GrantError::Lost),
-            Err(why) => {
+            Err(error) => {
                 let path = key_redaction::redact_path(&live.paths.locks(), parent);
-                Err(GrantError::Service(format!("{path}: {why}")))
+                Err(GrantError::Service(format!("{path}: {error}")))
             }
         };
     }
 }
 
-/// Writes `held` into all parents in one transaction, which fails if one of our nodes is gone.
+/// Writes `held` into all parents in one transaction, which fails if one of the own nodes is gone.
 async fn write_record<L: ZkClient>(
     held: &[HolderNode<'_, L>],
     found: &[ReadRecord],
     record: &GrantRecord,
 ) -> Result<(), GrantError> {
-    let (data, first) = (record.to_bytes(), held.first().expect("at least one key").candidate);
+    let data = record.to_bytes();
+    let first = held.first().expect("at least one key").candidate;
     let own: Vec<_> = held.iter().map(|one| one.candidate.path(one.name)).collect();
     let places = held.iter().zip(found).zip(&own);
     let steps: Vec<_> = places
@@ -185,12 +187,12 @@ async fn write_record<L: ZkClient>(
         match first.live.client.commit(&steps).await {
             Ok(_) => return Ok(()),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
-                // This only tells whether our write was done; the record of the last holder was read before.
+                // This only shows whether the own write was done; the record of the last holder was read before.
                 if is_written(first, record).await? {
                     return Ok(());
                 }
             }
-            // A stranger has removed a node of ours, so another contender may hold.
+            // Another client has removed an own node, so another contender may hold.
             Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
                 return Err(GrantError::Lost);
             }
@@ -199,11 +201,12 @@ async fn write_record<L: ZkClient>(
     }
 }
 
-/// Whether our write was done, after a lost answer. If it was not, it never will be, as with a create.
+/// Whether the own write was done, after a lost answer. If it was not, it never will be, as with a create.
 async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -> Result<bool, GrantError> {
     loop {
         first.pause_before_retry().await?;
-        let (synced, data) = (first.live.client.sync(&first.parent), first.live.client.data(&first.parent));
+        let synced = first.live.client.sync(&first.parent);
+        let data = first.live.client.data(&first.parent);
         match tokio::join!(synced, data) {
             (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {}
             (Ok(()), Ok((data, _))) => return Ok(data == record.to_bytes()),
@@ -213,7 +216,7 @@ async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -
     }
 }
 
-/// Waits until `until`, which is reckoned by our own clock from our own grant: no earlier holder sends after that.
+/// Waits until `until`, which is computed with the own clock from the own grant: no earlier holder sends after that.
 async fn wait_out_delay<L: ZkClient>(
     live: &ActiveSession<L>,
     until: BootInstant,
@@ -244,15 +247,16 @@ async fn wait_out_delay<L: ZkClient>(
     }
 }
 
-/// Removes a node of ours and writes `clean`. If nobody else is below the parent, it is removed instead: a key without
-/// a parent was never held, or its last holder left clean. Returns when the node is known to be gone, or its session is
-/// over.
+/// Removes an own node and writes `clean`. If no other node is below the parent, the parent is removed instead: a key
+/// without a parent was never held, or its last holder left clean. Returns when the node is known to be gone, or its
+/// session is over.
 ///
-/// This is one transaction that does nothing if our node is gone, because then somebody else may hold. So it is safe to
-/// send it again after a lost answer, and a parent that others have made since is not touched.
+/// This is one transaction that does nothing if the own node is gone, because then another contender may hold. So it is
+/// safe to send it again after a lost answer, and a parent that other contenders have created since is not touched.
 pub(super) async fn leave_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
     let NodeAttempt { live, parent, .. } = candidate;
-    let (path, clean) = (candidate.path(name), GrantRecord::clean().to_bytes());
+    let path = candidate.path(name);
+    let clean = GrantRecord::clean().to_bytes();
     loop {
         let last = candidate.is_alone();
         let after = if last {
@@ -279,7 +283,7 @@ pub(super) async fn leave_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &
                     Err(_over) => return,
                 }
             }
-            // Somebody has come since.
+            // Another contender has come since.
             Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
                 warn!(%fault, path = key_redaction::redact_path(&live.paths.locks(), &path), "lock node not removed yet");
@@ -312,8 +316,10 @@ impl GrantRecord {
 mod tests {
     use super::*;
 
+    /// An attempt may leave a clean record only after it took the record over, with no outcome unknown, and not again
+    /// after a reset.
     #[test]
-    fn an_attempt_leaves_in_order_once_and_only_if_it_has_taken_over_and_all_is_over() {
+    fn clean_leave_requires_takeover_and_outcomes() {
         let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
         assert!(!delayed.can_leave_clean(), "it has taken nothing over");
         delayed.took_over.set(true);
@@ -327,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_shown_as_held() {
+    fn only_held_record_is_held() {
         assert!(GrantRecord::held(7, Duration::ZERO).is_held() && !GrantRecord::clean().is_held());
     }
 }

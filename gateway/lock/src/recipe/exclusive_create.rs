@@ -1,9 +1,10 @@
-//! A node whose path several contenders compete for. An attempt makes it while it has a place in line, and gives both
-//! back together.
+//! A node whose path several contenders compete for. An attempt creates it while it has a lock node in the queue, and
+//! releases both together.
 //!
-//! ZooKeeper deletes by path and version only, and versions begin anew with each node. So each transaction that makes
-//! the node checks that our place in line exists, and the one that removes the node removes the place as well. The name
-//! of a place is unique. So a repeated transaction is done only once, and we never remove a successor's node as ours.
+//! ZooKeeper deletes by path and version only, and versions begin anew with each node. So each transaction that creates
+//! the node checks that the own lock node in the queue exists, and the one that removes the node removes that lock node
+//! as well. The name of a lock node is unique. So a repeated transaction is done only once, and a successor's node is
+//! never removed by mistake.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -24,32 +25,32 @@ use crate::session::{
     client::{MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
 };
 
-/// The contested node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
+/// The contested node of one attempt. In every case [`ContestedNode::clear`] has to be the last call.
 pub(super) struct ContestedNode<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     /// The path of the node, or the path that was tried last.
     path: RefCell<Rc<str>>,
-    /// Its data, by which we recognise our node.
+    /// Its data, by which the own node is recognized.
     says: String,
     /// How often the creating transaction writes the node; its version is this number.
     writes: u8,
-    /// The czxid of our node.
+    /// The czxid of the own node.
     made: CreateTracker<i64>,
     /// Counts the bytes of its path.
     registered: RegistryGuard<L>,
 }
 
-/// The result of a try to make the node.
+/// The result of an attempt to create the node.
 pub(super) enum CreateOutcome {
     Ours(NodeStat),
-    /// Somebody else has the node: the session that owns it. `None`: the node was there and has gone.
+    /// Another contender has the node: the session that owns it. `None`: the node existed and has gone.
     Taken(Option<i64>),
     /// The parent is missing.
     NoParent,
 }
 
 impl<L: ZkClient> ContestedNode<L> {
-    /// The node of the attempt that stands in `line`. `longest`: bytes of its longest path. May wait for room.
+    /// The node of the attempt that queues with `line`. `longest`: bytes of its longest path. May wait for capacity.
     pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
         let NodeAttempt { live, guid, .. } = &line.candidate;
         let registered = RegistryGuard::register(live, longest).await?;
@@ -58,23 +59,25 @@ impl<L: ZkClient> ContestedNode<L> {
         Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
     }
 
-    /// Where it is.
+    /// The path of the node.
     pub(super) fn path(&self) -> Rc<str> {
         self.path.borrow().clone()
     }
 
-    /// Tries to make the node until its owner is known. `first`: a step that fails if our place in line is gone.
+    /// Tries to create the node until its owner is known. `first`: a step that fails if the own lock node in the queue
+    /// is gone.
     ///
     /// After a lost answer the transaction is sent again. If the first one was done, the second one finds a node with
-    /// our data. No try can take effect once our place in line is gone. So before a node at another path is tried, the
-    /// result of this one is known.
+    /// the own data. No create can take effect once the own lock node is gone. So before a node at another path is
+    /// tried, the result of this one is known.
     pub(super) async fn try_create(
         &self,
         candidate: &NodeAttempt<L>,
         path: &str,
         first: MultiOp<'_>,
     ) -> Result<CreateOutcome, GrantError> {
-        let (link, says) = (&self.live.client, self.says.as_bytes());
+        let link = &self.live.client;
+        let says = self.says.as_bytes();
         let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
         let writes = (0..self.writes).map(|_| MultiOp::Set { path, data: says });
         let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
@@ -105,7 +108,7 @@ impl<L: ZkClient> ContestedNode<L> {
         }
     }
 
-    /// Tells the owner from the read that followed the try. `None`: not known, try again.
+    /// Determines the owner from the read that followed the create. `None`: unknown, try again.
     async fn identify_owner(
         &self,
         candidate: &NodeAttempt<L>,
@@ -113,7 +116,7 @@ impl<L: ZkClient> ContestedNode<L> {
     ) -> Result<Option<CreateOutcome>, GrantError> {
         let (says, seen) = match read {
             Ok(read) => read,
-            // The node has gone since, whoever made it.
+            // The node has gone since, whichever contender created it.
             Err(ZkError::NoNode) => return Ok(Some(CreateOutcome::Taken(None))),
             Err(ZkError::Ambiguous(_)) => return candidate.pause_before_retry().await.map(|()| None),
             Err(fault) => return Err(definite_error(fault)),
@@ -126,10 +129,11 @@ impl<L: ZkClient> ContestedNode<L> {
         Ok(Some(CreateOutcome::Taken(Some(seen.owner))))
     }
 
-    /// E of the token that this node makes.
+    /// The epoch of the token that this node makes.
     pub(super) fn epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
         if seen.owner != self.live.client.id() {
-            // Another session owns the node, so our proof says nothing of it, and this session is given up.
+            // Another session owns the node, so this session's deadline does not cover it, and this session is given
+            // up.
             self.live.ended.cancel();
             return Err(GrantError::Lost);
         }
@@ -137,33 +141,35 @@ impl<L: ZkClient> ContestedNode<L> {
         self.live.epoch(seen.czxid, before)
     }
 
-    /// Whether we made this node, even if a stranger has changed its data since.
+    /// Whether this attempt created this node, even if another client has changed its data since.
     pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
-        let told = match self.made.names() {
+        let ours = match self.made.names() {
             Some(czxid) => seen.czxid == czxid,
             None => says == self.says.as_bytes(),
         };
-        told && seen.owner == self.live.client.id()
+        ours && seen.owner == self.live.client.id()
     }
 
-    /// Returns when neither the node nor our place in line is left, or the session is over. `place`: the path of our
-    /// place in line, if the node was ever tried.
+    /// Returns when neither the node nor the own lock node in the queue is left, or the session is over. `place`: the
+    /// path of that lock node, if the node was ever tried.
     pub(super) async fn clear(&self, line: &Attempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
             self.remove_with_place(line, place).await;
         }
         line.clear().await;
-        // Without our place in line, no create of ours can take effect any more.
+        // Without the own lock node in the queue, no create of this attempt can take effect any more.
         if self.made.may_exist() {
             self.remove_own_node(&line.candidate).await;
         }
         self.made.clear();
     }
 
-    /// Removes node and place in one transaction, if both are as we left them. A repeated transaction finds the place
-    /// gone, and changes nothing.
+    /// Removes the node and the lock node `place` in one transaction, if both are unchanged. A repeated transaction
+    /// finds `place` gone, and changes nothing.
     async fn remove_with_place(&self, line: &Attempt<L>, place: &str) {
-        let (live, candidate, path) = (&self.live, &line.candidate, self.path());
+        let live = &self.live;
+        let candidate = &line.candidate;
+        let path = self.path();
         let node = MultiOp::Delete { path: &path, version: Some(self.writes.into()) };
         let own = MultiOp::Delete { path: place, version: None };
         // The version keeps a parent with a grant record from being removed.
@@ -179,7 +185,8 @@ impl<L: ZkClient> ContestedNode<L> {
                     return self.made.clear();
                 }
                 Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
-                // A stranger removed one of them, or our first try was done: the caller checks each by itself.
+                // Another client removed one of them, or the first transaction was done: the caller checks each by
+                // itself.
                 Err(MultiError {
                     fault: ZkError::NoNode | ZkError::BadVersion | ZkError::SessionEnded,
                     ..
@@ -197,11 +204,13 @@ impl<L: ZkClient> ContestedNode<L> {
         }
     }
 
-    /// Reads the node before each delete: only our own node is removed, and only in the version that was read.
+    /// Reads the node before each delete: only the own node is removed, and only in the version that was read.
     async fn remove_own_node(&self, candidate: &NodeAttempt<L>) {
-        let (live, path) = (&self.live, self.path());
+        let live = &self.live;
+        let path = self.path();
         while !live.registry.is_closing() {
-            let (synced, read) = (live.client.sync(&path), live.client.data(&path));
+            let synced = live.client.sync(&path);
+            let read = live.client.data(&path);
             let fault = match tokio::join!(synced, read) {
                 (Ok(()), Ok((says, seen))) if self.is_ours(&says, seen) => {
                     let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
@@ -210,7 +219,7 @@ impl<L: ZkClient> ContestedNode<L> {
                         Err(MultiError { fault, .. }) => fault,
                     }
                 }
-                // The node is gone, or somebody else's.
+                // The node is gone, or another contender's.
                 (Ok(()), Ok(_)) | (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return,
                 (Err(fault), _) | (_, Err(fault)) => fault,
             };

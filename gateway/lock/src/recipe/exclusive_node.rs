@@ -1,7 +1,8 @@
-//! A lock that is one node with a fixed path: whoever makes the node holds the lock, a gateway or any other program.
+//! A lock that is one node with a fixed path: the creator of the node holds the lock, a gateway or any other program.
 //!
-//! Such a node has no line. So our attempts stand in a line of their own first, as for every other key. Only the first
-//! in that line tries to make the node, as its [`ContestedNode`], and it gives node and place back in one transaction.
+//! Such a node has no queue. So the gateways' attempts wait in a queue of their own first, as for every other key. Only
+//! the first in that queue tries to create the node, as its [`ContestedNode`], and it releases that node and its lock
+//! node in one transaction.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -26,23 +27,23 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at an exclusive node. Whatever happens, [`ExclusiveNode::clear`] has to be the last call.
+/// One attempt at an exclusive node. In every case [`ExclusiveNode::clear`] has to be the last call.
 pub struct ExclusiveNode<L: ZkClient> {
-    /// Our place in line among the attempts of this installation.
+    /// The lock node in the queue of this installation's attempts.
     line: Attempt<L>,
-    /// Path of our node in line, once it is first.
+    /// Path of the own lock node in the queue, once it is first.
     place: OnceCell<String>,
     path: String,
     node: ContestedNode<L>,
 }
 
-/// How often a node of ours is written when it is made, which sets its version. Other programs' nodes have version 0,
-/// or 1 if they write their name afterwards. So if a stranger removes our node, a late delete of ours does not hit
-/// theirs.
+/// How often a gateway's node is written when it is created, which sets its version. Other programs' nodes have version
+/// 0, or 1 if they write their name afterwards. So if another client removes the gateway's node, a late delete does not
+/// hit the successor's.
 const WRITES: u8 = 3;
 
 impl<L: ZkClient> ExclusiveNode<L> {
-    /// An attempt at the node at `path`; `key` is the key that it locks. May wait for room.
+    /// An attempt at the node at `path`; `key` is the key that it locks. May wait for capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -62,7 +63,7 @@ impl<L: ZkClient> ExclusiveNode<L> {
         &self.candidate().live
     }
 
-    /// Waits in line, and then until the node can be made.
+    /// Waits in the queue, and then until the node can be created.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let first = self.line.acquire(caller).await?;
         let place = self.place.get_or_init(|| first.nodes.concat());
@@ -76,12 +77,12 @@ impl<L: ZkClient> ExclusiveNode<L> {
         };
         let epoch = self.node.epoch(seen)?;
         self.candidate().wait_proven(caller).await?;
-        let evidence = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
+        let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
-        Ok(Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
-    /// `None`: somebody else has the node.
+    /// `None`: another contender has the node.
     async fn try_create(&self, place: &str) -> Result<Option<NodeStat>, GrantError> {
         for _ in 0..=CREATE_ROUNDS {
             let first = MultiOp::Check { path: place, version: ANY_VERSION };
@@ -122,11 +123,13 @@ impl<L: ZkClient> ExclusiveNode<L> {
         if caller.is_closed() { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
-    /// Returns when the node is not ours any more, calling `gone` with its path, or when the session is over.
+    /// Returns when the node does not belong to this attempt any more, calling `gone` with its path, or when the
+    /// session is over.
     pub async fn watch_own_node(&self, gone: &impl Fn(&str)) {
         let link = &self.session().client;
         loop {
-            let (watched, read) = (link.watch(&self.path), link.data(&self.path));
+            let watched = link.watch(&self.path);
+            let read = link.data(&self.path);
             let (watched, read) = tokio::join!(watched, read);
             failpoint::pass("while_watching");
             match (watched, read) {
@@ -139,13 +142,13 @@ impl<L: ZkClient> ExclusiveNode<L> {
                 (_, Err(ZkError::NoNode)) => return gone(&self.path),
                 (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
-                // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
+                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
                 _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }
 
-    /// Returns when neither the node nor our place in line is left, or the session is over.
+    /// Returns when neither the node nor the own lock node in the queue is left, or the session is over.
     pub async fn clear(&self) {
         self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
     }

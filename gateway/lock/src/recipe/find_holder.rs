@@ -1,8 +1,8 @@
 //! Finds the address of the gateway that holds a key alone, in ZooKeeper.
 //!
-//! The lock node of a cached tenure names the member node of its gateway, and the member node has the address for other
-//! gateways. A request that would have to wait may be sent there. The address may be out of date, so the gateway that
-//! is asked checks by itself whether it keeps the key.
+//! The lock node of a cached tenure names the member node of its gateway, and the member node has the address for its
+//! peers. A request that would have to wait may be forwarded there. The address may be out of date, so the receiving
+//! gateway checks by itself whether it holds the key.
 
 use crate::{
     peer_endpoint::HolderRoute,
@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// The answer to the read of a lock node.
+/// The result of reading a lock node.
 pub type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
 
-/// Follows a lock node to its gateway; `None` if that is this process, or has no address for others.
+/// Follows a lock node to its gateway; `None` if that is this process, or has no address for peers.
 pub async fn resolve_route<L: ZkClient>(
     live: &ActiveSession<L>,
     read: NodeDataResult,
@@ -32,7 +32,7 @@ pub async fn resolve_route<L: ZkClient>(
     }
     let (data, _) = live.client.data(&path).await.ok()?;
     let reach = serde_json::from_slice::<MemberRecord>(&data).ok()?.peer?;
-    // Each process has one pass, so this also finds nodes of an earlier session of this process.
+    // Each process has one peer secret, so this also finds nodes of an earlier session of this process.
     let ours = live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass);
     (!ours).then(|| HolderRoute {
         gateway: gateway.into(),

@@ -1,9 +1,9 @@
-//! Makes the parent of a lock that is shared with other programs, in the way in which those programs make it.
+//! Creates the parent of a lock that is shared with other programs, in the same way as those programs do.
 //!
-//! We never remove such a parent. Curator's parents are containers: the server removes them when they have been empty
-//! for a while, and Curator makes them anew. kazoo's are persistent: its `Lock` makes sure of its parent once, and
-//! fails for good if that goes later. The parent of an exclusive node is persistent, too, because a program that makes
-//! only the node expects the parent to exist.
+//! Such a parent is never removed here. Curator's parents are containers: the server removes them when they have been
+//! empty for a while, and Curator creates them anew. kazoo's are persistent: its `Lock` ensures its parent once, and
+//! fails for good if that goes later. The parent of an exclusive node is persistent, too, because a program that
+//! creates only the node expects the parent to exist.
 
 use super::layout::NodeLayout;
 use crate::session::{
@@ -11,7 +11,7 @@ use crate::session::{
     client::{NodeKind, ZkClient, ZkError},
 };
 
-/// The kind of parent that the programs of this line make.
+/// The kind of parent that the programs of this layout create.
 pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
     match line {
         NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => NodeKind::Container,
@@ -19,8 +19,8 @@ pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
     }
 }
 
-/// Makes all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of our
-/// own nodes would keep the other programs out.
+/// Creates all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of the
+/// gateways' own nodes would keep the other programs out.
 pub(super) async fn create_levels<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
@@ -28,13 +28,13 @@ pub(super) async fn create_levels<L: ZkClient>(
 ) -> Result<(), ZkError> {
     let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
     let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();
-    // Looks from the bottom up: a create on an upper level may be denied although that level exists.
+    // Searches from the bottom up: a create on an upper level may be denied although that level exists.
     let mut there = levels.len();
     while there > 0 {
         match live.client.stat(levels[there - 1]).await {
             Ok(Some(_)) => break,
             Ok(None) => there -= 1,
-            // The next round finds out.
+            // The next round reads the result.
             Err(ZkError::Ambiguous(_)) => return Ok(()),
             Err(fault) => return Err(fault),
         }
@@ -43,7 +43,7 @@ pub(super) async fn create_levels<L: ZkClient>(
     for level in &levels[there..] {
         match live.client.create_with_acl_of(level, above, kind).await {
             Ok(()) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => above = level,
-            // Removed again meanwhile; the next round finds out.
+            // Removed again meanwhile; the next round retries.
             Err(ZkError::NoNode) => return Ok(()),
             Err(fault) => return Err(fault),
         }

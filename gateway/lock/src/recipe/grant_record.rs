@@ -1,5 +1,5 @@
-//! The grant record in the parent of a key where nobody compares tokens: who held the key last, and whether its
-//! requests are over.
+//! The grant record in the parent of a key whose upstream does not compare tokens: the last holder of the key, and
+//! whether its requests are over.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ const FORMAT: u32 = 1;
 pub struct GrantRecord {
     format: u32,
     pub state: Parting,
-    /// The epoch of the tenure that wrote it; 0 if none has.
+    /// The epoch of the tenure that wrote it; 0 if none did.
     pub epoch: u64,
     /// How long requests may go on after the end of that tenure, in milliseconds.
     delay_ms: u64,
 }
 
-/// How the last holder left.
+/// How the last tenure ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Parting {
-    /// The holder has not left yet, or has left without saying that its requests are over.
+    /// The holder has not left yet, or has left without recording that its requests are over.
     Held,
     /// All requests that were sent under this key are over.
     Clean,
 }
 
-/// Why the data of a parent cannot be used as a record.
+/// Errors of parsing the data of a parent as a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseGrantRecordError {
     #[error("its record has format {0}, and this build reads up to {FORMAT}: run the build that wrote it")]
@@ -89,8 +89,9 @@ impl GrantRecord {
 mod tests {
     use super::*;
 
+    /// A record is parsed as it was written; only a held record requires a delay, rounded up to milliseconds.
     #[test]
-    fn what_was_written_is_read_back_and_only_what_is_held_owes_a_delay() {
+    fn only_held_record_requires_delay() {
         let held = GrantRecord::held(7, Duration::from_micros(1500));
         assert_eq!(GrantRecord::parse(&held.to_bytes()), Ok(Some(held.clone())));
         assert_eq!(held.required_delay(), Some(Duration::from_millis(2)), "never shorter");
@@ -98,8 +99,9 @@ mod tests {
         assert_eq!(GrantRecord::parse(b""), Ok(None));
     }
 
+    /// A record of a newer format or with garbled content is an error and never counts as clean.
     #[test]
-    fn what_another_build_wrote_is_not_taken_for_clean() {
+    fn unreadable_record_is_not_clean() {
         let newer = GrantRecord::parse(br#"{"format":2,"left":"well"}"#);
         assert_eq!(newer, Err(ParseGrantRecordError::Newer(2)));
         for garbled in [&b"x"[..], b"{}", br#"{"format":1,"state":"gone","epoch":1,"delay_ms":0}"#] {

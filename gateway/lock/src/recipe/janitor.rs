@@ -1,4 +1,4 @@
-//! Removes what nobody needs any more: parents that were kept for keys that do not come back, and lock nodes of our
+//! Removes nodes that are not needed any more: retained parents of keys that do not come back, and lock nodes of this
 //! session that belong to no attempt. There should never be one of the latter.
 
 use std::{convert::Infallible, time::Duration};
@@ -22,17 +22,17 @@ pub async fn remove_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infa
         tokio::time::sleep(RETENTION / 2).await;
         for parents in live.registry.parents.kept.take_unused(live.clock.now()).chunks(AT_ONCE) {
             let steps: Vec<_> = parents.iter().map(|parent| delete_parent(parent)).collect();
-            // Noted before the answer: what this session sends from now on is sent behind this.
+            // Recorded before the answer: later requests of this session are ordered behind this one.
             parents.iter().for_each(|parent| live.registry.parents.mark_absent(parent));
             if let Err(MultiError { step: Some(_), .. }) = live.client.commit(&steps).await {
-                // Somebody uses one of them, or has removed it.
+                // Another session uses one of them, or has removed it.
                 drop(join_all(steps.iter().map(|step| live.client.commit(std::slice::from_ref(step)))).await);
             }
         }
     }
 }
 
-/// The server refuses this if anything is below the parent, or if a record was written there.
+/// The server refuses this if any node is below the parent, or if a record was written there.
 fn delete_parent(path: &str) -> MultiOp<'_> {
     MultiOp::Delete { path, version: Some(UNWRITTEN_VERSION) }
 }
@@ -45,7 +45,7 @@ pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, period: Duration)
     }
 }
 
-/// Lists the nodes, and looks each one up in the registry when it is about to be deleted. An attempt is registered
+/// Lists the nodes, and checks each one against the registry when it is about to be deleted. An attempt is registered
 /// before its create is sent, so a listed node without an entry has no owner any more.
 async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
     // Listed from `/`, because locks of other programs can lie anywhere.
@@ -59,7 +59,7 @@ async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
         let removed = match attempt_guid(name) {
             Some(guid) if is_forgotten(guid) => live.client.delete(&path).await,
             Some(_) => continue,
-            // An exclusive node has a name without a GUID; our GUID is in its data.
+            // An exclusive node has a name without a GUID; the attempt's GUID is in its data.
             None => match live.client.data(&path).await {
                 Ok((says, seen))
                     if seen.owner == live.client.id()

@@ -1,4 +1,4 @@
-//! Which lock node stands before which.
+//! The order of lock nodes in a queue.
 
 pub mod node_names;
 pub mod queue_position;
@@ -10,8 +10,8 @@ use fencegate_policies::plan::Mode;
 
 use fencegate_process::randomness::Guid;
 
-/// The last number that we use below a parent of other programs. Their numbers cannot begin anew. At 2^31 - 1 the
-/// counter sticks: several nodes get one number, and the programs take each of them for the first.
+/// The last sequence number that is used below a parent of other programs. Their numbers cannot begin anew. At 2^31 - 1
+/// the counter sticks: several nodes get one number, and the programs take each of them for the first.
 const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
 impl Contender<'_> {
@@ -21,26 +21,26 @@ impl Contender<'_> {
     }
 }
 
-/// Where one node stands among its parent's children.
+/// The rank of one node among its parent's children.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Rank<'a> {
-    /// It has to wait for nobody: it holds the lock.
+    /// It waits for no node: it holds the lock.
     First,
     /// It waits for exactly this node to go. Each waiter watches only one node, so a release wakes one waiter and not
     /// all.
     Behind(&'a str),
-    /// It is not there.
+    /// It does not exist.
     Gone,
 }
 
 impl NodeLayout {
-    /// The last number with which a node may hold; `limit`: the one of our own layout.
+    /// The last sequence number with which a node may hold; `limit`: the one of the native layout.
     pub fn last_usable(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
 
-    /// The rank of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
-    /// writer before it: readers that come later never overtake a waiting writer.
+    /// The rank of the node called `own`. A writer waits for its direct predecessor, a reader for the nearest writer
+    /// before it: readers that come later never overtake a waiting writer.
     pub fn rank<'a>(self, children: &'a [String], own: &str) -> Rank<'a> {
         let Some(ours) = self.parse_contender(own) else { return Rank::Gone };
         let mut present = false;
@@ -63,8 +63,8 @@ impl NodeLayout {
         }
     }
 
-    /// The first node, if it holds alone and may be a gateway's; `None` if readers hold together, a stranger holds, or
-    /// nobody does.
+    /// The first node, if it holds alone and may be a gateway's; `None` if readers hold together, another program
+    /// holds, or there is no holder.
     pub fn sole_holder(self, children: &[String]) -> Option<&str> {
         if self != Self::Native {
             return None;
@@ -77,14 +77,14 @@ impl NodeLayout {
         (writes && lowest.guid.is_some()).then_some(lowest.name)
     }
 
-    /// How many nodes stand before the node called `own`.
+    /// How many nodes are ahead of the node called `own`.
     pub fn nodes_ahead(self, children: &[String], own: &str) -> usize {
         let Some(ours) = self.parse_contender(own) else { return 0 };
         let others = children.iter().filter_map(|name| self.parse_contender(name));
         others.filter(|other| other.name != own && other.sequence <= ours.sequence).count()
     }
 
-    /// Whether there is another contender that cannot hold beside the node called `own`.
+    /// Whether there is another contender that cannot hold together with the node called `own`.
     pub fn is_contended(self, children: &[String], own: &str) -> bool {
         let Some(ours) = self.parse_contender(own) else { return false };
         children
@@ -93,7 +93,8 @@ impl NodeLayout {
             .any(|other| other.name != own && !ours.is_compatible_with(&other))
     }
 
-    /// Whether all other contenders are writers of ours. Only such a writer may wait just to learn which gateway holds.
+    /// Whether all other contenders are gateways' writers. Only such a writer may wait just to find the gateway that
+    /// holds.
     pub fn has_only_own_writers(self, children: &[String], own: &str) -> bool {
         let may_look = |other: Contender| {
             other.mode == Mode::Exclusive && other.permits.is_none() && other.guid.is_some()
@@ -105,8 +106,8 @@ impl NodeLayout {
                 .all(|other| other.name == own || may_look(other))
     }
 
-    /// Whether the key is in use with permits: the first contender asks for one, or one is taken. Then nobody may wait
-    /// in this line for the key alone.
+    /// Whether the key is in use with permits: the first contender requests one, or one is taken. Then no contender may
+    /// queue here for the key alone.
     pub fn is_semaphore(self, children: &[String]) -> bool {
         let first = children
             .iter()
@@ -117,8 +118,8 @@ impl NodeLayout {
                 || children.iter().any(|name| parse_permit(name).is_some()))
     }
 
-    /// The nodes that an attempt made, lowest first. There can be more than one, because the client library may repeat
-    /// a create.
+    /// The nodes that an attempt created, lowest first. There can be more than one, because the client library may
+    /// repeat a create.
     pub fn nodes_of(self, children: &[String], guid: Guid) -> Vec<&str> {
         let mut own: Vec<_> = children
             .iter()
@@ -146,8 +147,9 @@ mod tests {
         format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), Mode::Shared))
     }
 
+    /// Readers hold together; a reader behind a waiting writer waits for that writer.
     #[test]
-    fn readers_hold_together_and_a_writer_between_them_is_not_overtaken() {
+    fn readers_share_and_never_overtake_writer() {
         let nodes = [reader(1), reader(2), writer(3), reader(4), reader(5)];
         assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::First);
         assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
@@ -155,8 +157,9 @@ mod tests {
         assert_eq!(LINE.rank(&nodes, &nodes[4]), Rank::Behind(&nodes[2]));
     }
 
+    /// A lock is contended only by nodes that cannot hold together with the own node.
     #[test]
-    fn contention_is_who_cannot_hold_beside_us() {
+    fn contention_counts_only_conflicting_nodes() {
         let readers = [reader(1), reader(2)];
         assert!(!LINE.is_contended(&readers, &readers[0]));
         let mixed = [reader(1), writer(2)];
@@ -168,8 +171,10 @@ mod tests {
         );
     }
 
+    /// The sole holder is the lowest node if it is a writer of a gateway; a reader or a foreign node in front leaves
+    /// none.
     #[test]
-    fn a_writer_of_ours_that_is_lowest_holds_alone() {
+    fn sole_holder_is_lowest_own_writer() {
         let nodes = [writer(7), reader(9), writer(3)];
         assert_eq!(LINE.sole_holder(&nodes), Some(nodes[2].as_str()));
         assert_eq!(LINE.sole_holder(&[reader(1), writer(2)]), None);
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_waits_for_the_one_directly_before_it() {
+    fn node_waits_for_direct_predecessor() {
         let nodes = [writer(12), writer(3), writer(7)];
         assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::First);
         assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_by_number_not_by_name() {
+    fn rank_follows_sequence_not_name() {
         let low = format!("f{}", &writer(1)[1..]);
         let high = format!("0{}", &writer(2)[1..]);
         let nodes = [low.clone(), high.clone()];
@@ -198,14 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_block_each_other() {
+    fn equal_sequences_block_each_other() {
         let nodes = [writer(i32::MAX as u32), writer(i32::MAX as u32)];
         assert_eq!(LINE.rank(&nodes, &nodes[0]), Rank::Behind(&nodes[1]));
         assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::Behind(&nodes[0]));
     }
 
+    /// A foreign node with a sequence number blocks the nodes behind it; a node without a number blocks none.
     #[test]
-    fn a_stranger_with_a_number_blocks_and_one_without_does_not() {
+    fn foreign_node_blocks_if_numbered() {
         let own = writer(5);
         let plain = ["readme".to_owned(), own.clone()];
         assert_eq!(LINE.rank(&plain, &own), Rank::First);
@@ -216,23 +222,25 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_finds_its_nodes_lowest_first() {
+    fn attempt_nodes_are_sorted_by_sequence() {
         let guid = Guid::new(&SystemRandomness);
         let ours = |sequence| LINE.node_name(guid, Mode::Exclusive, sequence);
         let nodes = [ours(9), writer(1), ours(4)];
         assert_eq!(LINE.nodes_of(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 
-    /// Curator's reader waits for the first writer, and our reader for the nearest writer before it; both hold when the
-    /// last writer before them has gone. A reader that a writer of Curator made beside its own lock has the writer's
-    /// number.
+    /// Curator's reader waits for the first writer, and a gateway's reader for the nearest writer before it; both hold
+    /// when the last writer before them has gone. A reader that a writer of Curator created beside its own lock has the
+    /// writer's number.
     #[test]
-    fn readers_of_other_programs_hold_beside_ours_and_their_writers_wait_for_both() {
+    fn foreign_readers_share_and_writers_wait() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
             let theirs = |mode: Mode, sequence| line.node_name(Guid::new(&SystemRandomness), mode, sequence);
-            let (reader, writer) = (theirs(Mode::Shared, 1), theirs(Mode::Exclusive, 3));
-            let (own, after) = (line.node_name(guid, Mode::Shared, 2), line.node_name(guid, Mode::Shared, 4));
+            let reader = theirs(Mode::Shared, 1);
+            let writer = theirs(Mode::Exclusive, 3);
+            let own = line.node_name(guid, Mode::Shared, 2);
+            let after = line.node_name(guid, Mode::Shared, 4);
             let nodes = [reader.clone(), own.clone(), writer.clone(), after.clone()];
             assert_eq!(line.rank(&nodes, &own), Rank::First);
             assert_eq!(line.rank(&nodes, &writer), Rank::Behind(&own));
@@ -246,8 +254,9 @@ mod tests {
         }
     }
 
+    /// In the layouts of Curator and kazoo no holder is found to forward to, and every second node is contention.
     #[test]
-    fn nobody_is_sent_on_to_another_program() {
+    fn foreign_layout_has_no_sole_holder() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
             let nodes = [line.node_name(guid, Mode::Exclusive, 1), line.node_name(guid, Mode::Exclusive, 2)];

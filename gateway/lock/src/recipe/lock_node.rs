@@ -19,25 +19,25 @@ use crate::session::{
     paths::Paths,
 };
 
-/// One attempt at one key, among all that stand below the key's parent.
+/// One attempt at one key, among all attempts below the key's parent.
 pub struct NodeAttempt<L> {
     pub live: Rc<ActiveSession<L>>,
-    /// How nodes are called there, and which stands before which.
+    /// The names of nodes there, and their order.
     pub layout: NodeLayout,
     pub parent: String,
-    /// The node above `parent`, in our own layout.
+    /// The node above `parent`, in the native layout.
     shard: String,
     pub guid: Guid,
     pub mode: Mode,
     /// The first grant record of a new parent, where parents keep one (see [`super::delayed_handover`]); else empty.
     record: Vec<u8>,
-    /// Nobody else stood below the parent when we last looked.
+    /// Whether no other node was below the parent at the last list.
     alone: Cell<bool>,
-    /// The number of this attempt among those of the session at this parent.
+    /// The hash of the parent, under which the session's parent cache counts this attempt.
     mark: u64,
 }
 
-/// The place where the nodes of a lock stand, and their naming. [`QueueLocation::for_site`] finds it from the site of a key; it is
+/// The location of a lock's nodes, and their naming. [`QueueLocation::for_site`] finds it from the site of a key; it is
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
 pub struct QueueLocation {
@@ -48,7 +48,7 @@ pub struct QueueLocation {
 
 impl QueueLocation {
     /// # Errors
-    /// The site has no line, as an exclusive node has none.
+    /// The site has no queue, as an exclusive node has none.
     pub fn for_site(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
         let Some(line) = NodeLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
@@ -62,7 +62,7 @@ impl QueueLocation {
     }
 }
 
-/// A lock node of ours.
+/// An own lock node.
 #[derive(Debug, Clone)]
 pub struct LockNode {
     pub name: String,
@@ -86,33 +86,33 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// Where another attempt at the same key stands.
+    /// The location for another attempt at the same key.
     pub fn location(&self) -> QueueLocation {
         QueueLocation { layout: self.layout, parent: self.parent.clone(), shard: self.shard.clone() }
     }
 
-    /// The name of this attempt's node if the server gives it this number.
+    /// The name of this attempt's node if the server assigns this sequence number.
     pub fn node_name(&self, sequence: i64) -> String {
         self.layout.node_name(self.guid, self.mode, sequence)
     }
 
-    /// The sequence number in the name of a node of ours; the largest of all numbers if the name has none.
+    /// The sequence number in the name of an own node; the largest number if the name has none.
     pub fn sequence(&self, name: &str) -> u32 {
         self.layout.parse_contender(name).map_or(u32::MAX, |ours| ours.sequence)
     }
 
-    /// Says that the parent keeps a grant record.
+    /// Sets that the parent keeps a grant record.
     pub(super) fn keep_record(&mut self) {
         self.record = GrantRecord::clean().to_bytes();
     }
 
-    /// Data and kind of a parent that we make. A parent with a record has to outlast its last lock node.
+    /// Data and kind of a parent that this attempt creates. A parent with a record has to outlast its last lock node.
     pub(super) fn parent_data(&self) -> (&[u8], NodeKind) {
         let kind = if self.record.is_empty() { NodeKind::Container } else { NodeKind::Persistent };
         (&self.record, kind)
     }
 
-    /// Whether nobody else stood below the parent at our last look, and this session is about to make no other node
+    /// Whether no other node was below the parent at the last list, and this session is about to create no other node
     /// there.
     pub(super) fn is_alone(&self) -> bool {
         self.alone.get() && self.live.registry.parents.has_single_attempt(self.mark)
@@ -123,13 +123,13 @@ impl<L: ZkClient> NodeAttempt<L> {
         self.mark_shared();
     }
 
-    /// Others have used the key since our last visit, so its parent is not kept.
+    /// Records that other sessions have used the key since the last visit, so its parent is not retained.
     pub(super) fn mark_shared(&self) {
         self.live.registry.parents.kept.mark_shared(self.mark);
     }
 
-    /// The number that the next node below the parent should get, if this session has kept the parent. The parent is
-    /// then in use.
+    /// The expected sequence number of the next node below the parent, if this session has retained the parent. The
+    /// parent is then in use.
     pub(super) fn take_retained_parent(&self) -> Option<i64> {
         if !self.layout.is_native() {
             return None;
@@ -137,7 +137,7 @@ impl<L: ZkClient> NodeAttempt<L> {
         self.live.registry.parents.kept.take(self.mark)
     }
 
-    /// The parent is not there, although we had kept it.
+    /// Records that the parent does not exist, although it was retained.
     pub(super) fn record_missed_parent(&self) {
         self.live.registry.parents.kept.record_miss(self.mark, self.live.clock.now());
         self.live.registry.parents.mark_absent(&self.parent);
@@ -147,22 +147,22 @@ impl<L: ZkClient> NodeAttempt<L> {
         format!("{}/{name}", self.parent)
     }
 
-    /// The path to ask for; the server appends the sequence number.
+    /// The path to request; the server appends the sequence number.
     pub fn requested_path(&self) -> String {
         self.path(&self.layout.requested_name(self.guid, self.mode))
     }
 
-    /// Remembers from this list that the parent exists, and whether we would be the last to leave it.
+    /// Records from this list that the parent exists, and whether this attempt would be the last to leave it.
     pub fn record_children(&self, children: &[String]) {
         self.live.registry.parents.mark_present(&self.parent);
-        // We never remove a parent that other programs use. One of them may be about to make a node there, and kazoo's
-        // `Lock` makes sure of its parent only once.
+        // A parent that other programs use is never removed. One of them may be about to create a node there, and
+        // kazoo's `Lock` ensures its parent only once.
         self.alone.set(
             self.layout.is_native() && self.layout.nodes_of(children, self.guid).len() == children.len(),
         );
     }
 
-    /// Makes the nodes above the key's parent; for locks of other programs the parent as well.
+    /// Creates the nodes above the key's parent; for locks of other programs the parent as well.
     pub async fn create_above(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);
@@ -181,24 +181,25 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// Removes a parent that we made and then did not use. The server would keep a container that never had a child.
+    /// Removes a parent that this attempt created and then did not use. The server would keep a container that never
+    /// had a child.
     pub async fn remove_unused_parent(&self) {
-        // The server refuses this if somebody has come since, who then removes the parent, or if the record was
-        // written.
+        // The server refuses this if another contender has come since, which then removes the parent, or if the record
+        // was written.
         let steps = [MultiOp::Delete { path: &self.parent, version: Some(UNWRITTEN_VERSION) }];
         if self.live.client.commit(&steps).await.is_ok() {
             self.live.registry.parents.mark_absent(&self.parent);
         }
     }
 
-    /// Finds out whether a create happened whose answer was lost. `None`: it did not and never will, because after a
+    /// Determines whether a create whose answer was lost was done. `None`: it did not and never will, because after a
     /// reconnect ZooKeeper refuses requests of the session's old connection.
     ///
-    /// Adopts the lowest node of ours, and removes all others.
+    /// Adopts the lowest own node, and removes all other own nodes.
     pub async fn recover(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
-            let (synced, children) =
-                (self.live.client.sync(&self.parent), self.live.client.children(&self.parent));
+            let synced = self.live.client.sync(&self.parent);
+            let children = self.live.client.children(&self.parent);
             let (synced, children) = tokio::join!(synced, children);
             let children = match (synced, children) {
                 // This arm comes first: without the sync the list may lack nodes that exist.
@@ -245,11 +246,11 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// Call this before a request whose answer was lost is tried again.
+    /// Call this before a request whose answer was lost is retried.
     ///
     /// # Errors
     /// The session was given up. Its client library may have died, and then all operations would fail like this for
-    /// ever. The server removes the nodes with the session, and nobody here acts under it any more.
+    /// ever. The server removes the nodes with the session, and no task here acts under it any more.
     pub async fn pause_before_retry(&self) -> Result<(), GrantError> {
         if self.live.ended.is_cancelled() {
             return Err(GrantError::Lost);
@@ -258,13 +259,13 @@ impl<L: ZkClient> NodeAttempt<L> {
         Ok(())
     }
 
-    /// Returns when no node of this attempt is there, calling `gone` with the key's parent, or when the session is over.
+    /// Returns when no node of this attempt exists, calling `gone` with the key's parent, or when the session is over.
     pub async fn watch_own_node(&self, gone: &impl Fn(&str)) {
         loop {
             let children = match self.list().await {
                 Ok(children) => children,
                 Err(GrantError::Lost) => return,
-                // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
+                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
                 Err(_) => {
                     sleep(REFUSED_PAUSE).await;
                     continue;
@@ -298,13 +299,13 @@ impl<L> Drop for NodeAttempt<L> {
 /// The version of a parent in which no holder has written a record since the parent was made.
 pub(super) const UNWRITTEN_VERSION: i32 = 0;
 
-/// Pause before a request whose answer was lost is tried again, so that an immediate error makes no busy loop.
+/// Pause before a request whose answer was lost is retried, so that an immediate error makes no busy loop.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause between two tries of a request that the server refuses (throttled, or forbidden by an ACL).
+/// Pause between two retries of a request that the server refuses (throttled, or forbidden by an ACL).
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often a create begins again because a parent was removed as empty, or made, in between.
+/// How often a create begins again because a parent was removed as empty, or created, in between.
 pub const CREATE_ROUNDS: usize = 16;
 
 /// From this round on the creates of parent and node are sent directly one after the other. If a key comes and goes all

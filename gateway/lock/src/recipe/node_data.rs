@@ -1,29 +1,29 @@
-//! The data of an exclusive node, which tells its owner, and of the nodes that stand in line for it.
+//! The data of an exclusive node, which names its owner, and of the lock nodes that queue for it.
 
 use fencegate_process::randomness::Guid;
 
 use super::layout::attempt_guid;
 
-/// The first word, for people who see the data printed by another program.
+/// The first word, for people who see the data in another program's output.
 const OURS: &str = "fencegate";
 
-/// The data of an exclusive node: the member node of its gateway, and the attempt that made it.
+/// The data of an exclusive node: the member node of its gateway, and the attempt that created it.
 pub fn encode(member: &str, attempt: Guid) -> String {
     format!("{OURS} {member} {attempt}")
 }
 
-/// The attempt that made the exclusive node; `None` if the data is not ours.
+/// The attempt that created the exclusive node; `None` if the data is not a gateway's.
 pub fn parse_attempt(says: &[u8]) -> Option<Guid> {
     let rest = std::str::from_utf8(says).ok()?.strip_prefix(OURS)?.strip_prefix(' ')?;
     rest.rsplit_once(' ').and_then(|(_, attempt)| Guid::parse(attempt))
 }
 
-/// Was it made by the attempt whose node in line is called `place`?
+/// Whether it was created by the attempt whose lock node in the queue is called `place`.
 pub fn is_made_by(says: &[u8], place: &str) -> bool {
     parse_attempt(says).is_some_and(|attempt| attempt_guid(place) == Some(attempt))
 }
 
-/// The path of the exclusive node that a node in line waits for; `None` if its own line is the lock.
+/// The path of the exclusive node that a queued lock node waits for; `None` if its own queue is the lock.
 pub fn parse_exclusive_path(says: &[u8]) -> Option<&str> {
     std::str::from_utf8(says).ok().filter(|says| says.starts_with('/'))
 }
@@ -33,8 +33,9 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
+    /// Node data is parsed back to the attempt that wrote it; the data of foreign nodes gives no attempt.
     #[test]
-    fn what_a_node_says_is_read_back_and_what_others_say_is_nobody_of_ours() {
+    fn node_data_identifies_own_attempts_only() {
         let guid = Guid::new(&SystemRandomness);
         assert_eq!(parse_attempt(encode("gw-1-00000000000000ff", guid).as_bytes()), Some(guid));
         assert!(is_made_by(encode("gw-1", guid).as_bytes(), &format!("{guid}-w-0000000007")));
@@ -50,8 +51,9 @@ mod tests {
         assert_eq!(parse_attempt(b"fencegate \xff"), None);
     }
 
+    /// The data of a queued lock node is an exclusive path only if it is UTF-8 and begins with a slash.
     #[test]
-    fn a_node_in_line_names_what_it_stands_for_by_its_path() {
+    fn exclusive_path_must_be_absolute_utf8() {
         assert_eq!(parse_exclusive_path(b"/app/locks/7"), Some("/app/locks/7"));
         assert_eq!(
             [parse_exclusive_path(b""), parse_exclusive_path(b"gw-1-00ff"), parse_exclusive_path(b"/\xff")],

@@ -1,4 +1,4 @@
-//! An entry of the registry: held from before a lock node is made until it is known to be gone.
+//! An entry of the registry: held from before a lock node is created until it is known to be gone.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -18,7 +18,7 @@ pub struct RegistryGuard<L: ZkClient> {
 }
 
 impl<L: ZkClient> RegistryGuard<L> {
-    /// Enters nodes whose paths have `bytes` in all. Waits for room while idle tenures are given up to make some.
+    /// Enters nodes whose paths have `bytes` in total. Waits for capacity while idle tenures are evicted to free some.
     pub async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
@@ -35,7 +35,7 @@ impl<L: ZkClient> RegistryGuard<L> {
         Ok(Self::new(live, bytes))
     }
 
-    /// An entry for a node that replaces this one in one transaction, and so takes over its room.
+    /// An entry for a node that replaces this one in one transaction, and so takes over its capacity.
     pub fn successor(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
         Self::new(&self.live, known.unwrap_or_default())
@@ -47,7 +47,7 @@ impl<L: ZkClient> RegistryGuard<L> {
         Self { live: live.clone(), guid, stays: Cell::new(false) }
     }
 
-    /// Says that the node may still exist and hold when this is dropped, so nobody may remove it before the session
+    /// Marks that the node may still exist and hold when this is dropped, so it must not be removed before the session
     /// ends.
     pub fn retain(&self) {
         self.stays.set(true);

@@ -1,9 +1,9 @@
-//! A lock that several hold at once, each with a permit of its own.
+//! A lock with several holders at once, each with a permit of its own.
 //!
-//! Contenders stand in the line of the key. The first `N` of them may make one of `N` nodes beside it, each as its
-//! [`ContestedNode`]: `permit-0` to `permit-<N-1>`. Whoever has made one holds the permit of that number. The token
-//! comes from that node: among the nodes of one name each is younger than all before it. Places in line do not have
-//! that order, because a slow contender may take a permit after a later one had it and left.
+//! Contenders wait in the queue of the key. The first `N` of them may create one of `N` nodes beside it, each as its
+//! [`ContestedNode`]: `permit-0` to `permit-<N-1>`. The creator of one holds the permit of that number. The token comes
+//! from that node: among the nodes of one name each is younger than all before it. Queue positions do not have that
+//! order, because a slow contender may take a permit after a later one had it and left.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -29,26 +29,26 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at a permit. Whatever happens, [`SemaphoreAttempt::clear`] has to be the last call.
+/// One attempt at a permit. In every case [`SemaphoreAttempt::clear`] has to be the last call.
 pub struct SemaphoreAttempt<L: ZkClient> {
     permits: Permits,
     line: Attempt<L>,
-    /// The path of our node in line, set once it is among the first.
+    /// The path of the own lock node in the queue, set once it is among the first.
     place: OnceCell<String>,
-    /// The node of our permit, or of the permit that we try to take.
+    /// The node of the own permit, or of the permit that the attempt tries to take.
     node: ContestedNode<L>,
 }
 
-/// The number of writes when a permit's node is made is random, below this. A stranger may remove our node, and another
-/// attempt may take the permit before we know. Then the versions mostly differ, and our late delete does not hit its
-/// node.
+/// The number of writes when a permit's node is created is random, below this. Another client may remove the node, and
+/// another attempt may take the permit before this one detects it. Then the versions mostly differ, and a late delete
+/// does not hit the new holder's node.
 const MAX_WRITES: u8 = 8;
 
-/// Tries before a new list is read: the list may be old, and others try as well.
+/// Tries before a new list is read: the list may be old, and other contenders try as well.
 const MAX_TRIES: usize = 8;
 
 impl<L: ZkClient> SemaphoreAttempt<L> {
-    /// May wait for room.
+    /// May wait for capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
@@ -73,7 +73,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         &self.candidate().live
     }
 
-    /// Waits in line until it is among the first, and then takes a permit.
+    /// Waits in the queue until it is among the first, and then takes a permit.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let (own, mut children) = self.line.join_queue(caller).await?;
         let place = self.place.get_or_init(|| self.candidate().path(&own));
@@ -105,34 +105,35 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         };
         let epoch = self.node.epoch(seen)?;
         self.candidate().wait_proven(caller).await?;
-        let evidence = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
+        let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.node.path().to_string()].into();
-        Ok(Grant { epoch, sequence: 0, permit: Some(permit), validity: evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: Some(permit), validity, nodes, contended })
     }
 
-    /// Tries to take one of the `free` permits. `None`: others were faster, or the list was old.
+    /// Tries to take one of the `free` permits. `None`: other contenders were faster, or the list was old.
     async fn try_take_permit(
         &self,
         place: &str,
         free: &[Permit],
     ) -> Result<Option<(Permit, NodeStat)>, GrantError> {
         for permit in free.iter().take(MAX_TRIES) {
-            let (node, number) = (self.candidate().path(&permit_node_name(*permit)), permit.to_string());
-            // This step checks that our place exists, and wakes the contender that watches it.
+            let node = self.candidate().path(&permit_node_name(*permit));
+            let number = permit.to_string();
+            // This step checks that the own lock node exists, and wakes the contender that watches it.
             let first = MultiOp::Set { path: place, data: number.as_bytes() };
             match self.node.try_create(self.candidate(), &node, first).await? {
                 CreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
                 CreateOutcome::Taken(_) => {}
-                // The parent is gone, and our place in line with it.
+                // The parent is gone, and the own lock node with it.
                 CreateOutcome::NoParent => return Err(GrantError::Lost),
             }
         }
         Ok(None)
     }
 
-    /// Returns the children when the contender directly before us, which also waits, holds or has left.
+    /// Returns the children when the direct predecessor, which also waits, holds or has left.
     ///
-    /// The list is made after the watch. If the other one still waits in it, the watch will tell when it takes its
+    /// The list is read after the watch is set. If the predecessor still waits in it, the watch fires when it takes its
     /// permit.
     async fn wait_behind(
         &self,
@@ -141,7 +142,8 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         caller: &mut impl AttemptObserver,
     ) -> Result<Vec<String>, LockAttemptError> {
         let path = self.candidate().path(before);
-        let (watched, listed) = (self.session().client.watch(&path), self.candidate().list());
+        let watched = self.session().client.watch(&path);
+        let listed = self.candidate().list();
         let (watched, children) = tokio::join!(watched, listed);
         let children = children?;
         match watched {
@@ -193,13 +195,17 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         }
     }
 
-    /// Returns when our place or our permit is lost, calling `gone` with its path, or when the session is over. Without
-    /// the place others count one holder less; without the permit's node somebody else takes the permit.
+    /// Returns when the own lock node or permit is lost, calling `gone` with its path, or when the session is over.
+    /// Without the lock node other contenders count one holder less; without the permit's node another one takes the
+    /// permit.
     pub async fn watch_own_nodes(&self, gone: &impl Fn(&str)) {
-        let (link, path) = (&self.session().client, self.node.path());
+        let link = &self.session().client;
+        let path = self.node.path();
         let Some(place) = self.place.get() else { return };
         loop {
-            let (stands, holds, read) = (link.watch(place), link.watch(&path), link.data(&path));
+            let stands = link.watch(place);
+            let holds = link.watch(&path);
+            let read = link.data(&path);
             let (stands, holds, read) = tokio::join!(stands, holds, read);
             failpoint::pass("while_watching");
             let faults = [stands.as_ref().err(), holds.as_ref().err(), read.as_ref().err()];
@@ -220,13 +226,13 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
                     () = stands => {}
                     () = holds => {}
                 },
-                // The server refuses the watch now, and a node may go unseen meanwhile; so try again.
+                // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.
                 _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }
 
-    /// Returns when neither the permit nor our place in line is left, or the session is over.
+    /// Returns when neither the permit nor the own lock node in the queue is left, or the session is over.
     pub async fn clear(&self) {
         self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
     }

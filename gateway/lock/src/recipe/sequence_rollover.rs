@@ -1,8 +1,8 @@
-//! Replaces the parent of a key whose queue has used up its numbers; below the new one the numbers begin again. Tokens
-//! go on growing, because their first part comes from a czxid.
+//! Replaces the parent of a key whose queue has used up its sequence numbers; below the new one the numbers begin
+//! again. Tokens go on growing, because their epoch comes from a czxid.
 //!
-//! The server counts children in 31 bits, and then gives the last number again and again, so several nodes would all
-//! look like the first. Our limit is far below that. An attempt with a number above the limit removes its node and
+//! The server counts children in 31 bits, and then assigns the last number again and again, so several nodes would all
+//! look like the first. The limit is far below that. An attempt with a number above the limit removes its node and
 //! waits until the parent is empty. Attempts with lower numbers are served as usual.
 
 use fencegate_process::key_redaction;
@@ -19,12 +19,12 @@ use crate::session::client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError};
 /// A parent whose numbers are used up.
 pub struct ExhaustedParent<'a, L> {
     candidate: &'a NodeAttempt<L>,
-    /// Tells this parent from its successor: versions begin again, a czxid does not.
+    /// Distinguishes this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
 }
 
 impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
-    /// Call this while a node of ours is below the parent, so that it cannot be replaced meanwhile.
+    /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
     pub async fn observe(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
@@ -33,12 +33,12 @@ impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
         }
     }
 
-    /// Returns when the parent is gone or replaced, by us or somebody else. Our own node below it has to be gone
-    /// before.
+    /// Returns when the parent is gone or replaced, by this attempt or another one. The own node below it has to be
+    /// gone before.
     pub async fn wait_replaced(self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         let link = &self.candidate.live.client;
         loop {
-            // The watch comes before the try, so that the end of a child in between is not missed.
+            // The watch is set before the removal is tried, so that the end of a child in between is not missed.
             let changed = match link.watch_children(&self.candidate.parent).await {
                 Ok((_, changed)) => changed,
                 Err(ZkError::NoNode) => return Ok(()),
@@ -53,7 +53,7 @@ impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
             }
             caller.on_waiting()?;
             if caller.wants_forwarding() {
-                // The contenders that are still below it are about to go, so nobody is sent on to them.
+                // The contenders that are still below it are about to go, so no request is forwarded to them.
                 caller.on_holder_route(None)?;
             }
             tokio::select! {
@@ -69,7 +69,8 @@ impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
     /// Tries to remove the parent; true if it is gone. A removal can only hit an empty parent, so no lock is lost if it
     /// hits a successor.
     async fn try_replace(&self) -> Result<bool, GrantError> {
-        let (link, path) = (&self.candidate.live.client, &self.candidate.parent);
+        let link = &self.candidate.live.client;
+        let path = &self.candidate.parent;
         let (data, seen) = match link.data(path).await {
             Ok(read) => read,
             Err(ZkError::NoNode) => return Ok(true),

@@ -1,4 +1,5 @@
-//! Several keys at once: all nodes in one transaction, so that no two sets can wait for each other in a circle.
+//! Several keys at once: all nodes are created in one transaction, so that no two sets can wait for each other in a
+//! circle.
 //!
 //! The nodes of a set share one czxid. A set only waits for nodes of earlier transactions, so waits point to smaller
 //! zxids only, and there is no deadlock.
@@ -30,13 +31,13 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
+/// One attempt at several keys. In every case [`SetAttempt::clear`] has to be the last call.
 pub struct SetAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     candidates: Vec<NodeAttempt<L>>,
     /// The names of its nodes, one per candidate.
     made: CreateTracker<Vec<String>>,
-    /// Present where the parents of the keys keep grant records.
+    /// Present if the parents of the keys keep grant records.
     delayed: Option<DelayedHandover>,
     registered: RegistryGuard<L>,
 }
@@ -58,7 +59,7 @@ impl<L: ZkClient> SetAttempt<L> {
         Ok(Self { live: live.clone(), candidates, made: CreateTracker::default(), delayed: None, registered })
     }
 
-    /// For keys where nobody compares tokens: our requests may go on for `delay` after we are gone.
+    /// For keys whose upstreams do not compare tokens: requests under this attempt may go on for `delay` after its end.
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
             self.candidates.iter_mut().for_each(NodeAttempt::keep_record);
@@ -67,7 +68,7 @@ impl<L: ZkClient> SetAttempt<L> {
         self
     }
 
-    /// Says that all requests under these nodes are over.
+    /// Records that all requests under these nodes are over.
     pub fn mark_all_known(&self) {
         self.delayed.iter().for_each(DelayedHandover::mark_all_known);
     }
@@ -76,7 +77,7 @@ impl<L: ZkClient> SetAttempt<L> {
         &self.candidates
     }
 
-    /// Makes all nodes and waits until each of them holds.
+    /// Creates all nodes and waits until each of them holds.
     pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let nodes = self.create().await?;
         let first = &nodes.first().expect("a set has at least one key").stat;
@@ -86,7 +87,7 @@ impl<L: ZkClient> SetAttempt<L> {
         if self.live.ended.is_cancelled() || nodes.iter().any(|node| node.stat.czxid != first.czxid) {
             return Err(GrantError::Lost.into());
         }
-        // Compared now and not after the wait: later grants to others are larger by right.
+        // Compared now and not after the wait: later grants to other holders are rightly larger.
         let before =
             self.made.highest_before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
@@ -119,7 +120,7 @@ impl<L: ZkClient> SetAttempt<L> {
             let children = candidate.list().await?;
             contended |= candidate.wait_in_queue(&node.name, children, caller).await?;
         }
-        // A node that is first stays first, but a stranger may have removed it while we waited at another key.
+        // A node that is first stays first, but another client may have removed it during the wait at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             if candidate.layout.rank(&candidate.list().await?, &node.name) != Rank::First {
                 return Err(GrantError::Lost.into());
@@ -133,13 +134,13 @@ impl<L: ZkClient> SetAttempt<L> {
         }
         self.candidates.first().expect("a set has at least one key").wait_proven(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
-        let evidence = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
+        let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
-        Ok(Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes, contended })
+        Ok(Grant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
-    /// Makes the nodes. If that fails, the parents that were made for them in any round are removed again.
+    /// Creates the nodes. If that fails, the parents that were created for them in any round are removed again.
     async fn create(&self) -> Result<Vec<LockNode>, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
@@ -149,7 +150,7 @@ impl<L: ZkClient> SetAttempt<L> {
         created
     }
 
-    /// `made`: the candidates for which we have made the parent.
+    /// `made`: the candidates whose parent was created here.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
         let requested: Vec<_> = self.candidates.iter().map(NodeAttempt::requested_path).collect();
         let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
@@ -217,9 +218,9 @@ impl<L: ZkClient> SetAttempt<L> {
         Ok((nodes.len() == self.candidates.len()).then_some(nodes))
     }
 
-    /// Finds out whether the nodes were made, after a lost answer. One transaction makes them, so each key has our node
-    /// or none has, unless a stranger removed one. `None`: no key has a node of ours, and only then may the create be
-    /// sent again.
+    /// Determines whether the nodes were created, after a lost answer. One transaction creates them, so each key has an
+    /// own node or none has, unless another client removed one. `None`: no key has an own node, and only then may the
+    /// create be sent again.
     async fn recover(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
@@ -232,10 +233,10 @@ impl<L: ZkClient> SetAttempt<L> {
         }
     }
 
-    /// Asks for all parents at once; most are there.
+    /// Creates all parents at once; most exist already.
     fn create_parents(&self) -> impl Future<Output = Vec<Result<CreatedNode, ZkError>>> {
         let sent = self.candidates.iter().map(|candidate| {
-            // Parents of other programs' locks are made only when they are found missing.
+            // Parents of other programs' locks are created only when they are found missing.
             let (record, kind) = candidate.parent_data();
             let ours = candidate.layout.is_native();
             let sent = ours.then(|| self.live.client.create(&candidate.parent, record, kind));
@@ -252,15 +253,15 @@ impl<L: ZkClient> SetAttempt<L> {
         }
     }
 
-    /// A random pause. A key of the set may come and go in a rhythm, and without the pause we might meet the same
-    /// moment again and again.
+    /// A random pause. A key of the set may come and go in a rhythm, and without the pause the retries might meet the
+    /// same moment again and again.
     fn random_pause(&self) -> Duration {
         let mut byte = [0];
         self.live.randomness.fill(&mut byte);
         Duration::from_millis(1 + u64::from(byte[0]) % 20)
     }
 
-    /// Makes the nodes above each parent that could not be made for want of them.
+    /// Creates the nodes above each parent that could not be created without them.
     async fn create_all_above(&self, parents: Vec<Result<CreatedNode, ZkError>>) -> Result<(), GrantError> {
         for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {

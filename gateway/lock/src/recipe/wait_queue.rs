@@ -1,5 +1,5 @@
-//! Waits in line at one key, behind the node directly before. The wait ends early when no caller wants the lock any
-//! more, or when all callers were sent on to the holder's gateway.
+//! Waits in the queue of one key, behind the direct predecessor. The wait ends early when no caller wants the lock any
+//! more, or when all callers were forwarded to the holder's gateway.
 
 use std::future::Future;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<L: ZkClient> NodeAttempt<L> {
-    /// Returns when the node holds. The result says whether it had to wait.
+    /// Returns when the node holds, and whether it had to wait.
     pub async fn wait_in_queue(
         &self,
         own: &str,
@@ -42,7 +42,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             failpoint::pass("while_waiting");
             let asks = caller.wants_forwarding();
             let watched = self.live.client.watch(&before);
-            // Read together with the watch, and not after it, so that a caller is sent on one round trip earlier.
+            // Read together with the watch, and not after it, so that a caller is forwarded one round trip earlier.
             let first = self.layout.sole_holder(&children).filter(|_| asks).map(|first| self.path(first));
             let read = first.as_deref().map(|first| self.live.client.data(first));
             match watched.await {
@@ -57,7 +57,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
-            // The event says that something changed, not that we are first; and our own node may be gone as well.
+            // The event means that something changed, not that the own node is first; it may even be gone.
             children = tokio::select! {
                 children = self.list() => children?,
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),
@@ -65,7 +65,7 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// Returns when no caller waits here any more: all have gone, or were sent on. `asks`: a caller may be sent on;
+    /// Returns when no caller waits here any more: all have gone, or were forwarded. `asks`: a caller may be forwarded;
     /// `read` then reads the holder's node.
     async fn wait_dismissed(
         &self,
@@ -74,11 +74,11 @@ impl<L: ZkClient> NodeAttempt<L> {
         caller: &mut impl AttemptObserver,
     ) -> LockAttemptError {
         if asks {
-            let way = match read {
+            let route = match read {
                 Some(read) => find_holder::resolve_route(&self.live, read.await).await,
                 None => None,
             };
-            if let Err(stop) = caller.on_holder_route(way) {
+            if let Err(stop) = caller.on_holder_route(route) {
                 return stop;
             }
         }
@@ -87,7 +87,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             if caller.is_closed() {
                 return LockAttemptError::CallerGone;
             }
-            // A caller that has come since may be sent on as well, without waiting for the node before us.
+            // A caller that has come since may be forwarded as well, without waiting for the node ahead.
             if caller.wants_forwarding()
                 && let Err(stop) = caller.on_holder_route(self.holder_route().await)
             {
@@ -96,14 +96,14 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// The way to the gateway that is first now; `None` if it cannot be reached.
+    /// The route to the gateway that is first now; `None` if it cannot be reached.
     async fn holder_route(&self) -> Option<HolderRoute> {
         let children = self.live.client.children(&self.parent).await.ok()?;
         let first = self.path(self.layout.sole_holder(&children)?);
         find_holder::resolve_route(&self.live, self.live.client.data(&first).await).await
     }
 
-    /// Waits, after the node holds, until the session is proven: before that a grant is of no use.
+    /// Waits, after the node holds, until the session deadline lies ahead: before that a grant is of no use.
     pub async fn wait_proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         tokio::select! {
             () = self.live.wait_proven() => Ok(()),

@@ -1,4 +1,4 @@
-//! Who may do what with the nodes that we make, and who we are to ZooKeeper.
+//! The ACLs of the nodes that a session creates, and its identity in ZooKeeper.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,15 +7,15 @@ use fencegate_policies::plan;
 use fencegate_process::pem::{FileSecrecy, PemError, read_text};
 use zookeeper_client::{Acl, AuthId, Connector, Permission};
 
-/// The ACLs of our nodes, and our identity. All sessions of a process have the same, from start to end, because
-/// existing nodes were made with it.
+/// The ACLs of own nodes, and the own identity. All sessions of a process have the same, from start to end, because
+/// existing nodes were created with it.
 pub(super) struct NodeAcls {
     acls: Vec<Acl>,
-    /// The ACL of our nodes among those of other programs. Everybody may read these, because other programs read the
+    /// The ACL of own nodes among those of other programs. Every client may read these, because other programs read the
     /// node that they wait for.
     beside: Vec<Acl>,
     root: String,
-    /// The other identities that the policy lets in.
+    /// The other identities that the policy admits.
     identities: Vec<String>,
     closed: bool,
     /// `user:password`.
@@ -24,7 +24,7 @@ pub(super) struct NodeAcls {
 
 impl NodeAcls {
     /// # Errors
-    /// The file of the password cannot be read, or others can read it.
+    /// The file of the password cannot be read, or other users can read it.
     pub(super) fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, PemError> {
         let closed = policy.acl == plan::AclMode::Closed;
         let shown = policy.digest.as_ref().map(|digest| {
@@ -34,7 +34,8 @@ impl NodeAcls {
         let listed = policy.identities.iter().filter_map(|identity| identity.split_once(':'));
         let acls = match closed {
             false => vec![Acl::new(Permission::ALL, everybody)],
-            // `auth` stands for us: the server replaces it by every identity that it knows of us.
+            // `auth` stands for the session: the server replaces it by every identity under which the session is
+            // authenticated.
             true => std::iter::once(AuthId::authed())
                 .chain(listed.map(|(scheme, id)| AuthId::new(scheme, id)))
                 .map(|id| Acl::new(Permission::ALL, id))
@@ -57,12 +58,12 @@ impl NodeAcls {
         &self.acls
     }
 
-    /// The ACL of a node that is made at `path`.
+    /// The ACL of a node that is created at `path`.
     pub(super) fn acl_for(&self, path: &str) -> &[Acl] {
         let within = |lower: &str, upper: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        // The nodes above the root are ours as well.
+        // The nodes above the root belong to the installation as well.
         if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
@@ -70,7 +71,7 @@ impl NodeAcls {
         self.closed
     }
 
-    /// Adds our name and password to a connection.
+    /// Adds name and password to a connection.
     pub(super) fn authenticate(&self, connector: Connector) -> Connector {
         match &self.shown {
             Some(shown) => connector.with_auth("digest", shown.as_bytes()),
@@ -78,13 +79,14 @@ impl NodeAcls {
         }
     }
 
-    /// Who is meant to write our nodes, in the form of ACLs; empty if the server knows no identity of ours. `known`:
-    /// schemes and names by which the server knows us.
+    /// The identities that are meant to write the nodes, in the form of ACLs; empty if the server knows no identity of
+    /// this session. `known`: schemes and names under which the session is authenticated.
     pub(super) fn intended_writers<'u>(
         &self,
         known: impl Iterator<Item = (&'u str, &'u str)>,
     ) -> Vec<String> {
-        // An address may belong to others as well. Of a digest the server tells only the name, so we compute it.
+        // An address may belong to other clients as well. Of a digest the server reports only the name, so it is
+        // computed here.
         let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
         let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.digest());
         let mut all: BTreeSet<String> = ours.collect();
@@ -147,14 +149,15 @@ mod tests {
 
     /// The value that ZooKeeper's own documentation has for `super:super`.
     #[test]
-    fn a_digest_is_what_zookeeper_makes_of_it() {
+    fn digest_identity_matches_zookeeper() {
         let meant = access(Some("super:super"), &["x509:CN=b"])
             .intended_writers([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
         assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
     }
 
+    /// Own nodes are readable by everyone only outside the root, among the nodes of other programs.
     #[test]
-    fn only_among_the_nodes_of_other_programs_everybody_reads_ours() {
+    fn public_read_only_outside_root() {
         let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
         let access = NodeAcls { beside: reading, ..access(None, &[]) };
         for (path, beside) in [("/r", 0), ("/r/locks/5c", 0), ("/app/7", 1), ("/ra", 1), ("/rx/r", 1)] {
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_has_an_end_of_any_length() {
+    fn base64_pads_every_length() {
         for (bytes, written) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
         {
@@ -171,8 +174,10 @@ mod tests {
         }
     }
 
+    /// The own identity is the one that the server reports for the certificate; without one there are no intended
+    /// writers.
     #[test]
-    fn by_a_certificate_we_are_who_the_server_says() {
+    fn x509_identity_comes_from_server() {
         let meant = access(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());
         assert_eq!(meant, ["x509:CN=gw-1,O=Example"]);
         let nobody = access(None, &["x509:CN=b"]).intended_writers([("ip", "127.0.0.1")].into_iter());

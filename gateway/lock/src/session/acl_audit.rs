@@ -1,4 +1,4 @@
-//! Checks who may write below the root, because whoever can remove a lock node can give a lock away.
+//! Audits write access below the root, because a client that can remove a lock node can pass a lock on.
 //!
 //! It reads ACLs only. It does not see a server's super user, a server that ignores ACLs (`skipACL`), or people who
 //! read a server's disk.
@@ -17,20 +17,20 @@ use super::{
 /// The result of the check.
 #[derive(Debug, Default)]
 pub struct AclAudit {
-    /// How many nodes were read.
+    /// The number of nodes that were read.
     pub looked: usize,
     /// Whether there were more nodes than could be read.
     pub unfinished: bool,
-    /// The first nodes that others may write, each with those others.
+    /// The first nodes that unintended identities may write, each with those identities.
     pub open: Vec<String>,
-    /// How many nodes others may write.
+    /// The number of nodes that unintended identities may write.
     pub count: usize,
 }
 
 /// The most nodes whose ACL is read, from the root down: all permanent ones, and some of the keys.
 const MOST: usize = 4096;
 
-/// The most nodes that are named.
+/// The most nodes that the summary names.
 const NAMED: usize = 8;
 
 /// Nodes that are read at once.
@@ -51,7 +51,7 @@ impl AclAudit {
     }
 }
 
-/// Looks at the nodes from `root` on. `meant`: who may write them. Reads only.
+/// Audits the nodes from `root` down. `meant`: the identities that may write them. Reads only.
 ///
 /// # Errors
 /// The root cannot be read. A node that goes meanwhile is no error.
@@ -74,7 +74,7 @@ pub async fn audit_acls(link: &impl ZkClient, root: &str, meant: &[String]) -> R
                     }
                 }
                 Err(ZkError::NoNode) => continue,
-                // A node that even we may not read belongs to somebody else.
+                // A node that even this session may not read belongs to another client.
                 Err(ZkError::Denied(_)) if path != root => {
                     found.record_open(format!("{path} (closed to us)"))
                 }
@@ -121,14 +121,18 @@ pub(crate) async fn audit_once<L: ZkClient>(live: &ActiveSession<L>, settings: &
 mod tests {
     use super::*;
 
+    /// The summary of an ACL audit names the first open nodes, counts the rest, and has a bounded length.
     #[test]
-    fn what_was_found_is_told_in_one_sentence_of_a_bounded_length() {
+    fn summary_length_is_bounded() {
         let mut found = AclAudit { looked: 4096, unfinished: true, ..AclAudit::default() };
         for number in 0..1000 {
             found.record_open(format!("/f/{number} (world:anyone)"));
         }
-        let told = found.summary();
-        assert!(told.contains("/f/7 (world:anyone), and 992 more") && !told.contains("/f/8 "), "{told}");
-        assert!(told.len() < 400, "{told}");
+        let summary = found.summary();
+        assert!(
+            summary.contains("/f/7 (world:anyone), and 992 more") && !summary.contains("/f/8 "),
+            "{summary}"
+        );
+        assert!(summary.len() < 400, "{summary}");
     }
 }

@@ -1,4 +1,4 @@
-//! The current session, for code that acts under it and for the rest of the gateway.
+//! The current session, for code that acts under it and for the rest of the process.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,9 +33,9 @@ use crate::{
 pub struct ActiveSession<L> {
     pub client: L,
     pub paths: Paths,
-    /// Name of our member node.
+    /// Name of the own member node.
     pub member: String,
-    /// Where other gateways reach this process.
+    /// The endpoint at which peers reach this process.
     pub peer_endpoint: Option<PeerEndpoint>,
     pub(super) local_member: LocalMember,
     /// The plan that the session has published; `None` if the process publishes none.
@@ -45,7 +45,7 @@ pub struct ActiveSession<L> {
     pub base: u64,
     pub token_history: Arc<TokenHistory>,
     pub registry: NodeRegistry,
-    /// Nodes of mostly free keys that are about to be made or removed.
+    /// Nodes of mostly free keys that are about to be created or removed.
     pub(crate) batch_queue: BatchQueue,
     /// Cancelled when the session is over or given up: no new grant under it.
     pub ended: CancellationToken,
@@ -56,14 +56,14 @@ pub struct ActiveSession<L> {
     /// Heartbeat times and margin, from the session timeout; a reconnect may shorten them.
     pub(super) heartbeat_schedule: Cell<HeartbeatSchedule>,
     pub(super) heartbeat_acknowledged: Notify,
-    /// When a heartbeat was last acknowledged, even if it did not extend the proof.
+    /// When a heartbeat was last acknowledged, even if it did not extend the session deadline.
     pub(super) last_acknowledged: Cell<BootInstant>,
-    /// Set when a node of this session had an epoch that was not above those seen before.
+    /// Set when a node of this session had an epoch that was not above the epochs seen before.
     pub(super) rolled_back: Cell<bool>,
 }
 
 impl<L: ZkClient> ActiveSession<L> {
-    /// The data of a lock node by which other gateways find us; empty if they cannot reach us.
+    /// The data of a lock node by which peers find this gateway; empty if they cannot reach it.
     pub fn signature(&self) -> &[u8] {
         if self.peer_endpoint.is_some() { self.member.as_bytes() } else { b"" }
     }
@@ -77,20 +77,20 @@ impl<L: ZkClient> ActiveSession<L> {
         self.heartbeat_schedule.get()
     }
 
-    /// Returns when the proof holds. For a session that is over this never returns, so select on [`ActiveSession::ended`] as
-    /// well.
+    /// Returns when the session deadline lies ahead. For a session that is over this never returns, so select on
+    /// [`ActiveSession::ended`] as well.
     pub async fn wait_proven(&self) {
         while !self.session_deadline.is_valid_at(self.clock.now()) {
             self.heartbeat_acknowledged.notified().await;
         }
     }
 
-    /// E of a node of ours. `before`: the highest epoch that was known when its create was sent. The epochs known now
-    /// do not count, because the node may have waited since.
+    /// The epoch of an own node. `before`: the highest epoch that was known when its create was sent. The epochs known
+    /// now do not count, because the node may have waited since.
     ///
     /// # Errors
-    /// The czxid gives no token, or ZooKeeper went back. In the second case the proof is revoked, and the session is
-    /// given up.
+    /// The czxid gives no token, or ZooKeeper was rolled back. In the second case the session deadline is revoked, and
+    /// the session is given up.
     pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
         let epoch = epoch(self.base, czxid)?;
         match self.token_history.record_epoch(epoch, before) {
@@ -106,14 +106,14 @@ impl<L: ZkClient> ActiveSession<L> {
     }
 }
 
-/// The session as the rest of the gateway sees it.
+/// The state of a session for the rest of the process.
 #[derive(Debug, Clone)]
 pub enum SessionState {
     /// There is no session, with the reason.
     NoSession(Arc<str>),
-    /// There is no session because the installation is not made yet; the text says how to make it.
+    /// There is no session because the installation does not exist yet; the text explains how to create it.
     NotInitialised(Arc<str>),
-    /// No session is made because ZooKeeper went back; the text says how that was found.
+    /// No session is made because of a rollback of ZooKeeper; the text explains how it was found.
     RolledBack(Arc<str>),
     Active {
         connected: bool,
@@ -122,13 +122,13 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// Could a lock be granted now?
+    /// Whether a lock could be granted now.
     pub fn is_ready(&self, clock: &SharedClock) -> bool {
         matches!(self, SessionState::Active { connected: true, deadline } if deadline.is_valid_at(clock.now()))
     }
 }
 
-/// The session of the moment, on its own thread.
+/// The current session, on its own thread.
 pub struct CurrentSession<L> {
     live: RefCell<Option<Rc<ActiveSession<L>>>>,
     made: Notify,

@@ -10,7 +10,8 @@ use super::plan_publication::PlanPublication;
 #[derive(Debug)]
 pub(super) struct AnnouncedPlan {
     now: RefCell<PlanPublication>,
-    /// The plan that is being published. It stays here after a lost answer, until it is known which one is published.
+    /// The plan that is being published. It stays here after a lost answer, until it is known which of the two is
+    /// published.
     pub(super) next: RefCell<Option<PlanPublication>>,
     /// The reason that was last logged for the delay.
     told: RefCell<String>,

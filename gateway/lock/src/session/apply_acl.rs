@@ -1,4 +1,5 @@
-//! Gives every node below the root the ACL that new nodes get. Existing nodes keep the ACL with which they were made.
+//! Gives every node below the root the ACL that new nodes get. Existing nodes keep the ACL with which they were
+//! created.
 
 use std::collections::VecDeque;
 
@@ -9,19 +10,20 @@ use super::{
     zookeeper::ZkSession,
 };
 
-/// What was done.
+/// The result of applying the ACL.
 #[derive(Debug, Default)]
 pub struct AclReport {
     /// The number of nodes that have the new ACL.
     pub nodes: usize,
-    /// Nodes that we may not change, and all below them, were left as they are.
+    /// Nodes that this session may not change; they and all nodes below them were left unchanged.
     pub closed_to_us: Vec<String>,
 }
 
 /// Nodes that are changed at once.
 const TOGETHER: usize = 64;
 
-/// Goes from the root down, so that strangers can make nothing more below the nodes that are done. Safe to repeat.
+/// Goes from the root down, so that other clients can create nothing more below the nodes that are done. Safe to
+/// repeat.
 ///
 /// # Errors
 /// Some nodes may not have the new ACL yet: repeat.
@@ -30,7 +32,7 @@ pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclReport, ZkErro
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER)).collect();
-        // The ACL is set before the children are listed: a child that is missing in the list was made under the new
+        // The ACL is set before the children are listed: a child that is missing in the list was created under the new
         // ACL.
         let done = join_all(some.iter().map(async |path| {
             link.restrict_acl(path).await?;
@@ -42,7 +44,7 @@ pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclReport, ZkErro
                     applied.nodes += 1;
                     left.extend(children.into_iter().map(|child| format!("{path}/{child}")));
                 }
-                // It went meanwhile.
+                // It was removed meanwhile.
                 Err(ZkError::NoNode) if path != root => {}
                 Err(ZkError::Denied(_)) if path != root => applied.closed_to_us.push(path.clone()),
                 Err(fault) => return Err(fault),

@@ -1,4 +1,5 @@
-//! The nodes of mostly free keys that a session has to make or remove: those not sent yet, and those not answered yet.
+//! The nodes of mostly free keys that a session has to create or remove: operations not sent yet, and operations not
+//! answered yet.
 
 use std::{
     cell::{Cell, RefCell},
@@ -9,12 +10,12 @@ use tokio::sync::{Notify, oneshot};
 
 use super::client::{MultiError, MultiOp, NodeKind, NodeStat};
 
-/// A key's first node, and its parent, made in one transaction. The node's number is 0, and nobody else can be below
-/// the parent.
+/// A key's first node, and its parent, created in one transaction. The node's sequence number is 0, and no other node
+/// can be below the parent.
 #[derive(Debug)]
 pub struct CreateWithParent {
     pub parent: String,
-    /// The data of the parent; `kind` says how long the parent stays.
+    /// The data of the parent; `kind` decides how long the parent stays.
     pub record: Vec<u8>,
     pub kind: NodeKind,
     /// The server appends the number.
@@ -24,7 +25,7 @@ pub struct CreateWithParent {
     pub says: Box<[u8]>,
 }
 
-/// A node below a parent that is there, see [`super::retained_parents`].
+/// A node below an existing parent, see [`super::retained_parents`].
 #[derive(Debug)]
 pub struct CreateChild {
     pub parent: String,
@@ -42,7 +43,7 @@ pub struct DeleteChild {
     pub parent: String,
 }
 
-/// A key's last node, which is removed together with the parent. The server refuses this if somebody else has come.
+/// A key's last node, which is removed together with the parent. The server refuses this if another contender has come.
 #[derive(Debug)]
 pub struct DeleteWithParent {
     pub path: String,
@@ -59,18 +60,18 @@ pub(super) enum BatchOp {
     DeleteWithParent(DeleteWithParent),
 }
 
-/// What is known of a part that was done.
+/// The result of an operation that was done.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OpResult {
-    /// One of the nodes that its transaction made.
+    /// One of the nodes that its transaction created.
     pub(super) stat: Option<NodeStat>,
-    /// The path of the node that the part made.
+    /// The path of the node that the operation created.
     pub(super) made: Option<String>,
-    /// All nodes below the parent of a [`CreateChild`], seen when that node was there; `None` if they could not be read.
+    /// All nodes below the parent of a [`CreateChild`], read when that node existed; `None` if they could not be read.
     pub(super) children: Option<Vec<String>>,
 }
 
-/// One part, and the caller that waits for its answer.
+/// One operation, and the caller that waits for its answer.
 pub(super) struct PendingOp {
     pub(super) part: BatchOp,
     pub(super) answer: oneshot::Sender<Result<OpResult, MultiError>>,
@@ -81,11 +82,11 @@ pub struct BatchQueue {
     pub(super) waiting: RefCell<VecDeque<PendingOp>>,
     /// How many shared transactions are under way.
     pub(super) under_way: Cell<usize>,
-    /// The numbers of the parts that are not answered yet.
+    /// The numbers of the operations that are not answered yet.
     pub(super) open: RefCell<BTreeSet<u64>>,
     pub(super) next: Cell<u64>,
     pub(super) answered: Notify,
-    /// The largest number of parts in one transaction now. It goes down when transactions are refused.
+    /// The current limit of operations in one transaction. It goes down when transactions are refused.
     room: Cell<usize>,
     /// Bytes of the ACL that is sent with each new node.
     acl: usize,
@@ -95,7 +96,7 @@ pub struct BatchQueue {
 const PER_IDENTITY: usize = 16;
 
 impl BatchQueue {
-    /// `identities`: those named in the ACL of each node, beside ourselves.
+    /// `identities`: the other identities in the ACL of each node.
     pub(super) fn new(identities: &[String]) -> Self {
         Self {
             acl: identities.iter().map(|identity| identity.len() + PER_IDENTITY).sum(),
@@ -109,11 +110,11 @@ impl BatchQueue {
     }
 }
 
-/// Most parts of one transaction, and most bytes of it: far below the megabyte that a server accepts.
+/// Most operations of one transaction, and most bytes of it: far below the megabyte that a server accepts.
 const MOST_PARTS: usize = 64;
 const MOST_BYTES: usize = 128 * 1024;
 
-/// The room never goes below this: with single parts we could not learn that sharing works again.
+/// The limit never goes below this: with single operations it could not be detected that sharing works again.
 const LEAST_PARTS: usize = 2;
 
 impl BatchOp {
@@ -133,7 +134,7 @@ impl BatchOp {
         }
     }
 
-    /// How many steps it adds to a transaction. The last of them makes its node, if it makes one.
+    /// How many steps it adds to a transaction. The last of them creates its node, if it creates one.
     pub(super) fn op_count(&self) -> usize {
         match self {
             Self::CreateWithParent(_) | Self::DeleteWithParent(_) => 2,
@@ -150,7 +151,7 @@ impl BatchOp {
         }
     }
 
-    /// The expected path of the node that it makes.
+    /// The expected path of the node that it creates.
     pub(super) fn created_path(&self) -> Option<&str> {
         match self {
             Self::CreateWithParent(first) => Some(&first.path),
@@ -159,7 +160,7 @@ impl BatchOp {
         }
     }
 
-    /// The parent whose nodes have to be listed behind it.
+    /// The parent whose nodes have to be listed after it.
     pub(super) fn listed_parent(&self) -> Option<&str> {
         match self {
             Self::CreateChild(next) => Some(&next.parent),
@@ -167,7 +168,7 @@ impl BatchOp {
         }
     }
 
-    /// `acl`: of each node that is made.
+    /// `acl`: bytes of the ACL of each node that is created.
     pub(super) fn bytes(&self, acl: usize) -> usize {
         match self {
             Self::CreateWithParent(first) => {
@@ -182,7 +183,7 @@ impl BatchOp {
 }
 
 impl BatchQueue {
-    /// Returns when every part that was asked for until now is answered. Before that a list of nodes may miss one.
+    /// Returns when every operation that was requested until now is answered. Before that a list of nodes may miss one.
     pub async fn wait_settled(&self) {
         let until = self.next.get();
         loop {
@@ -194,33 +195,33 @@ impl BatchQueue {
         }
     }
 
-    /// Parts that may share a transaction.
+    /// How many operations may share a transaction.
     pub(super) fn op_limit(&self) -> usize {
         self.room.get()
     }
 
-    /// A shared transaction was done, or refused because of one of its parts.
+    /// Adapts the limit after a shared transaction was done, or refused because of one of its operations.
     pub(super) fn adapt_limit(&self, done: bool) {
         let room = self.room.get();
         self.room.set(if done { (room + 1).min(MOST_PARTS) } else { (room / 2).max(LEAST_PARTS) });
     }
 
-    /// What is sent next.
+    /// Takes the operations of the next transaction.
     pub(super) fn take_batch(&self) -> Vec<PendingOp> {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
-        let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
-            bytes += asked.part.bytes(self.acl);
+        let fit = waiting.iter().take(MOST_PARTS).take_while(|op| {
+            bytes += op.part.bytes(self.acl);
             bytes <= MOST_BYTES
         });
         let fit = fit.count().max(1).min(waiting.len());
         waiting.drain(..fit).collect()
     }
 
-    pub(super) fn complete(&self, asked: PendingOp, told: Result<OpResult, MultiError>) {
-        self.open.borrow_mut().remove(&asked.number);
-        // This fails if the caller has gone; it then looks for its nodes by itself.
-        asked.answer.send(told).ok();
+    pub(super) fn complete(&self, op: PendingOp, result: Result<OpResult, MultiError>) {
+        self.open.borrow_mut().remove(&op.number);
+        // This fails if the caller has gone; it then searches for its nodes by itself.
+        op.answer.send(result).ok();
     }
 }
 
@@ -237,8 +238,9 @@ mod tests {
         PendingOp { part, answer: oneshot::channel().0, number: 0 }
     }
 
+    /// A batch is bounded in bytes and in operations; an operation above the bound is sent alone.
     #[test]
-    fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
+    fn batch_is_bounded_and_never_empty() {
         let collected = BatchQueue::new(&[]);
         let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
         collected.waiting.borrow_mut().extend(sizes.map(pending_op));
@@ -246,8 +248,9 @@ mod tests {
         assert_eq!(taken.collect::<Vec<_>>(), [1, 2, MOST_PARTS, 1]);
     }
 
+    /// The identities of the ACL count toward the size of the batch once for each created node.
     #[test]
-    fn whoever_is_named_in_an_acl_counts_with_each_node() {
+    fn acl_size_counts_per_created_node() {
         let collected = BatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
         for _ in 0..4 {
             let part = BatchOp::CreateWithParent(CreateWithParent {
@@ -267,8 +270,9 @@ mod tests {
         assert_eq!(collected.take_batch().len(), 1);
     }
 
+    /// Each refused batch lowers the operation limit down to its minimum; each success raises it up to its maximum.
     #[test]
-    fn refusals_leave_less_room_and_successes_more() {
+    fn op_limit_adapts_to_results() {
         let collected = BatchQueue::new(&[]);
         (0..10).for_each(|_| collected.adapt_limit(false));
         assert_eq!(collected.op_limit(), LEAST_PARTS);

@@ -1,11 +1,12 @@
 //! Sends the nodes of several keys to ZooKeeper in shared transactions.
 //!
-//! A key that is mostly free costs two transactions for each lock: one makes its node, and its parent if there is none;
-//! one removes them. Nobody else waits for either. So while some are on their way, new ones are collected, and go as
-//! one transaction when an answer is in. If none is on its way, none waits. There is no timer.
+//! A key that is mostly free costs two transactions for each lock: one creates its node, and its parent if there is
+//! none; one removes them. No other contender waits for either. So while some are in flight, new ones are collected,
+//! and go as one transaction when an answer is in. If none is in flight, none waits. There is no timer.
 //!
-//! A shared transaction does all its parts or none. If it did none, each part is sent again by itself, and its caller
-//! gets the answer to that. No transaction makes two nodes of one key, so no two tokens of a key share a czxid.
+//! A shared transaction does all its operations or none. If it did none, each operation is sent again by itself, and
+//! its caller gets the answer to that. No transaction creates two nodes of one key, so no two tokens of a key share a
+//! czxid.
 
 use std::{collections::HashSet, future::Future, rc::Rc};
 
@@ -21,23 +22,24 @@ use super::{
     client::{CreatedNode, MultiError, NodeKind, NodeStat, ZkClient, ZkError},
 };
 
-/// How many transactions of a session may be on their way before others are collected. With one, more keys would share
-/// each. With two, a few keys need not wait, and a server that waits for its disk already has the next transaction.
+/// How many transactions of a session may be in flight before further operations are collected. With one, more keys
+/// would share each. With two, a few keys need not wait, and a server that waits for its disk already has the next
+/// transaction.
 const MAX_IN_FLIGHT: usize = 2;
 
-/// A node that was made below a parent that was there.
+/// A node that was created below an existing parent.
 #[derive(Debug)]
 pub struct CreatedChild {
     pub stat: NodeStat,
     pub path: String,
-    /// All nodes below the parent, seen when this one was there; `None` if they could not be read.
+    /// All nodes below the parent, read when this one existed; `None` if they could not be read.
     pub children: Option<Vec<String>>,
 }
 
 impl<L: ZkClient> ActiveSession<L> {
-    /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
+    /// Creates a key's first node. If the node's czxid cannot be read, the answer counts as lost.
     ///
-    /// The part is sent even if the future is dropped.
+    /// The operation is sent even if the future is dropped.
     pub fn create_with_parent(
         self: &Rc<Self>,
         node: CreateWithParent,
@@ -46,10 +48,10 @@ impl<L: ZkClient> ActiveSession<L> {
         async { answer.await?.stat.ok_or_else(|| lost_reply("it was made, and not seen")) }
     }
 
-    /// Makes a node below a parent that is there, and reads what else is there. If the node's czxid cannot be read, the
-    /// answer counts as lost.
+    /// Creates a node below an existing parent, and lists its siblings. If the node's czxid cannot be read, the answer
+    /// counts as lost.
     ///
-    /// The part is sent even if the future is dropped.
+    /// The operation is sent even if the future is dropped.
     pub fn create_child(
         self: &Rc<Self>,
         node: CreateChild,
@@ -66,7 +68,7 @@ impl<L: ZkClient> ActiveSession<L> {
 
     /// Removes a node. Its parent stays.
     ///
-    /// The part is sent even if the future is dropped.
+    /// The operation is sent even if the future is dropped.
     pub fn delete_child(
         self: &Rc<Self>,
         node: DeleteChild,
@@ -77,7 +79,7 @@ impl<L: ZkClient> ActiveSession<L> {
 
     /// Removes a key's last node and its parent, or neither.
     ///
-    /// The part is sent even if the future is dropped.
+    /// The operation is sent even if the future is dropped.
     pub fn delete_with_parent(
         self: &Rc<Self>,
         node: DeleteWithParent,
@@ -100,7 +102,8 @@ impl<L: ZkClient> ActiveSession<L> {
     }
 }
 
-/// Sends collected parts, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at once.
+/// Sends collected operations, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at
+/// once.
 fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
@@ -119,7 +122,7 @@ fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     }
 }
 
-/// One transaction, on its way.
+/// One transaction in flight.
 struct InFlightBatch<L: ZkClient>(Rc<ActiveSession<L>>);
 
 impl<L: ZkClient> InFlightBatch<L> {
@@ -134,8 +137,8 @@ impl<L: ZkClient> Drop for InFlightBatch<L> {
         let collected = &self.0.batch_queue;
         collected.under_way.set(collected.under_way.get() - 1);
         if std::thread::panicking() {
-            // The parts that still wait are never sent. Their callers are told that the answer is lost, and look for
-            // their nodes.
+            // The operations that still wait are never sent. Their callers get an ambiguous error, and search for their
+            // nodes.
             collected.waiting.take();
             collected.open.take();
         }
@@ -143,7 +146,7 @@ impl<L: ZkClient> Drop for InFlightBatch<L> {
     }
 }
 
-/// Sends these parts, shared or alone. Returns when each is answered.
+/// Sends these operations, shared or alone. Returns when each is answered.
 async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
     let (mut together, alone) = partition(live, parts);
     let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_one(live, one)));
@@ -152,13 +155,12 @@ async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
         let share = together.drain(..live.batch_queue.op_limit().min(together.len())).collect();
         shared.push(async { singly(send_shared(live, share).await).await });
     }
-    // The shared transactions are sent first: a part that goes alone may be a second node of a key whose first one is
-    // in them.
+    // The shared transactions are sent first: an operation that goes alone may be a second node of a key whose first
+    // one is in them.
     tokio::join!(join_all(shared), singly(alone));
 }
 
-/// Divides the parts into those that share a transaction and those that go alone. Alone go a second node of a key, and
-/// disputed keys.
+/// Divides the operations into shared and single ones. A second node of a key, and disputed keys, go alone.
 fn partition<L: ZkClient>(
     live: &ActiveSession<L>,
     parts: Vec<PendingOp>,
@@ -166,21 +168,22 @@ fn partition<L: ZkClient>(
     let mut firsts = HashSet::new();
     let alone: Vec<bool> = parts
         .iter()
-        .map(|asked| {
-            let second = asked.part.created_path().is_some() && !firsts.insert(asked.part.parent());
-            second || live.registry.parents.is_disputed(asked.part.parent())
+        .map(|op| {
+            let second = op.part.created_path().is_some() && !firsts.insert(op.part.parent());
+            second || live.registry.parents.is_disputed(op.part.parent())
         })
         .collect();
     drop(firsts);
-    let (mut together, mut apart) = (Vec::with_capacity(parts.len()), Vec::new());
-    for (asked, alone) in parts.into_iter().zip(alone) {
-        if alone { apart.push(asked) } else { together.push(asked) }
+    let mut together = Vec::with_capacity(parts.len());
+    let mut apart = Vec::new();
+    for (op, alone) in parts.into_iter().zip(alone) {
+        if alone { apart.push(op) } else { together.push(op) }
     }
     (together, apart)
 }
 
-/// Sends the parts in one transaction. Returns those that have to be sent singly: all if the server refused one, or if
-/// there is only one; else none.
+/// Sends the operations in one transaction. Returns the operations that have to be sent singly: all if the server
+/// refused one, or if there is only one; else none.
 async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
     if parts.len() == 1 {
         return parts;
@@ -193,7 +196,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
     live.metrics.record_shared_transaction(refused.is_none());
     live.batch_queue.adapt_limit(refused.is_none());
     if let Some(step) = refused {
-        // A node that is not there to be removed is no dispute: its removal was done before, and the answer was lost.
+        // A node that was already removed is no dispute: its removal was done before, and the answer was lost.
         let one = step.and_then(|step| op_at(&parts, step));
         if let Some(one) = one.filter(|one| !matches!(one.part, BatchOp::DeleteChild(_))) {
             live.registry.parents.mark_disputed(one.part.parent());
@@ -202,42 +205,42 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
     }
     match answers {
         Ok(answers) => {
-            for (asked, done) in parts.into_iter().zip(answers) {
-                live.batch_queue.complete(asked, Ok(done));
+            for (op, done) in parts.into_iter().zip(answers) {
+                live.batch_queue.complete(op, Ok(done));
             }
         }
         // The step is left out, because the answer is about the whole request.
         Err(failed) => {
-            for asked in parts {
-                live.batch_queue.complete(asked, Err(MultiError { step: None, ..failed.clone() }));
+            for op in parts {
+                live.batch_queue.complete(op, Err(MultiError { step: None, ..failed.clone() }));
             }
         }
     }
     Vec::new()
 }
 
-/// The part that a step of their transaction belongs to.
+/// The operation that a step of the transaction belongs to.
 fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     let mut end = 0;
-    parts.iter().find(|asked| {
-        end += asked.part.op_count();
+    parts.iter().find(|op| {
+        end += op.part.op_count();
         step < end
     })
 }
 
-async fn send_one<L: ZkClient>(live: &ActiveSession<L>, asked: PendingOp) {
-    let answer = match &asked.part {
+async fn send_one<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
+    let answer = match &op.part {
         // Its answer has the czxid, in all versions of the server.
         BatchOp::CreateChild(next) => create_alone(live, next).await,
         _ => {
-            let answer = transact(live, std::slice::from_ref(&asked)).await;
+            let answer = transact(live, std::slice::from_ref(&op)).await;
             answer.map(|answers| answers.into_iter().next().unwrap_or_default())
         }
     };
-    if answer.is_ok() && matches!(asked.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
-        live.registry.parents.clear_disputed(asked.part.parent());
+    if answer.is_ok() && matches!(op.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
+        live.registry.parents.clear_disputed(op.part.parent());
     }
-    live.batch_queue.complete(asked, answer);
+    live.batch_queue.complete(op, answer);
 }
 
 async fn create_alone<L: ZkClient>(
@@ -258,12 +261,13 @@ async fn transact<L: ZkClient>(
     live: &ActiveSession<L>,
     parts: &[PendingOp],
 ) -> Result<Vec<OpResult>, MultiError> {
-    let (mut steps, mut lists) = (Vec::new(), Vec::new());
-    for asked in parts {
-        asked.part.append_to(&mut steps);
-        lists.extend(asked.part.listed_parent());
+    let mut steps = Vec::new();
+    let mut lists = Vec::new();
+    for op in parts {
+        op.part.append_to(&mut steps);
+        lists.extend(op.part.listed_parent());
     }
-    let expected = parts.iter().find_map(|asked| asked.part.created_path());
+    let expected = parts.iter().find_map(|op| op.part.created_path());
     let committed = live.client.commit(&steps);
     let seen = OptionFuture::from(expected.map(|path| live.client.stat(path)));
     let listed = OptionFuture::from((!lists.is_empty()).then(|| live.client.children_of(&lists)));
@@ -285,7 +289,7 @@ async fn transact<L: ZkClient>(
         .collect();
     let mut seen = seen.and_then(Result::ok).flatten();
     if let (None, Some(made)) = (seen, answers.iter().find_map(|done| done.made.as_deref())) {
-        // The server gave it another number than we expected.
+        // The server assigned another sequence number than expected.
         seen = live.client.stat(made).await.ok().flatten();
     }
     answers.iter_mut().for_each(|done| done.stat = seen);

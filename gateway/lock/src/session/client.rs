@@ -1,4 +1,4 @@
-//! One ZooKeeper session, as the lock sees it: few operations, and errors that say what is known.
+//! The interface of one ZooKeeper session: few operations, and errors that distinguish known from unknown results.
 //!
 //! The real one is [`super::zookeeper`]; a simulation brings its own. Every operation is *sent when the method is
 //! called*, in call order, so two calls awaited together are pipelined. Dropping the future cancels nothing. No
@@ -30,7 +30,7 @@ pub enum ZkError {
     /// The answer was lost, so the operation may or may not have been done.
     #[error("the answer was lost: {0}")]
     Ambiguous(String),
-    /// The session has ended. Its ephemeral nodes are gone, or go with its timeout.
+    /// The session has ended. Its ephemeral nodes are gone, or are removed with its timeout.
     #[error("the session is over")]
     SessionEnded,
 }
@@ -43,7 +43,7 @@ pub struct NodeStat {
     /// The session that owns the node; 0 for a persistent one.
     pub owner: i64,
     pub version: i32,
-    /// When the node was made, by the same clock as `modified`.
+    /// When the node was created, by the same clock as `modified`.
     pub created: u64,
     /// When its data was last written, in milliseconds since 1970, by the clock of the server that was leader then.
     pub modified: u64,
@@ -116,7 +116,7 @@ impl AclWriter {
     }
 }
 
-/// The state of the session, as far as the client library knows. It does not prove that the session lives; see
+/// The state of the session as the client library reports it. It does not prove that the session is alive; see
 /// [`super::session_deadline`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
@@ -138,8 +138,8 @@ pub trait ZkClient: 'static {
     /// every connection after the first.
     fn granted_timeout(&self) -> Option<Duration>;
     fn state(&self) -> ConnectionState;
-    /// How often the connection was made anew. A server that does not know the session may silently give a new id. Only
-    /// the owner of a node that is made over the new connection tells.
+    /// How often the connection was made anew. A server that does not know the session may silently assign a new id.
+    /// Only the owner of a node that is created over the new connection shows that.
     fn reconnects(&self) -> u64;
     /// Resolves at the next change of state.
     fn state_changed(&self) -> impl Future<Output = ()>;
@@ -150,7 +150,7 @@ pub trait ZkClient: 'static {
         data: &[u8],
         kind: NodeKind,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>>;
-    /// Makes an empty node with the ACL of the node `above`.
+    /// Creates an empty node with the ACL of the node `above`.
     fn create_with_acl_of<'a>(
         &'a self,
         path: &'a str,
@@ -162,32 +162,33 @@ pub trait ZkClient: 'static {
     }
     fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
     fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>>;
-    /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that we support); `None` for each
-    /// node that cannot be read.
+    /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that is supported); `None` for
+    /// each node that cannot be read.
     fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
     fn stat(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
     fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
     /// Watches an existing node; [`ZkError::NoNode`] leaves no watch behind.
     fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
-    /// The children, and a watch that fires when one comes or goes, or the node itself goes.
+    /// The children, and a watch that fires when one is created or removed, or the node itself is removed.
     fn watch_children(&self, path: &str)
     -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>>;
-    /// Brings this session's server up to what the leader had committed. It needs no quorum, so it does not prove that
+    /// Brings this session's server up to the leader's committed state. It needs no quorum, so it does not prove that
     /// the leader still leads.
     fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
     /// Does all steps or none. Returns the path that each step created, with the number that the server appended.
     fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>>;
-    /// Remembers the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent
-    /// node at that path the same ACL.
+    /// Saves the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent node
+    /// at that path the same ACL.
     fn keep_acl(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
         std::future::ready(Ok(()))
     }
-    /// Who may change a node, or what stands below it.
+    /// The identities that may change a node, or the nodes below it.
     fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         std::future::ready(Ok(Vec::new()))
     }
-    /// Who is meant to write our nodes: our own identity as the server knows it, and those that the settings name.
-    /// Empty: the server knows no identity of ours. `None`: everybody may write, or the server cannot be asked.
+    /// The identities that are meant to write the nodes: the own identity as the server reports it, and the configured
+    /// ones. Empty: the server knows no identity of this session. `None`: every client may write, or the server cannot
+    /// be queried.
     fn intended_writers(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
         std::future::ready(Ok(None))
     }
@@ -198,7 +199,7 @@ pub trait ZkClient: 'static {
     fn close(self) -> impl Future<Output = ()>;
 }
 
-/// Makes sessions.
+/// Creates sessions.
 pub trait ZkConnector: 'static {
     type Client: ZkClient;
 

@@ -1,5 +1,5 @@
-//! The certificate that a session shows ZooKeeper's servers, and the authorities that it trusts, from files that may
-//! change while the process runs.
+//! The client certificate of a session for ZooKeeper's servers, and the trusted authorities, from files that may change
+//! while the process runs.
 
 use std::{
     io,
@@ -21,8 +21,8 @@ use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions
 
 use crate::metrics::SessionMetrics;
 
-/// Shared by all sessions of a process. An open connection keeps the certificate that it was made with; each new
-/// connection, also a reconnect, uses what the files said last.
+/// Shared by all sessions of a process. An open connection keeps its certificate; each new connection, also a
+/// reconnect, uses the files as last read.
 pub struct Credentials {
     tls: plan::ClientTls,
     /// Used by the client library for its connections.
@@ -30,19 +30,19 @@ pub struct Credentials {
     looked: Mutex<LoadedTlsFiles>,
 }
 
-/// The state of the files at the last look.
+/// The state of the files at the last check.
 struct LoadedTlsFiles {
     seen: Vec<Option<FileVersion>>,
-    /// The configuration that the library uses, kept for our own handshake that finds out why the library fails.
+    /// The configuration that the library uses, kept for the diagnostic handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
-    /// When the certificate that we show is no longer valid, in seconds since 1970.
+    /// When the client certificate expires, in seconds since 1970.
     until: Option<u64>,
-    /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
+    /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
     /// replaced at the same moment.
     bad: Option<CredentialsError>,
 }
 
-/// Why TLS cannot be spoken with ZooKeeper. Quotes nothing of a file.
+/// Errors of the TLS setup for ZooKeeper. The texts quote nothing of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     #[error(transparent)]
@@ -94,7 +94,7 @@ impl Credentials {
         self.loaded().config.clone()
     }
 
-    /// The file of the certificate that we show, if that has expired.
+    /// The file of the client certificate, if that has expired.
     pub(super) fn expired_certificate(&self) -> Option<&Path> {
         let until = self.loaded().until?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -121,7 +121,8 @@ impl Credentials {
         drop(looked);
         match load(&self.tls) {
             Ok((config, certificates)) => {
-                let (config, until) = (Arc::new(config), expires_at(&self.tls));
+                let config = Arc::new(config);
+                let until = expires_at(&self.tls);
                 let mut looked = self.loaded();
                 (looked.config, looked.until, looked.bad) = (config, until, None);
                 self.certificates.update(certificates);
@@ -137,7 +138,7 @@ impl Credentials {
     }
 }
 
-/// How often files are looked at.
+/// How often files are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
@@ -148,8 +149,8 @@ fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
     }
 }
 
-/// Reads the files for us and for the library, which parses PEM by itself. Files that one of the two cannot parse are
-/// used by neither.
+/// Reads the files for the own handshakes and for the library, which parses PEM by itself. Files that one of the two
+/// cannot parse are used by neither.
 fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsError> {
     let config = client_config(tls)?;
     let unfit = |path: &Path, why: &zookeeper_client::Error| CredentialsError::Content {
@@ -161,10 +162,8 @@ fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsEr
         TlsCa::from_pem(&pem::read_text(path, FileSecrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
     let mut certificates = TlsCerts::builder().with_ca(roots);
     if let Some(client) = &tls.client {
-        let (chain, key) = (
-            pem::read_text(&client.chain, FileSecrecy::Public)?,
-            pem::read_text(&client.key, FileSecrecy::Secret)?,
-        );
+        let chain = pem::read_text(&client.chain, FileSecrecy::Public)?;
+        let key = pem::read_text(&client.key, FileSecrecy::Secret)?;
         let identity = TlsIdentity::from_pem(&chain, &key).map_err(|bad| unfit(&client.chain, &bad))?;
         certificates = certificates.with_identity(identity);
     }
@@ -187,8 +186,9 @@ pub(super) fn server_name(server: &str) -> Option<ServerName<'static>> {
 mod tests {
     use super::*;
 
+    /// A server's certificate is verified against the host of its configured address.
     #[test]
-    fn a_certificate_is_compared_with_the_host_of_the_server() {
+    fn server_name_is_host_without_port() {
         for (server, host) in
             [("zk-1.internal:2281", "zk-1.internal"), ("[::1]:2281", "::1"), ("127.0.0.1:1", "127.0.0.1")]
         {

@@ -1,8 +1,9 @@
-//! Computes E of a token from the czxid of its lock node.
+//! Computes the epoch of a token from the czxid of its lock node.
 
 use crate::error::GrantError;
 
-/// E of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse than none.
+/// The epoch of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse
+/// than none.
 pub fn epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
     u64::try_from(czxid)
         .ok()
@@ -16,8 +17,9 @@ pub fn epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
 mod tests {
     use super::*;
 
+    /// A `czxid` that is not positive, or that leads beyond the range of tokens, is an error.
     #[test]
-    fn a_czxid_that_gives_no_token_fails_closed() {
+    fn czxid_without_valid_epoch_fails() {
         assert_eq!(epoch(5, 7), Ok(12));
         for (base, czxid) in [(0, -1), (0, 0), (i64::MAX as u64, 1), (u64::MAX, 1)] {
             assert!(epoch(base, czxid).is_err(), "{base} {czxid}");

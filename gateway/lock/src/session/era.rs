@@ -1,7 +1,7 @@
-//! The installation's identity, `{root}/meta`: made once, on purpose, and never silently.
+//! The installation's identity, `{root}/meta`: created once, on purpose, and never silently.
 //!
 //! A wiped ensemble counts its transactions from one again, and so would the tokens. A gateway that finds no `meta`
-//! therefore refuses to grant instead of making one.
+//! therefore refuses to grant instead of creating one.
 
 use fencegate_process::{
     command_hint,
@@ -37,7 +37,7 @@ pub enum ReadMetaError {
     Fault { path: String, source: ZkError },
 }
 
-/// Why no floor of the epochs could be found.
+/// Errors of the search for a floor of the epochs.
 #[derive(Debug, thiserror::Error)]
 pub enum EpochFloorError {
     #[error("make a node below {root}: {source}")]
@@ -72,21 +72,21 @@ pub async fn read(link: &impl ZkClient, paths: &Paths) -> Result<Era, ReadMetaEr
 /// Where the tokens of a new installation begin.
 #[derive(Debug, Clone, Default)]
 pub struct InitialEra {
-    /// The uuid of an installation that was wiped and is to go on; `None` for a new one.
+    /// The uuid of an installation that was wiped and is to be continued; `None` for a new one.
     pub uuid: Option<String>,
     pub era: u64,
     pub base: u64,
 }
 
-/// Whether [`init`] made `meta` or found it.
+/// Whether [`init`] created `meta` or found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitOutcome {
     Made,
     Found,
 }
 
-/// Makes the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
-/// several at once. `meta` has its base from the first moment, because a gateway may wait for it.
+/// Creates the root, its folders and `meta`, where missing. Never changes an existing `meta`. Safe to repeat, also by
+/// several processes at once. `meta` has its base from the first moment, because a gateway may wait for it.
 ///
 /// # Errors
 /// [`ZkError::Ambiguous`] where an answer was lost: repeat.
@@ -122,15 +122,16 @@ async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
     }
 }
 
-/// An epoch that no token granted so far exceeds. It comes from a node that is made now, in the era that was read, and
-/// removed again: its czxid is above those of all earlier lock nodes.
+/// An epoch that no token granted so far exceeds. It comes from a node that is created now, in the era that was read,
+/// and removed again: its czxid is above those of all earlier lock nodes.
 pub async fn find_floor(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     randomness: &dyn Randomness,
 ) -> Result<u64, EpochFloorError> {
-    let (meta, path) = (paths.meta(), paths.floor(Guid::new(randomness)));
+    let meta = paths.meta();
+    let path = paths.floor(Guid::new(randomness));
     let steps = [
         MultiOp::Check { path: &meta, version: era.version },
         MultiOp::Create { path: &path, data: b"", kind: NodeKind::Ephemeral },
@@ -145,8 +146,8 @@ pub async fn find_floor(
     epoch(era.meta.base, seen.czxid).map_err(|_| EpochFloorError::NoEpoch)
 }
 
-/// Writes into `meta` that ZooKeeper went back behind what `mark` says. Every session then ends at its next heartbeat,
-/// and no gateway begins a new one before the next era.
+/// Records in `meta` that ZooKeeper was rolled back behind the evidence in `mark`. Every session then ends at its next
+/// heartbeat, and no gateway makes a new one before the next era.
 pub async fn mark_suspect(
     link: &impl ZkClient,
     paths: &Paths,
@@ -167,7 +168,8 @@ pub async fn mark_suspect(
     link.commit(&steps).await.map(drop)
 }
 
-/// Whether `meta` is still what was read. Only a transaction can tell: a read from a follower or observer may be old.
+/// Whether `meta` is unchanged since it was read. Only a transaction can tell: a read from a follower or observer may
+/// be old.
 pub async fn is_unchanged(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<bool, MultiError> {
     let meta = paths.meta();
     match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
@@ -177,13 +179,14 @@ pub async fn is_unchanged(link: &impl ZkClient, paths: &Paths, era: &Era) -> Res
     }
 }
 
-/// E of a node that is there. `None`: it is gone, or its transaction gives no token.
+/// The epoch of an existing node. `None`: it is gone, or its transaction gives no token.
 pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
     let seen = link.stat(path).await?;
     Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
 }
 
-/// Registers a session: its member node, and only in the era it has read; with it the nodes by which it names its plan.
+/// Registers a session: creates its member node, and only in the era it has read; with it the nodes by which it
+/// publishes its plan.
 ///
 /// # Errors
 /// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
@@ -194,7 +197,8 @@ pub async fn register(
     (member, data): (&str, &[u8]),
     namings: &[String],
 ) -> Result<(), MultiError> {
-    let (meta, plans) = (paths.meta(), paths.plans());
+    let meta = paths.meta();
+    let plans = paths.plans();
     let mut steps = vec![
         MultiOp::Check { path: &meta, version: era.version },
         MultiOp::Create { path: member, data, kind: NodeKind::Ephemeral },

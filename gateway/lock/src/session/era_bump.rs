@@ -1,4 +1,4 @@
-//! Begins the next era of an installation: all tokens from then on are larger than every one before.
+//! Starts the next era of an installation: all tokens from then on are larger than all tokens before.
 
 use fencegate_policies::token::LARGEST_JUMP;
 use fencegate_process::randomness::Randomness;
@@ -11,11 +11,11 @@ use super::{
 use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
 use crate::state::InstallationRecord;
 
-/// How far the new base lies above every known epoch. The known ones may be too low: gateways save what they have seen
-/// up to a second late, and a restored ensemble had given out more before.
+/// How far the new base lies above every known epoch. The known ones may be too low: gateways save the highest epoch up
+/// to a second late, and a restored ensemble had assigned more before.
 pub const BASE_GAP: u64 = 1 << 32;
 
-/// Why there is no new era.
+/// Errors of an era bump.
 #[derive(Debug, thiserror::Error)]
 pub enum BumpEraError {
     #[error(
@@ -51,18 +51,18 @@ pub enum BumpEraError {
     Floor(#[from] EpochFloorError),
 }
 
-/// What an operator asks for.
+/// The parameters of an operator's era bump.
 #[derive(Debug, Default)]
 pub struct BumpRequest<'a> {
     /// An epoch that was seen.
     pub at_least: u64,
-    /// The name of an installation that was wiped, and is to go on here.
+    /// The name of an installation that was wiped, and is to be continued here.
     pub name: Option<&'a str>,
-    /// Go on although it is probably a mistake, or the guards would refuse the new tokens.
+    /// Proceed although it is probably a mistake, or the guards would refuse the new tokens.
     pub force: bool,
 }
 
-/// The era that is to begin.
+/// The era that is to be started.
 #[derive(Debug)]
 pub struct NewEra {
     pub meta: InstallationMeta,
@@ -70,24 +70,24 @@ pub struct NewEra {
     pub above: u64,
 }
 
-/// Computes the era after `era`, without beginning it. `seen`: what this machine remembers.
+/// Computes the era after `era`, without starting it. `seen`: the record of this machine.
 ///
 /// # Errors
-/// It cannot be computed, or should not be begun. Nothing was changed; one node was made and removed.
+/// It cannot be computed, or should not be started. Nothing was changed; one node was created and removed.
 pub async fn next_era(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
-    (seen, asked): (Option<&InstallationRecord>, &BumpRequest<'_>),
+    (seen, request): (Option<&InstallationRecord>, &BumpRequest<'_>),
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
-    let floor = era::find_floor(link, paths, era, randomness).await.map_err(|why| match why {
+    let floor = era::find_floor(link, paths, era, randomness).await.map_err(|error| match error {
         EpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
             BumpEraError::Changed { path: paths.meta() }
         }
-        why => BumpEraError::Floor(why),
+        error => BumpEraError::Floor(error),
     })?;
-    compute_next(&era.meta, floor, seen, asked)
+    compute_next(&era.meta, floor, seen, request)
 }
 
 /// The era after the one in `meta`. `floor`: an epoch that no token so far exceeds.
@@ -95,24 +95,24 @@ fn compute_next(
     meta: &InstallationMeta,
     floor: u64,
     seen: Option<&InstallationRecord>,
-    asked: &BumpRequest<'_>,
+    request: &BumpRequest<'_>,
 ) -> Result<NewEra, BumpEraError> {
     let InstallationMeta { uuid, era: number, base, suspect, .. } = meta;
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
     let known = floor.max(marked).max(seen.map_or(0, |record| record.highest));
-    let above = known.max(asked.at_least);
+    let above = known.max(request.at_least);
     // The floor contains the number of transactions so far, and each token of the new era adds that number once more.
     let jump = BASE_GAP.saturating_add(floor.saturating_sub(*base));
-    if !asked.force && above - known > LARGEST_JUMP {
+    if !request.force && above - known > LARGEST_JUMP {
         return Err(BumpEraError::Far { at_least: above, known });
     }
-    if !asked.force && jump > LARGEST_JUMP {
+    if !request.force && jump > LARGEST_JUMP {
         return Err(BumpEraError::Jump { jump });
     }
     let last = (*number).max(marked_era).max(seen.map_or(0, |record| record.era));
     let meta = InstallationMeta {
         format: UNMARKED,
-        uuid: asked.name.unwrap_or(uuid).to_owned(),
+        uuid: request.name.unwrap_or(uuid).to_owned(),
         era: last.saturating_add(1),
         base: base_above(above)?,
         suspect: None,
@@ -127,18 +127,19 @@ pub fn base_above(highest: u64) -> Result<u64, BumpEraError> {
     base.ok_or(BumpEraError::TooHigh(highest))
 }
 
-/// Begins the era after `era`, if no gateway is registered: in one transaction with a look that nobody is. Gateways
-/// that wait for it take it up by themselves.
+/// Starts the era after `era`, if no gateway is registered: in one transaction with a check of that. Gateways that wait
+/// for it adopt it by themselves.
 ///
 /// # Errors
-/// No new era was begun, unless the error says that this is not known.
+/// No new era was started, unless the error states that this is unknown.
 pub async fn bump(
     link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
-    let (meta, members) = (paths.meta(), paths.members());
+    let meta = paths.meta();
+    let members = paths.members();
     link.keep_acl(&members).await.map_err(|source| BumpEraError::Write {
         path: members.clone(),
         source: MultiError { step: None, fault: source },
@@ -166,7 +167,7 @@ pub async fn bump(
     }
 }
 
-/// Finds out whether the transaction was done, after a lost answer. The connection is a new one by now, so the
+/// Determines whether the transaction was done, after a lost answer. The connection is a new one by now, so the
 /// transaction was done before or never will be.
 async fn confirm_bump(
     link: &impl ZkClient,
@@ -197,8 +198,10 @@ mod tests {
         InstallationMeta { format: 1, uuid: "ours".into(), era, base, suspect }
     }
 
+    /// The next era and its base exceed those of `meta`, of the local record, of rollback evidence and of the
+    /// request.
     #[test]
-    fn the_next_era_is_above_every_number_that_anybody_knows() {
+    fn next_era_exceeds_all_known_numbers() {
         let seen = InstallationRecord { installation: "ours".into(), era: 7, highest: 900 };
         let mark = RollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
@@ -212,8 +215,10 @@ mod tests {
         assert_eq!(told(Some(mark), Some(&seen), &asked), (10, 1000, 1, None));
     }
 
+    /// An epoch far above all known ones is refused without `force`; one beyond the range of tokens is always
+    /// refused.
     #[test]
-    fn an_epoch_far_above_all_that_are_known_has_to_be_meant() {
+    fn far_jump_requires_force() {
         let asked = |at_least, force| BumpRequest { at_least, force, ..NOTHING };
         let told = |asked| compute_next(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
         assert!(told(asked(500 + LARGEST_JUMP, false)).is_ok());
@@ -224,7 +229,7 @@ mod tests {
 
     /// Each token of the new era adds a transaction number to a base that already contains one.
     #[test]
-    fn an_era_that_guards_without_tickets_would_not_believe_is_not_begun_unasked() {
+    fn jump_beyond_guard_limit_requires_force() {
         let base = 5 << 50;
         let told = |czxid, force| {
             let asked = BumpRequest { force, ..NOTHING };

@@ -1,4 +1,4 @@
-//! Turns acknowledged writes into a deadline: until when the server cannot have expired our session.
+//! Turns acknowledged writes into a deadline: until when the server cannot have expired the session.
 
 use std::time::Duration;
 
@@ -15,24 +15,26 @@ pub struct HeartbeatSchedule {
     pub period: Duration,
     /// Taken off the earliest possible expiry.
     pub margin: Duration,
-    /// A longer time than this between two sends is a gap, after which we cannot know what the leader has heard of us.
+    /// A longer time than this between two sends is a gap, after which it is unknown what the leader has received from
+    /// the session.
     pub gap: Duration,
-    /// How long a follower may take to tell the leader that it has heard of us.
+    /// How long a follower may take to relay to the leader that the session is alive.
     pub relay: Duration,
 }
 
 impl HeartbeatSchedule {
     pub fn new(policy: &ZooKeeperSettings, negotiated: Duration) -> Self {
-        let (period, relay) = (ZooKeeperSettings::heartbeat(negotiated), policy.tick / 2);
+        let period = ZooKeeperSettings::heartbeat(negotiated);
+        let relay = policy.tick / 2;
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }
 
-    /// How long an acknowledged write proves the session, counted from its sending.
+    /// How long an acknowledged write proves the session alive, counted from its sending.
     pub fn proof_duration(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
 
-    /// Until when a session is proven by something sent at `sent` that was acknowledged.
+    /// The session deadline from a write that was sent at `sent` and acknowledged.
     pub fn deadline(&self, sent: BootInstant) -> BootInstant {
         sent + self.proof_duration()
     }
@@ -44,48 +46,49 @@ impl HeartbeatSchedule {
     }
 }
 
-/// The beats of one session.
+/// The heartbeats of one session.
 ///
-/// The leader counts the session's time from the last message that it has heard of, and a follower tells it of messages
-/// only every half tick. So a beat proves life from the time of its sending, if the beats before it came in rhythm.
-/// After a gap it does not: a follower may acknowledge the beat and die before it tells the leader. Such a beat extends
-/// nothing. The first beat that extends the proof again is one sent after the leader has been told.
+/// The leader counts the session's timeout from the last message that was relayed to it, and a follower relays messages
+/// only every half tick. So a heartbeat proves the session alive from the time of its sending, if the heartbeats before
+/// it came in rhythm. After a gap it does not: a follower may acknowledge the heartbeat and die before it informs the
+/// leader. Such a heartbeat extends nothing. The first heartbeat that extends the deadline again is one sent after the
+/// leader has been informed.
 #[derive(Debug)]
 pub struct HeartbeatTracker {
     rhythm: HeartbeatSchedule,
     previous: BootInstant,
-    /// The first beat after the last gap. `None` before the first gap: the leader itself has made the session.
+    /// The first heartbeat after the last gap. `None` before the first gap: the leader itself has made the session.
     began: Option<BootInstant>,
 }
 
 impl HeartbeatTracker {
-    /// `connecting`: the instant before the session was asked for; the session cannot be older.
-    pub fn new(rhythm: HeartbeatSchedule, connecting: BootInstant) -> Self {
-        Self { rhythm, previous: connecting, began: None }
+    /// `connecting`: the instant before the session was requested; the session cannot be older.
+    pub fn new(schedule: HeartbeatSchedule, connecting: BootInstant) -> Self {
+        Self { rhythm: schedule, previous: connecting, began: None }
     }
 
-    /// Call this when a beat is handed to the client library, before it is awaited. `rhythm`: the present one of the
-    /// session.
-    pub fn record_sent(&mut self, now: BootInstant, rhythm: HeartbeatSchedule) {
-        self.rhythm = rhythm;
+    /// Call this when a heartbeat is passed to the client library, before it is awaited. `schedule`: the present one
+    /// of the session.
+    pub fn record_sent(&mut self, now: BootInstant, schedule: HeartbeatSchedule) {
+        self.rhythm = schedule;
         if now.since(self.previous) > self.rhythm.gap {
             self.began = Some(now);
         }
         self.previous = now;
     }
 
-    /// The beat sent last was committed: the new deadline, unless it came too soon after a gap.
+    /// The new deadline, if the last heartbeat was committed; `None` if it came too soon after a gap.
     pub fn acknowledged_deadline(&self) -> Option<BootInstant> {
         self.is_leader_informed().then(|| self.rhythm.deadline(self.previous))
     }
 
-    /// The time from the last beat to the next. If the last beat extended nothing, the next one comes as soon as it can
-    /// extend the proof.
+    /// The time from the last heartbeat to the next. If the last heartbeat extended nothing, the next one comes as soon
+    /// as it can extend the deadline.
     pub fn period(&self) -> Duration {
         if self.is_leader_informed() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
     }
 
-    /// Whether the leader had been told of the beats since the last gap when the last beat was sent.
+    /// Whether the leader had been informed of the heartbeats since the last gap when the last heartbeat was sent.
     fn is_leader_informed(&self) -> bool {
         self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }
@@ -124,18 +127,18 @@ mod tests {
         }
     }
 
-    /// The largest delay in rhythm is a period and the half tick after which a follower has told its leader.
+    /// The largest delay in rhythm is a period and the half tick after which a follower has informed its leader.
     #[test]
-    fn the_rhythm_is_that_of_the_negotiated_timeout() {
+    fn schedule_follows_negotiated_timeout() {
         assert_eq!(HeartbeatSchedule::new(&policy(None), Duration::from_secs(12)), RHYTHM);
         let short = HeartbeatSchedule::new(&policy(None), Duration::from_millis(3000));
         assert_eq!((short.period, short.gap), (Duration::from_millis(500), Duration::from_millis(1500)));
     }
 
-    /// A session that proves less than two beats is lost whenever one of them is late; a margin below the least one lets a
-    /// session end under a proof that holds.
+    /// A session whose deadline covers less than two heartbeats is lost whenever one of them is late; a margin below
+    /// the minimum lets a session expire before its deadline.
     #[test]
-    fn a_rhythm_is_sound_down_to_two_beats_and_the_least_margin() {
+    fn schedule_needs_two_heartbeats_and_margin() {
         let sound = |timeout, margin| {
             let policy = policy(Some(Duration::from_millis(margin)));
             HeartbeatSchedule::new(&policy, Duration::from_millis(timeout)).is_sound(&policy)
@@ -146,15 +149,17 @@ mod tests {
         assert!(!sound(12_000, 10_001) && !sound(12_000, 20_000));
     }
 
+    /// An acknowledged heartbeat extends the session deadline from the time at which it was sent.
     #[test]
-    fn a_beat_proves_from_its_send_time() {
+    fn heartbeat_extends_from_send_time() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.record_sent(second(101), RHYTHM);
         assert_eq!(beats.acknowledged_deadline(), Some(second(101 + 12 - 3)));
     }
 
+    /// The first heartbeat after a gap does not move the session deadline; the next one in rhythm does.
     #[test]
-    fn the_first_beat_after_a_gap_moves_nothing_and_the_next_one_does() {
+    fn first_heartbeat_after_gap_extends_nothing() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.record_sent(second(103), RHYTHM);
         assert_eq!(beats.acknowledged_deadline(), None);
@@ -162,8 +167,9 @@ mod tests {
         assert_eq!(beats.acknowledged_deadline(), Some(second(104 + 9)));
     }
 
+    /// A heartbeat exactly at the limit of the gap extends the session deadline; one a nanosecond later does not.
     #[test]
-    fn a_beat_at_the_end_of_the_gap_is_still_in_rhythm() {
+    fn heartbeat_at_gap_limit_extends_deadline() {
         let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.record_sent(second(102), RHYTHM);
         assert_eq!(beats.acknowledged_deadline(), Some(second(102 + 9)));
@@ -171,28 +177,28 @@ mod tests {
         assert_eq!(beats.acknowledged_deadline(), None);
     }
 
-    /// A follower that takes a beat after a gap tells its leader within half a tick; until then a second one proves no
-    /// more than the first.
+    /// A follower that receives a heartbeat after a gap informs its leader within half a tick; until then a second one
+    /// proves no more than the first.
     #[test]
-    fn a_beat_that_moved_nothing_is_followed_as_soon_as_the_next_one_can_move_something() {
-        let rhythm = HeartbeatSchedule { relay: Duration::from_millis(100), ..RHYTHM };
+    fn heartbeat_after_gap_repeats_early() {
+        let schedule = HeartbeatSchedule { relay: Duration::from_millis(100), ..RHYTHM };
         let ms = |n| second(200) + Duration::from_millis(n);
-        let mut beats = HeartbeatTracker::new(rhythm, second(100));
-        beats.record_sent(ms(0), rhythm);
-        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, rhythm.relay));
-        beats.record_sent(ms(99), rhythm);
-        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, rhythm.relay));
-        beats.record_sent(ms(199), rhythm);
+        let mut beats = HeartbeatTracker::new(schedule, second(100));
+        beats.record_sent(ms(0), schedule);
+        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, schedule.relay));
+        beats.record_sent(ms(99), schedule);
+        assert_eq!((beats.acknowledged_deadline(), beats.period()), (None, schedule.relay));
+        beats.record_sent(ms(199), schedule);
         assert_eq!(
             (beats.acknowledged_deadline(), beats.period()),
-            (Some(rhythm.deadline(ms(199))), rhythm.period)
+            (Some(schedule.deadline(ms(199))), schedule.period)
         );
-        // A long tick, and a short session: a heartbeat comes sooner than the follower's word.
-        let rhythm = HeartbeatSchedule { relay: Duration::from_secs(2), ..RHYTHM };
-        let mut beats = HeartbeatTracker::new(rhythm, second(100));
+        // A long tick, and a short session: a heartbeat comes sooner than the follower's relay.
+        let schedule = HeartbeatSchedule { relay: Duration::from_secs(2), ..RHYTHM };
+        let mut beats = HeartbeatTracker::new(schedule, second(100));
         for (at, moves) in [(200, false), (201, false), (202, true), (203, true)] {
             assert_eq!(beats.period(), RHYTHM.period, "never slower than the rhythm");
-            beats.record_sent(second(at), rhythm);
+            beats.record_sent(second(at), schedule);
             assert_eq!(beats.acknowledged_deadline().is_some(), moves, "{at}");
         }
     }

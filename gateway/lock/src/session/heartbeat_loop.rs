@@ -1,4 +1,4 @@
-//! Keeps one session proven, until it is over.
+//! Extends the deadline of one session, until it is over.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -20,17 +20,17 @@ use super::{
 use crate::session::settings::SessionSettings;
 use crate::state::RollbackAlarm;
 
-/// The registration of a session, as its heartbeats need it.
+/// The registration of a session, for its heartbeats.
 pub(super) struct SessionRegistration {
     pub(super) member: String,
     pub(super) era: Era,
     pub(super) beats: HeartbeatTracker,
-    /// The connection over which the session was made.
+    /// The connection over which the session was created.
     pub(super) connection: u64,
     pub(super) alarm: RollbackAlarm,
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error("asked to stop")]
@@ -78,17 +78,17 @@ pub(super) async fn keep_alive<L: ZkClient>(
         ended = detect_silence(live) => ended,
         never = report_pauses(live, settings) => match never {},
         never = chores(live) => match never {},
-        // This session has found that ZooKeeper went back, or another one of the process has; the next session checks
+        // This session has found a rollback of ZooKeeper, or another one of the process has; the next session checks
         // for itself.
         () = alarm.raised() => SessionError::RolledBack,
-        // An attempt has found a node of ours with another owner.
+        // An attempt has found an own node with another owner.
         () = live.ended.cancelled() => SessionError::Swapped,
         () = stop.cancelled() => SessionError::Stopped,
     }
 }
 
-/// Passes on what the client library says of the connection. Only the end of a session is believed; nothing here
-/// extends the proof.
+/// Reports the connection state of the client library. Only the end of a session is trusted; nothing here extends the
+/// deadline.
 async fn report_state<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -104,7 +104,8 @@ async fn report_state<L: ZkClient>(
                 return SessionError::Expired;
             }
         }
-        // At once, and not with the next beat: the proof was computed with the longer timeout, and is too long now.
+        // At once, and not with the next heartbeat: the deadline was computed with the longer timeout, and is too late
+        // now.
         if let Err(ended) = apply_granted_timeout(live, settings) {
             return ended;
         }
@@ -118,14 +119,14 @@ async fn report_state<L: ZkClient>(
     }
 }
 
-/// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
+/// Writes the member node in rhythm; each acknowledged write moves the session deadline.
 async fn send_heartbeats<L: ZkClient>(
     live: &ActiveSession<L>,
     registration: &mut SessionRegistration,
     settings: &SessionSettings,
 ) -> SessionError {
     let meta = live.paths.meta();
-    // The connection of which we know that it belongs to our session.
+    // The connection that is known to belong to this session.
     let SessionRegistration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
     let mut pace = HeartbeatLag::default();
@@ -144,9 +145,10 @@ async fn send_heartbeats<L: ZkClient>(
             return ended;
         }
         beats.record_sent(live.clock.now(), live.heartbeat_schedule.get());
-        // Counted from now, because missed beats are not made up for after a pause.
+        // Counted from now, because missed heartbeats are not made up for after a pause.
         next = Instant::now() + beats.period();
-        let (sent, says) = (live.clock.now(), settings.member.data());
+        let sent = live.clock.now();
+        let says = settings.member.data();
         let steps = [
             MultiOp::Check { path: &meta, version: era.version },
             MultiOp::Set { path: member, data: &says },
@@ -158,7 +160,7 @@ async fn send_heartbeats<L: ZkClient>(
             Ok(_) => {
                 live.last_acknowledged.set(live.clock.now());
                 pace.record(took, live.heartbeat_schedule.get());
-                // Only if the connection was known to be our session's before and after: the write may have waited and
+                // Only if the connection was known to be this session's before and after: the write may have waited and
                 // gone out over a new one.
                 if let (Some(deadline), true) =
                     (beats.acknowledged_deadline(), live.client.reconnects() == *ours)
@@ -177,20 +179,21 @@ async fn send_heartbeats<L: ZkClient>(
     }
 }
 
-/// Tells the log whether heartbeats are acknowledged in time.
+/// Logs whether heartbeats are acknowledged in time.
 ///
-/// Each heartbeat is sent after the answer to the one before. If answers take longer than the gap, every beat counts as
-/// the first after a gap and extends nothing. Then no lock is granted, and the operator has to know the reason.
+/// Each heartbeat is sent after the answer to the one before. If answers take longer than the gap, every heartbeat
+/// counts as the first after a gap and extends nothing. Then no lock is granted, and the operator needs the reason in
+/// the log.
 #[derive(Default)]
 struct HeartbeatLag {
     slow: bool,
 }
 
 impl HeartbeatLag {
-    fn record(&mut self, took: Duration, rhythm: HeartbeatSchedule) {
-        let slow = took > rhythm.gap;
+    fn record(&mut self, took: Duration, schedule: HeartbeatSchedule) {
+        let slow = took > schedule.gap;
         if slow && !self.slow {
-            let longest = HumanDuration(rhythm.gap);
+            let longest = HumanDuration(schedule.gap);
             warn!(took = %HumanDuration(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
         }
         if !slow && self.slow {
@@ -200,8 +203,8 @@ impl HeartbeatLag {
     }
 }
 
-/// A server may grant less than the session was made with, and so end the session sooner. The proof is cut by the
-/// difference.
+/// A server may grant a shorter timeout than the session was created with, and so expire the session sooner. The
+/// deadline is moved back by the difference.
 fn apply_granted_timeout<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -210,10 +213,10 @@ fn apply_granted_timeout<L: ZkClient>(
     let Some(granted) = live.client.granted_timeout().filter(|granted| *granted < before.timeout) else {
         return Ok(());
     };
-    let rhythm = HeartbeatSchedule::new(&settings.policy, granted);
-    live.session_deadline.shorten(before.proof_duration().saturating_sub(rhythm.proof_duration()));
-    live.heartbeat_schedule.set(rhythm);
-    if !rhythm.is_sound(&settings.policy) {
+    let schedule = HeartbeatSchedule::new(&settings.policy, granted);
+    live.session_deadline.shorten(before.proof_duration().saturating_sub(schedule.proof_duration()));
+    live.heartbeat_schedule.set(schedule);
+    if !schedule.is_sound(&settings.policy) {
         return Err(SessionError::Cut { granted });
     }
     warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
@@ -221,9 +224,9 @@ fn apply_granted_timeout<L: ZkClient>(
     Ok(())
 }
 
-/// Returns when the client library says that it is connected, but nothing was acknowledged for too long for that to be
-/// true. Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend
-/// no proof: a new session would not make the servers faster.
+/// Returns when the client library reports a connection, but nothing was acknowledged for too long for that to be true.
+/// Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend no
+/// deadline: a new session would not make the servers faster.
 async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     loop {
         let timeout = live.heartbeat_schedule.get().timeout;
@@ -235,13 +238,14 @@ async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     }
 }
 
-/// Reports pauses of the process. It only sleeps and looks at the clock, so that slow answers of ZooKeeper do not count
-/// as pauses.
+/// Reports pauses of the process. It only sleeps and reads the clock, so that slow answers of ZooKeeper do not count as
+/// pauses.
 async fn report_pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
     loop {
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
-        let (asleep, rest) = (live.clock.now(), live.heartbeat_schedule.get().period / 8);
+        let asleep = live.clock.now();
+        let rest = live.heartbeat_schedule.get().period / 8;
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {

@@ -1,4 +1,4 @@
-//! Times every operation of a session, and counts what went wrong.
+//! Times every operation of a session, and counts failures.
 
 use std::{
     future::Future,
@@ -11,7 +11,7 @@ use super::client::{
 };
 use crate::metrics::SessionMetrics;
 
-/// A session, or what makes sessions, whose operations are counted.
+/// A session, or a connector, whose operations are counted.
 pub struct Instrumented<T> {
     inner: T,
     metrics: SessionMetrics,
@@ -22,7 +22,7 @@ impl<T> Instrumented<T> {
         Self { inner, metrics: metrics.clone() }
     }
 
-    /// Times `sent`, which is on its way already: operations are sent when they are called.
+    /// Times `sent`, which is in flight already: operations are sent when they are called.
     fn measure<R, E: ErrorLabel>(
         &self,
         op: &'static str,

@@ -21,7 +21,7 @@ pub struct LocalMember {
     written: Arc<Mutex<EncodedMember>>,
     /// The same as long as the process lives.
     reach: Option<PeerEndpoint>,
-    /// What the last look at the member nodes of other gateways found.
+    /// The result of the last check of the peers' member nodes.
     others: Arc<PeerCheck>,
     /// `None` for a program that names its keys itself.
     publishes: Option<PlanPublishing>,
@@ -33,29 +33,28 @@ struct EncodedMember {
     data: Arc<[u8]>,
 }
 
-/// Publishing of the plan, for a process that does so.
+/// The plan publication of a process that publishes its plan.
 #[derive(Debug, Clone)]
 pub(super) struct PlanPublishing {
     /// The plan that its sessions have to publish from now on.
     pub(super) now: watch::Sender<PlanPublication>,
     pub(super) judge: Arc<dyn PlanEvaluator>,
-    /// Plans of other gateways, by fingerprint. A published plan never changes, so it is read once.
+    /// Plans of peers, by fingerprint. A published plan never changes, so it is read once.
     known: Arc<Mutex<HashMap<String, PlanPublication>>>,
-    /// Member nodes of programs that name their keys themselves. They never say anything of a plan, so they are not
-    /// read again.
+    /// Member nodes of programs that name their keys themselves. They never contain a plan, so they are not read again.
     programs: Arc<Mutex<HashSet<String>>>,
 }
 
-/// The most plans that are remembered. A fleet has two while it changes from one to another.
+/// The most plans that are cached. An installation has two while it changes from one to another.
 const MAX_CACHED_PLANS: usize = 16;
 
 impl LocalMember {
-    /// `plan`: the fingerprint of the part of the plan that decides keys and lock paths.
+    /// `plan`: the fingerprint of the part of the plan that determines keys and lock paths.
     pub fn new(plan: u64) -> Self {
         Self::with_endpoint(plan, None)
     }
 
-    /// For a gateway that has a listener for others.
+    /// For a gateway with a peer listener.
     pub fn with_endpoint(plan: u64, reach: Option<PeerEndpoint>) -> Self {
         let written = EncodedMember::encode(MemberRecord {
             format: FORMAT,
@@ -69,14 +68,14 @@ impl LocalMember {
         Self { written: Arc::new(Mutex::new(written)), reach, others: Arc::default(), publishes: None }
     }
 
-    /// Adds the address of the page for people, where there is one that leads them to it.
+    /// Adds the address of the admin page, if there is a reachable one.
     #[must_use]
     pub fn with_page(self, page: Option<PageAddress>) -> Self {
         self.lock_member().update(|member| member.page = page);
         self
     }
 
-    /// Adds the plan that the gateway publishes. Such a gateway gives way to those that published an unlike plan
+    /// Adds the plan that the gateway publishes. Such a gateway gives way to peers that published an incompatible plan
     /// before.
     #[must_use]
     pub fn with_publication(
@@ -94,25 +93,25 @@ impl LocalMember {
         Self { publishes, ..self }
     }
 
-    /// Says that another plan is in force.
+    /// Sets the fingerprint of a new plan that is in force.
     pub fn set_plan(&self, plan: u64) {
         self.lock_member().update(|member| member.plan = format_fingerprint(plan));
         self.others.schedule_check();
     }
 
-    /// Says that the process drains.
+    /// Marks the process as draining.
     pub fn set_leaving(&self) {
         self.lock_member().update(|member| member.leaving = true);
     }
 
-    /// Has this plan published. Call it when no request runs any more that took a lock by another plan.
+    /// Starts the publication of this plan. Call it when no request runs any more that took a lock by another plan.
     pub fn publish(&self, publication: PlanPublication) {
         if let Some(publishes) = &self.publishes {
             publishes.now.send_replace(publication);
         }
     }
 
-    /// Where other gateways reach this process.
+    /// The endpoint at which peers reach this process.
     pub fn endpoint(&self) -> Option<&PeerEndpoint> {
         self.reach.as_ref()
     }
@@ -147,7 +146,7 @@ impl LocalMember {
         known.insert(publication.fingerprint().to_owned(), publication.clone());
     }
 
-    /// Those of `members` that have to be read: all but known programs. Forgets programs that are gone.
+    /// The members that have to be read: all but known programs. Drops programs that are gone.
     pub(super) fn unread_members(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
         let mut programs = publishes.programs();
@@ -156,8 +155,9 @@ impl LocalMember {
         members.iter().filter(|member| !programs.contains(*member)).cloned().collect()
     }
 
-    pub(super) fn record_program(&self, member: &str, told: &MemberRecord) {
-        if let Some(publishes) = self.publishes.as_ref().filter(|_| told.plan == format_fingerprint(NO_PLAN))
+    pub(super) fn record_program(&self, member: &str, record: &MemberRecord) {
+        if let Some(publishes) =
+            self.publishes.as_ref().filter(|_| record.plan == format_fingerprint(NO_PLAN))
         {
             publishes.programs().insert(member.to_owned());
         }
@@ -201,8 +201,10 @@ impl EncodedMember {
 mod tests {
     use super::*;
 
+    /// A member record of an older build without a peer endpoint, and one of a newer build with unknown fields, can
+    /// be read.
     #[test]
-    fn what_other_builds_write_is_read_and_what_they_do_not_know_does_not_disturb_them() {
+    fn member_record_reads_across_versions() {
         let older = r#"{"format":1,"version":"0.4.0","plan":"00"}"#;
         assert_eq!(serde_json::from_str::<MemberRecord>(older).expect("read").peer, None);
         let pass = "5a".repeat(32);

@@ -1,4 +1,5 @@
-//! Tells whether we may act as holder of one tenure: its session is proven, and its lock node was not taken away.
+//! The validity of one tenure: the process may act as its holder until the session deadline, unless its lock node was
+//! removed by another client.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -9,11 +10,11 @@ use fencegate_process::{
 
 use super::session_deadline::SessionDeadline;
 
-/// The evidence of one tenure.
+/// The validity of one tenure.
 #[derive(Debug)]
 pub struct LockValidity {
     session: Arc<SessionDeadline>,
-    /// Whether a stranger has removed the lock node, so that the next holder may have begun.
+    /// Whether another client has removed the lock node, so that the next holder may have begun.
     taken_away: AtomicBool,
 }
 
@@ -22,7 +23,7 @@ impl LockValidity {
         Self { session, taken_away: AtomicBool::new(false) }
     }
 
-    /// Whether we may act as holder at `now`.
+    /// Whether the process may act as holder at `now`.
     pub fn is_valid_at(&self, now: BootInstant) -> bool {
         !self.taken_away.load(Ordering::Acquire) && self.session.is_valid_at(now)
     }
@@ -32,7 +33,7 @@ impl LockValidity {
         self.session.session()
     }
 
-    /// Ends the evidence for ever.
+    /// Ends the validity for ever.
     pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);
     }
@@ -42,7 +43,7 @@ impl LockValidity {
         self.is_taken_away() || self.session.is_revoked()
     }
 
-    /// Whether a stranger has removed the lock node.
+    /// Whether another client has removed the lock node.
     pub fn is_taken_away(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)
     }
@@ -66,21 +67,22 @@ mod tests {
         BootInstant::from_nanos(nanos)
     }
 
+    /// The validity of a lock ends exactly at the session deadline, and for ever when the session is revoked.
     #[test]
-    fn a_tenure_is_proven_as_long_as_its_session() {
+    fn validity_ends_with_session_deadline() {
         let session = Arc::new(SessionDeadline::new(0x7001, at(100)));
-        let evidence = LockValidity::new(session.clone());
-        assert_eq!((evidence.session(), SendPermission::deadline(&evidence)), (0x7001, at(100)));
-        assert!(evidence.is_valid_at(at(99)) && SendPermission::holds(&evidence, at(99)));
-        assert!(!evidence.is_valid_at(at(100)) && !SendPermission::holds(&evidence, at(100)));
-        assert!(!evidence.is_revoked(), "the next heartbeat may still prove it");
+        let validity = LockValidity::new(session.clone());
+        assert_eq!((validity.session(), SendPermission::deadline(&validity)), (0x7001, at(100)));
+        assert!(validity.is_valid_at(at(99)) && SendPermission::holds(&validity, at(99)));
+        assert!(!validity.is_valid_at(at(100)) && !SendPermission::holds(&validity, at(100)));
+        assert!(!validity.is_revoked(), "the next heartbeat may still prove it");
         session.revoke();
-        assert!(evidence.is_revoked() && !evidence.is_taken_away());
+        assert!(validity.is_revoked() && !validity.is_taken_away());
     }
 
-    /// Its session lives on, and proves its other tenures.
+    /// Its session lives on, and its other tenures stay valid.
     #[test]
-    fn a_tenure_whose_node_was_taken_away_is_over_and_no_other_one_is() {
+    fn removed_node_ends_only_its_grant() {
         let session = Arc::new(SessionDeadline::new(1, at(100)));
         let [taken, other] = [(), ()].map(|()| LockValidity::new(session.clone()));
         taken.revoke();

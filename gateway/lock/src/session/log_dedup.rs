@@ -1,5 +1,5 @@
-//! Keeps the log short while there is no session: each reason is logged once, although every session finds it out at
-//! each try.
+//! Keeps the log short while there is no session: each reason is logged once, although every session meets it at each
+//! attempt.
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The reasons that were logged, and when. Several sessions may find different reasons in turns.
+/// The reasons that were logged, and when. Several sessions may report different reasons in turns.
 #[derive(Debug, Default)]
 pub struct LogDedup {
     said: Mutex<BTreeMap<String, Instant>>,
-    /// A session checks who may write the nodes, or has done so.
+    /// Whether a session audits write access to the nodes, or has done so.
     audited: AtomicBool,
 }
 
-/// The right to do that check. If it is dropped before [`AuditClaim::complete`], another session may do the check.
+/// The right to run that audit. If it is dropped before [`AuditClaim::complete`], another session may run it.
 pub struct AuditClaim<'c>(Option<&'c AtomicBool>);
 
 impl AuditClaim<'_> {
@@ -42,22 +42,22 @@ const REPEAT_AFTER: Duration = Duration::from_secs(30);
 const MAX_REASONS: usize = 64;
 
 impl LogDedup {
-    /// Whether `why` has to be logged: it was not yet, or long ago. If so, it counts as logged from now on.
-    pub fn insert(&self, why: &str) -> bool {
-        self.insert_at(why, Instant::now())
+    /// Whether `reason` has to be logged: it was not logged yet, or long ago. If so, it counts as logged from now on.
+    pub fn insert(&self, reason: &str) -> bool {
+        self.insert_at(reason, Instant::now())
     }
 
-    fn insert_at(&self, why: &str, now: Instant) -> bool {
-        let mut said = self.entries();
-        said.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
-        if said.contains_key(why) {
+    fn insert_at(&self, reason: &str, now: Instant) -> bool {
+        let mut entries = self.entries();
+        entries.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
+        if entries.contains_key(reason) {
             return false;
         }
-        if said.len() >= MAX_REASONS {
-            let oldest = said.iter().min_by_key(|(_, at)| **at).map(|(why, _)| why.clone());
-            oldest.map(|why| said.remove(&why));
+        if entries.len() >= MAX_REASONS {
+            let oldest = entries.iter().min_by_key(|(_, at)| **at).map(|(reason, _)| reason.clone());
+            oldest.map(|reason| entries.remove(&reason));
         }
-        said.insert(why.to_owned(), now);
+        entries.insert(reason.to_owned(), now);
         true
     }
 
@@ -67,7 +67,7 @@ impl LogDedup {
         mine.is_ok().then_some(AuditClaim(Some(&self.audited)))
     }
 
-    /// The trouble is over: the same reasons are news when they come again.
+    /// Clears the reasons when the trouble is over: they are logged again when they recur.
     pub fn clear(&self) {
         self.entries().clear();
     }
@@ -81,46 +81,53 @@ impl LogDedup {
 mod tests {
     use super::*;
 
+    /// A logged reason is logged again only after it was cleared or after `REPEAT_AFTER`.
     #[test]
-    fn what_was_said_is_not_said_again_until_it_ends_or_was_long_ago() {
-        let (complaints, now) = (LogDedup::default(), Instant::now());
-        assert!(complaints.insert_at("away", now));
-        assert!(!complaints.insert_at("away", now + REPEAT_AFTER / 2));
-        assert!(complaints.insert_at("away", now + REPEAT_AFTER));
-        complaints.clear();
-        assert!(complaints.insert_at("away", now + REPEAT_AFTER));
+    fn reason_repeats_after_clear_or_interval() {
+        let dedup = LogDedup::default();
+        let now = Instant::now();
+        assert!(dedup.insert_at("away", now));
+        assert!(!dedup.insert_at("away", now + REPEAT_AFTER / 2));
+        assert!(dedup.insert_at("away", now + REPEAT_AFTER));
+        dedup.clear();
+        assert!(dedup.insert_at("away", now + REPEAT_AFTER));
     }
 
+    /// One session audits for the whole process; a claim that is dropped before completion goes to the next session.
     #[test]
-    fn one_session_looks_for_all_and_another_one_where_it_could_not() {
-        let complaints = LogDedup::default();
-        let claim = complaints.claim_audit().expect("the first one");
-        assert!(complaints.claim_audit().is_none());
+    fn one_session_audits_for_all() {
+        let dedup = LogDedup::default();
+        let claim = dedup.claim_audit().expect("the first one");
+        assert!(dedup.claim_audit().is_none());
         drop(claim);
-        complaints.claim_audit().expect("again").complete();
-        assert!(complaints.claim_audit().is_none());
+        dedup.claim_audit().expect("again").complete();
+        assert!(dedup.claim_audit().is_none());
     }
 
+    /// Two sessions with different reasons in turn do not cause each other's reason to be logged again.
     #[test]
-    fn sessions_with_different_reasons_do_not_make_each_other_news() {
-        let (complaints, now) = (LogDedup::default(), Instant::now());
-        let said = (0..REPEAT_AFTER.as_secs()).map(|second| {
+    fn alternating_reasons_are_logged_once() {
+        let dedup = LogDedup::default();
+        let now = Instant::now();
+        let logged = (0..REPEAT_AFTER.as_secs()).map(|second| {
             let now = now + Duration::from_secs(second);
-            [complaints.insert_at("away", now), complaints.insert_at("refused", now)]
+            [dedup.insert_at("away", now), dedup.insert_at("refused", now)]
         });
-        assert_eq!(said.flatten().filter(|news| *news).count(), 2);
+        assert_eq!(logged.flatten().filter(|news| *news).count(), 2);
     }
 
+    /// At most `MAX_REASONS` reasons are remembered, the newest of them, and none past `REPEAT_AFTER`.
     #[test]
-    fn no_more_is_remembered_than_a_process_finds_out_at_once() {
-        let (complaints, now) = (LogDedup::default(), Instant::now());
+    fn remembered_reasons_are_bounded() {
+        let dedup = LogDedup::default();
+        let now = Instant::now();
         for number in 0..1000 {
-            assert!(complaints.insert_at(&number.to_string(), now + Duration::from_millis(number)));
+            assert!(dedup.insert_at(&number.to_string(), now + Duration::from_millis(number)));
         }
-        assert_eq!(complaints.entries().len(), MAX_REASONS);
+        assert_eq!(dedup.entries().len(), MAX_REASONS);
         let now = now + Duration::from_secs(1);
-        assert!(!complaints.insert_at("999", now), "the latest are kept");
-        assert!(complaints.insert_at("after all", now + REPEAT_AFTER));
-        assert_eq!(complaints.entries().len(), 1, "what is long ago is forgotten");
+        assert!(!dedup.insert_at("999", now), "the latest are kept");
+        assert!(dedup.insert_at("after all", now + REPEAT_AFTER));
+        assert_eq!(dedup.entries().len(), 1, "what is long ago is forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! The member node by which a gateway is registered, as all gateways of the installation read it.
+//! The member node by which a gateway is registered, in the form that all gateways of the installation read.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,20 @@ use crate::peer_endpoint::{PageAddress, PeerEndpoint};
 pub struct MemberRecord {
     pub format: u32,
     pub version: String,
-    /// Fingerprint of the part of the plan that decides keys and lock paths: 16 hex digits.
+    /// Fingerprint of the part of the plan that determines keys and lock paths: 16 hex digits.
     pub plan: String,
-    /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
+    /// The endpoint for its peers. Builds before this field neither write nor read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PeerEndpoint>,
-    /// Where people look at it. Builds before this field do not say it.
+    /// Its admin page. Builds before this field do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<PageAddress>,
-    /// Whether it publishes its plan, and gives way to gateways that published an unlike plan before. Older builds do
-    /// not have this field, and do neither.
+    /// Whether it publishes its plan, and gives way to gateways that published an incompatible plan before. Older
+    /// builds do not have this field, and do neither.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub publishes: bool,
-    /// Whether it drains: requests that run there go on, and it takes no new ones. Older builds do not have this field.
+    /// Whether it drains: requests that run there go on, and it accepts no new ones. Older builds do not have this
+    /// field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
@@ -32,13 +33,13 @@ pub fn gateway_name(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
 
-/// The gateway that has this session, among the names of member nodes. `session`: its id, as in those names.
+/// The gateway that owns this session, among the names of member nodes. `session`: its id, as in those names.
 pub fn find_gateway(members: &[String], session: &str) -> Option<String> {
     members.iter().find_map(|member| member.strip_suffix(session)?.strip_suffix('-')).map(str::to_owned)
 }
 
-/// The node that a session makes beside its member node after a reconnect, to learn the owner of the new connection. It
-/// has no data, and is removed at once, or with its session.
+/// The node that a session creates beside its member node after a reconnect, to determine the owner of the new
+/// connection. It has no data, and is removed at once, or with its session.
 pub(super) fn reconnect_probe(member: &str) -> String {
     format!("{member}{RECONNECT_PROBE}")
 }
@@ -56,8 +57,9 @@ mod tests {
     use super::*;
     use crate::session::paths::Paths;
 
+    /// A reconnect probe is recognized by its name, and no member name is taken for a probe.
     #[test]
-    fn reconnect_probe_is_told_from_members() {
+    fn reconnect_probe_differs_from_member() {
         for gateway in ["gw-1", "probe", "gw-probe"] {
             let member = Paths::member_name(gateway, -1);
             assert!(!is_reconnect_probe(&member), "{member}");

@@ -1,11 +1,15 @@
-//! The ZooKeeper session: kept alive by one thread, and never believed without proof.
+//! The ZooKeeper session: kept alive by one thread, and valid only until its deadline.
 //!
-//! [`client`] is what an ensemble can do for us, [`zookeeper`] the real one, where `watches` are bounded and `looks` see the rest, [`instrumented`] times either.
-//! [`servers`] connects, with `credentials`; [`tls_diagnosis`] finds out why it could not. [`heartbeat`] turns
-//! committed writes into the deadline of a [`session_deadline`], [`negotiated_timeout`] hears for how long a server keeps the session, [`lock_validity`] is that of one tenure; [`supervisor`] makes a session,
-//! has it kept, and begins anew when it is over; `node_access` is who may write our nodes, [`acl_audit`] looks who may, [`apply_acl`] changes it; [`era_bump`] begins the next era; `others` sees what the other gateways do;
-//! `plans` publishes what the gateway locks, `published_plan` is what a session has published, `judged` has what the others have published judged by whoever knows what it means ([`plan_publication`]); [`active_session`] is the one of the
-//! moment, [`batch_sender`] sends what is [`batch`] for several keys at once, [`retained_parents`] stay while their keys come back.
+//! [`client`] is the interface to an ensemble, and [`zookeeper`] the real implementation: `watch_budget` bounds its
+//! watches, and `polled_watch` polls the nodes beyond the bound. [`instrumented`] times any implementation. [`servers`]
+//! connects, with [`credentials`]; [`tls_diagnosis`] finds out why a connection failed. [`supervisor`] creates a session,
+//! runs its heartbeats, and begins anew when it is over. [`heartbeat`] turns committed writes into a
+//! [`session_deadline`], and [`negotiated_timeout`] observes for how long a server keeps the session; [`lock_validity`] is
+//! the validity of one tenure. `acl` has the ACLs of the nodes, [`acl_audit`] audits them, and [`apply_acl`] changes them.
+//! [`era_bump`] starts the next era. `plan_nodes` publishes the plan of the gateway, `announced_plan` is the published plan
+//! of a session, and [`plan_watch`] passes the peers' plans to the evaluator of [`plan_publication`]; `peer_check` detects
+//! peers that lock other keys. [`active_session`] is the current session. [`batch_sender`] sends the operations of a
+//! [`batch`] for several keys at once, and [`retained_parents`] keeps the parents of keys that come back.
 
 mod acl;
 pub mod acl_audit;

@@ -1,11 +1,11 @@
-//! Learns which session timeout a server granted at each connection, from the log of the client library.
+//! Extracts the session timeout that a server granted at each connection from the log of the client library.
 //!
-//! At each connection a server cuts the timeout that a session asks for to its own bounds. So a reconnect may leave a
+//! At each connection a server cuts the timeout that a session requests to its own bounds. So a reconnect may leave a
 //! session with less time than before: while `maxSessionTimeout` or `tickTime` is changed one server after the other,
 //! or where servers differ. The library uses the new timeout and does not pass it on (`zookeeper-client` 0.11.2:
-//! `Client::session_timeout` is what the first connection got), except in one log line, which it writes before anything
-//! else comes over a new connection. This layer reads that line at any log level. Without the line the timeout is not
-//! known, and a session that comes back is given up, see [`super::heartbeat_loop`].
+//! `Client::session_timeout` is the timeout of the first connection), except in one log line, which it writes before
+//! anything else comes over a new connection. This layer reads that line at any log level. Without the line the timeout
+//! is unknown, and a session that reconnects is given up, see [`super::heartbeat_loop`].
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -37,18 +37,18 @@ struct NegotiatedTimeouts {
 struct ObservedTimeout {
     /// The shortest timeout that it was ever granted.
     least: Duration,
-    /// The number of connections for which a timeout was heard.
+    /// The number of connections for which a timeout was observed.
     times: u64,
 }
 
 static NEGOTIATED_TIMEOUTS: Mutex<NegotiatedTimeouts> =
     Mutex::new(NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() });
 
-/// The most sessions that are remembered: several times as many as a process has at once.
+/// The most sessions that are tracked: several times as many as a process has at once.
 const MAX_SESSIONS: usize = 1024;
 
 /// The shortest timeout that a server has granted to a session so far; `None` if one of its `connections` was not
-/// heard.
+/// observed.
 pub(super) fn shortest_timeout(session: i64, connections: u64) -> Option<Duration> {
     NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).shortest(session, connections)
 }
@@ -73,7 +73,7 @@ impl NegotiatedTimeouts {
     }
 }
 
-/// The layer, for the log of a process that has sessions.
+/// The tracing layer, for the log of a process that has sessions.
 pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let told = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
@@ -95,8 +95,8 @@ impl<S: Subscriber> Layer<S> for ConnectLogLayer {
     }
 }
 
-/// The text of a log line, as far as it can be the one we look for. Other lines come with every answer, so their text
-/// is not built.
+/// The text of a log line, if it can be the connect response. Other lines come with every answer, so their text is not
+/// built.
 #[derive(Default)]
 struct LogLine {
     said: String,
@@ -117,9 +117,10 @@ impl Visit for LogLine {
 impl Write for LogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.said.push_str(text);
-        let (said, begins) = (self.said.as_bytes(), CONNECT_RESPONSE_PREFIX.as_bytes());
-        let common = said.len().min(begins.len());
-        if said[..common] == begins[..common] && said.len() <= MAX_LINE_LEN {
+        let bytes = self.said.as_bytes();
+        let begins = CONNECT_RESPONSE_PREFIX.as_bytes();
+        let common = bytes.len().min(begins.len());
+        if bytes[..common] == begins[..common] && bytes.len() <= MAX_LINE_LEN {
             Ok(())
         } else {
             Err(fmt::Error)
@@ -128,10 +129,11 @@ impl Write for LogLine {
 }
 
 /// Reads session and timeout from the line.
-fn parse_connect_response(said: &str) -> Option<(i64, Duration)> {
+fn parse_connect_response(line: &str) -> Option<(i64, Duration)> {
     let mut fields =
-        said.strip_prefix(CONNECT_RESPONSE_PREFIX)?.split(", ").filter_map(|field| field.split_once(": "));
-    let (mut session, mut timeout) = (None, None);
+        line.strip_prefix(CONNECT_RESPONSE_PREFIX)?.split(", ").filter_map(|field| field.split_once(": "));
+    let mut session = None;
+    let mut timeout = None;
     for (name, value) in &mut fields {
         match name {
             "session_id" => session = value.parse().ok(),
@@ -151,8 +153,9 @@ mod tests {
     const LINE: &str = "received connect response: ConnectResponse { protocol_version: 0, session_timeout: 4000, \
                         session_id: 72057594037927937, readonly: false, .. }";
 
+    /// The connect response in the client library's log is parsed; any other line gives nothing.
     #[test]
-    fn the_line_is_understood_and_no_other_is_taken_for_it() {
+    fn connect_response_line_is_parsed() {
         assert_eq!(parse_connect_response(LINE), Some((72_057_594_037_927_937, Duration::from_secs(4))));
         for other in [
             "",
@@ -164,8 +167,10 @@ mod tests {
         }
     }
 
+    /// The shortest timeout granted to a session counts for it; only the newest `MAX_SESSIONS` sessions are
+    /// remembered.
     #[test]
-    fn a_session_has_the_shortest_that_it_was_granted() {
+    fn shortest_timeout_counts_per_session() {
         let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
         assert_eq!(granted.shortest(1, 1), None);
         for (session, seconds) in [(1, 12), (2, 8), (1, 4), (1, 12)] {
@@ -180,8 +185,9 @@ mod tests {
         assert_eq!((granted.shortest(1, 1), granted.sessions.len()), (None, MAX_SESSIONS), "kept for ever");
     }
 
+    /// After a reconnect whose response was not observed, earlier responses give no timeout for the session.
     #[test]
-    fn a_session_that_comes_back_unheard_is_not_known_by_what_was_heard_before() {
+    fn unheard_reconnect_gives_no_timeout() {
         let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
         let twelve = Duration::from_secs(12);
         granted.record(1, twelve);
@@ -192,8 +198,9 @@ mod tests {
         assert_eq!((granted.shortest(1, 2), granted.shortest(1, 3)), (Some(twelve), None));
     }
 
+    /// The negotiated timeout is captured even if the log filter shows nothing of the client library.
     #[test]
-    fn it_is_heard_also_where_the_log_shows_nothing() {
+    fn timeout_is_captured_with_log_off() {
         let quiet = tracing_subscriber::fmt::layer().with_filter(LevelFilter::OFF);
         let log = tracing_subscriber::registry().with(quiet).with(layer());
         tracing::subscriber::with_default(log, || {

@@ -1,5 +1,5 @@
-//! What one session remembers of the parents of keys: which exist in ZooKeeper, and where its own attempts stand. A
-//! wrong memory costs one round trip.
+//! What one session caches about the parents of keys: which exist in ZooKeeper, and where its own attempts are. A wrong
+//! entry costs one round trip.
 
 use std::{
     cell::RefCell,
@@ -15,13 +15,13 @@ pub struct ParentCache {
     there: BoundedSet,
     /// Parents at which a transaction was refused because of other contenders.
     disputed: BoundedSet,
-    /// The number of our attempts, by parent.
+    /// The number of own attempts, by parent.
     ours: RefCell<HashMap<u64, u32>>,
     pub(crate) kept: RetainedParents,
     hasher: RandomState,
 }
 
-/// A set of bounded size: if two entries have the same place, the later one stays.
+/// A set of bounded size: if two entries have the same index, the later one stays.
 struct BoundedSet(RefCell<Box<[u64]>>);
 
 /// Entries of a set, eight bytes each.
@@ -68,7 +68,8 @@ impl ParentCache {
         self.there.remove(self.mark(parent));
     }
 
-    /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit others, too.
+    /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit other keys,
+    /// too.
     pub fn is_disputed(&self, parent: &str) -> bool {
         self.disputed.contains(self.mark(parent))
     }
@@ -77,19 +78,19 @@ impl ParentCache {
         self.disputed.insert(self.mark(parent));
     }
 
-    /// Our node was made without other contenders, so the parent is not disputed any more.
+    /// Records that an own node was created without other contenders, so the parent is not disputed any more.
     pub fn clear_disputed(&self, parent: &str) {
         self.disputed.remove(self.mark(parent));
     }
 
-    /// An attempt of ours begins there. Give the returned mark to [`ParentCache::remove_attempt`] at its end.
+    /// Counts an own attempt that begins there. Pass the returned hash to [`ParentCache::remove_attempt`] at its end.
     pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
         let mark = self.mark(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
         mark
     }
 
-    /// Whether an attempt of ours is there, or about to be.
+    /// Whether an own attempt is there, or about to be.
     pub(crate) fn has_attempts(&self, parent: &str) -> bool {
         self.ours.borrow().contains_key(&self.mark(parent))
     }
@@ -104,13 +105,13 @@ impl ParentCache {
         }
     }
 
-    /// Whether exactly one attempt of ours is there, or about to be.
+    /// Whether exactly one own attempt is there, or about to be.
     pub(crate) fn has_single_attempt(&self, mark: u64) -> bool {
         self.ours.borrow().get(&mark) == Some(&1)
     }
 
     fn mark(&self, parent: &str) -> u64 {
-        // 0 stands for an empty place.
+        // 0 stands for an empty entry.
         self.hasher.hash_one(parent) | 1
     }
 }
@@ -119,8 +120,9 @@ impl ParentCache {
 mod tests {
     use super::*;
 
+    /// A parent is expected to exist if it was present when last observed.
     #[test]
-    fn what_was_seen_last_is_expected() {
+    fn last_observed_state_is_expected() {
         let parents = ParentCache::default();
         assert!(!parents.is_expected("/a"));
         parents.mark_present("/a");
@@ -131,8 +133,10 @@ mod tests {
         assert!(!parents.is_expected("/a"));
     }
 
+    /// An attempt is the single one below its parent until another attempt of the session begins there, and again
+    /// after that one ended.
     #[test]
-    fn an_attempt_is_alone_until_another_one_of_the_session_begins_there() {
+    fn attempt_is_single_until_second() {
         let parents = ParentCache::default();
         let first = parents.add_attempt("/a");
         assert!(parents.has_single_attempt(first));
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_is_disputed_until_it_is_settled() {
+    fn parent_stays_disputed_until_cleared() {
         let parents = ParentCache::default();
         parents.mark_disputed("/a");
         assert!(parents.is_disputed("/a") && !parents.is_disputed("/b"));

@@ -13,7 +13,7 @@ pub struct Paths {
     root: String,
 }
 
-/// The name of a node that holds a part of what is published of a plan.
+/// The name of a node that holds a part of a published plan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PlanPart {
     pub(super) fingerprint: String,
@@ -22,10 +22,12 @@ pub(super) struct PlanPart {
 }
 
 impl PlanPart {
-    /// `None` for a node of a later build or of a stranger.
+    /// `None` for a node of a later build or of another program.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut pieces = name.split('.');
-        let (fingerprint, number, count) = (pieces.next()?, pieces.next()?, pieces.next()?);
+        let fingerprint = pieces.next()?;
+        let number = pieces.next()?;
+        let count = pieces.next()?;
         let named = Self {
             fingerprint: fingerprint.to_owned(),
             number: number.parse().ok()?,
@@ -79,7 +81,7 @@ impl Paths {
         format!("{gateway}-{session:016x}")
     }
 
-    /// Parent of what gateways publish of their plans.
+    /// Parent of the plans that gateways publish.
     pub fn plans(&self) -> String {
         format!("{}/plans", self.root)
     }
@@ -89,7 +91,7 @@ impl Paths {
         format!("{}/{}", self.plans(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
     }
 
-    /// A node that is made only to learn its czxid, and removed at once.
+    /// A node that is created only to read its czxid, and removed at once.
     pub fn floor(&self, guid: Guid) -> String {
         format!("{}/floor-{guid}", self.root)
     }

@@ -1,4 +1,4 @@
-//! Sees whether other gateways of the installation lock other keys than this one: then one resource has two locks.
+//! Detects whether peers of the installation lock other keys than this gateway: then one resource has two locks.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -12,12 +12,12 @@ use std::{
 use fencegate_process::clock::BootInstant;
 use tracing::{info, warn};
 
-/// The last look at the other gateways. One session of the process looks, and all share the result.
+/// The last check of the peers. One session of the process checks, and all share the result.
 #[derive(Debug, Default)]
 pub(super) struct PeerCheck {
-    /// When the last look was, in nanoseconds since boot; 0 if a look is due.
+    /// When the last check was, in nanoseconds since boot; 0 if a check is due.
     looked: AtomicU64,
-    /// Gateways that lock other keys, by name.
+    /// Peers that lock other keys, by name.
     unlike: Mutex<BTreeSet<String>>,
     /// Paths of this process's own member nodes, of its latest sessions.
     ours: Mutex<VecDeque<String>>,
@@ -27,14 +27,14 @@ pub(super) struct PeerCheck {
 const MAX_OWN_MEMBERS: usize = 512;
 
 impl PeerCheck {
-    /// This gateway's own plan has changed, so a look is due.
+    /// Makes a check due, because this gateway's own plan has changed.
     pub(super) fn schedule_check(&self) {
         self.looked.store(0, Ordering::Release);
     }
 
-    /// Notes a member node of this process; call it before the node is made. After a reload the node tells the old plan
-    /// until the next heartbeat, and must not count as another gateway's. The name alone would not do: in a rolling
-    /// restart two processes have one name.
+    /// Records a member node of this process; call it before the node is created. After a reload the node has the old
+    /// plan until the next heartbeat, and must not count as a peer's. The name alone would not do: in a rolling restart
+    /// two processes have one name.
     pub(super) fn add_own_member(&self, member: &str) {
         let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         ours.push_back(member.to_owned());
@@ -57,7 +57,7 @@ impl PeerCheck {
         due && mine().is_ok()
     }
 
-    /// Logs each change once, and returns the number of unlike gateways.
+    /// Logs each change once, and returns the number of incompatible peers.
     pub(super) fn update_mismatched(&self, unlike: BTreeSet<String>) -> usize {
         let mut known = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != unlike {
@@ -78,9 +78,11 @@ impl PeerCheck {
 mod tests {
     use super::*;
 
+    /// One of all sessions checks the peers once per period, and at once after a check was scheduled.
     #[test]
-    fn one_of_all_sessions_looks_once_per_period_and_at_once_after_a_change() {
-        let (others, every) = (PeerCheck::default(), Duration::from_secs(10));
+    fn one_session_checks_per_period() {
+        let others = PeerCheck::default();
+        let every = Duration::from_secs(10);
         let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
         let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.claim_check(second(now), every)).into();
         assert_eq!(due, [true, false, false, true, false, false]);
@@ -88,8 +90,9 @@ mod tests {
         assert!(others.claim_check(second(13), every) && !others.claim_check(second(13), every));
     }
 
+    /// Member nodes of this process are no peers; a node of the same name from another session is one.
     #[test]
-    fn nodes_of_this_process_are_not_those_of_others_and_a_namesake_s_are() {
+    fn own_members_are_excluded_by_session() {
         let others = PeerCheck::default();
         others.add_own_member("/f/members/gw-1-01");
         let members = ["/f/members/gw-1-01", "/f/members/gw-1-02", "/f/members/gw-2-03"];

@@ -1,4 +1,4 @@
-//! Compares what the gateways of an installation lock, by what their member nodes say.
+//! Compares the plans of an installation's gateways, by the fingerprints in their member nodes.
 
 use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
@@ -13,13 +13,14 @@ use super::{
     settings::SessionSettings,
 };
 
-/// How often a session asks whether it is time to look.
+/// How often a session checks whether a comparison is due.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Most member nodes that are read; each gateway has one per session.
 const MOST: usize = 4096;
 
-/// Looks for as long as it is polled. Reads only. `told` hears after each look how many gateways lock other keys.
+/// Compares for as long as it is polled. Reads only. `told` is called after each comparison with the number of gateways
+/// that lock other keys.
 pub(crate) async fn watch_plans<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
@@ -38,7 +39,7 @@ pub(crate) async fn watch_plans<L: ZkClient>(
                 settings.metrics.set_config_mismatch(unlike);
                 told(unlike);
             }
-            // The next look is another try.
+            // The next comparison is the retry.
             Err(fault) => debug!(%fault, "the other gateways were not seen"),
         }
     }
@@ -62,7 +63,7 @@ async fn mismatched_peers<L: ZkClient>(
     Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())
 }
 
-/// `None` for what is no member's data.
+/// `None` if this is no member's data.
 fn plan_fingerprint(data: &[u8]) -> Option<String> {
     serde_json::from_slice::<MemberRecord>(data).ok().map(|member| member.plan)
 }

@@ -1,10 +1,10 @@
 //! The nodes by which gateways publish their plans: `{root}/plans/<fingerprint>.<part>.<parts>`, written once.
 //!
-//! Each session that publishes a plan makes an ephemeral node below each part: it names the plan. The czxid of that
-//! node says which session was first. A part is a container: the server removes it some time after its last child has
-//! gone. So nobody has to tidy up. If a part goes just before a session names it, the naming fails, and the part is
-//! written again. The same transaction writes `{root}/plans`. That wakes the other gateways, and the version of that
-//! node tells whether anybody has published since.
+//! Each session that publishes a plan creates an ephemeral node below each part: its announcement of the plan. The
+//! czxid of that node decides which session was first. A part is a container: the server removes it some time after its
+//! last child has gone, so no cleanup is needed. If a part is removed just before a session announces it, the
+//! announcement fails, and the part is written again. The same transaction writes `{root}/plans`. That wakes the peers,
+//! and the version of that node shows whether any session has published since.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{
     plan_publication::PlanPublication,
 };
 
-/// Bytes of a part: well below the megabyte that a server takes in one request.
+/// Bytes of a part: well below the megabyte that a server accepts in one request.
 const PART_BYTES: usize = 512 * 1024;
 
 /// A larger plan is not accepted.
@@ -29,7 +29,7 @@ fn part_paths(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
     (0..count).map(part).collect()
 }
 
-/// Paths of the nodes by which `member` names this plan.
+/// Paths of the nodes by which `member` announces this plan.
 pub(super) fn member_paths(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
     part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
@@ -69,7 +69,7 @@ pub(super) async fn list_published(
     let first: Vec<PlanPart> = first.collect();
     let below = first.iter().map(|part| async move {
         match link.children(&format!("{folder}/{part}", folder = paths.plans())).await {
-            // The part has gone meanwhile, so nobody publishes it.
+            // The part has gone meanwhile, so no session publishes it.
             Err(ZkError::NoNode) => Ok(Vec::new()),
             members => members,
         }
@@ -78,7 +78,7 @@ pub(super) async fn list_published(
     first.into_iter().zip(below).map(|(part, members)| Ok((part, members?))).collect()
 }
 
-/// Reads a plan. `Err(Ok(why))`: its content does not fit its name.
+/// Reads a plan. `Err(Ok(why))`: its content does not match its name.
 pub(super) async fn read_plan(
     link: &impl ZkClient,
     paths: &Paths,
@@ -103,10 +103,11 @@ pub(super) async fn read_plan(
     }
 }
 
-/// Names `next` in place of `before`. `version`: of `{root}/plans`; if anybody has published since, this is refused.
+/// Announces `next` in place of `before`. `version`: of `{root}/plans`; if any session has published since, this is
+/// refused.
 ///
 /// # Errors
-/// Step 0 is refused if somebody has published since.
+/// Step 0 is refused if another session has published since.
 pub(super) async fn replace_plan(
     link: &impl ZkClient,
     paths: &Paths,
@@ -125,8 +126,9 @@ pub(super) async fn replace_plan(
 mod tests {
     use super::*;
 
+    /// A plan that exceeds the size of a node is published in parts, whose names are parsed back.
     #[test]
-    fn what_is_larger_than_a_node_may_be_stands_in_parts() {
+    fn large_plan_is_split_into_parts() {
         let paths = Paths::new("/f");
         let small = PlanPublication::from_bytes(b"{}".to_vec());
         assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);

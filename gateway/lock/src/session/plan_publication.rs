@@ -1,5 +1,5 @@
-//! What a gateway publishes of its plan, and the judge of what others have published. In this crate a plan is just
-//! bytes with a name.
+//! The published form of a gateway's plan, and the evaluation of the peers' plans. In this crate a plan is just bytes
+//! with a name.
 
 use std::{fmt, sync::Arc};
 
@@ -24,21 +24,22 @@ pub struct PeerSession {
 /// Whether another gateway's plan was published before or after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishOrder {
-    /// It was published before ours. That gateway may not know of ours, so we have to give way.
+    /// It was published before the own plan. That gateway may not have seen the own plan, so this gateway has to give
+    /// way.
     Older,
-    /// It was published after ours. That gateway has seen ours, and gives way.
+    /// It was published after the own plan. That gateway has seen the own plan, and gives way.
     Younger,
-    /// It never gives way: a build that neither publishes nor looks.
+    /// It never gives way: a build that neither publishes nor compares.
     Legacy,
 }
 
-/// What another gateway has published.
+/// The published plan of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerPlan {
     Published(PlanPublication),
-    /// Why it cannot be read.
+    /// The error of reading it.
     Unreadable(String),
-    /// It has published nothing, and its fingerprint says that it locks other keys. Older builds compare only that.
+    /// It has published nothing, and its fingerprint means that it locks other keys. Older builds compare only that.
     Incompatible,
 }
 
@@ -51,18 +52,18 @@ impl PeerPlan {
     }
 }
 
-/// Knows what the bytes mean. Its methods run on the thread of the sessions, so they must not take long.
+/// Interprets the bytes. Its methods run on the thread of the sessions, so they must not take long.
 pub trait PlanEvaluator: fmt::Debug + Send + Sync {
-    /// `session` has published `ours`, and `others` have unlike plans. From now on the session may lock what they leave
-    /// to it.
+    /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
+    /// keys that these plans leave to it.
     fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
     ///
     /// # Errors
-    /// It may not publish `next` now: it would become the youngest while it works on keys that another gateway locks
-    /// otherwise. The text is for the log.
+    /// It may not publish `next` now: it would become the youngest while it works on keys that a peer locks
+    /// differently. The text is for the log.
     fn begin_switch(
         &self,
         session: i64,
@@ -94,7 +95,7 @@ impl PlanPublication {
     }
 }
 
-/// Not the bytes: there may be very many.
+/// Without the bytes: there may be very many.
 impl fmt::Debug for PlanPublication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Publication({}, {} bytes)", self.fingerprint, self.bytes.len())

@@ -1,8 +1,8 @@
 //! Compares the published plans of all gateways, again and again, and publishes a new plan in place of the one before.
 //!
-//! Each session looks after its own node was made, and through its own session. So it sees every older node that still
-//! exists. Of two sessions with unlike plans the younger one therefore sees the other, and gives way. The set of older
-//! nodes never grows: no node can be made older than ours.
+//! Each session reads the peers' plans after its own node was created, and through its own session. So it sees every
+//! older node that still exists. Of two sessions with incompatible plans the younger one therefore sees the other, and
+//! gives way. The set of older nodes never grows: no node can be created older than the own one.
 
 use std::{collections::HashSet, convert::Infallible, future::pending, time::Duration};
 
@@ -21,19 +21,19 @@ use super::{
     plan_publication::{PeerPlan, PeerSession, PlanPublication, PublishOrder},
 };
 
-/// Several nodes change at once when gateways start, so a look waits this long for more changes.
+/// Several nodes change at once when gateways start, so an evaluation waits this long for more changes.
 const GATHERS: Duration = Duration::from_millis(50);
 
-/// How often a new plan is tried in one round, while other gateways come and go.
+/// How often the publication of a new plan is tried in one round, while peers come and go.
 const TRIES: usize = 8;
 
-/// The most member nodes that are read in one look.
+/// The most member nodes that are read in one evaluation.
 const MOST: usize = 4096;
 
-/// Looks once, and has the result judged.
+/// Reads the peers' plans once, and passes them to the evaluator.
 ///
 /// # Errors
-/// [`ZkError::NoNode`]: our own node is gone, and only a stranger can have removed it.
+/// [`ZkError::NoNode`]: the own node is gone, and only another client can have removed it.
 pub(super) async fn evaluate_peers<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<PeerSession>, ZkError> {
@@ -45,8 +45,8 @@ pub(super) async fn evaluate_peers<L: ZkClient>(
     Ok(others)
 }
 
-/// What this session has published, other plans that others have published, and the names of those who have published
-/// the same. `None`: this process publishes nothing.
+/// The plan that this session has published, the peers with other plans, and the names of the peers with the same plan.
+/// `None`: this process publishes nothing.
 pub(crate) async fn published_plans<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Option<(PlanPublication, Vec<PeerSession>, Vec<String>)>, ZkError> {
@@ -68,8 +68,8 @@ pub async fn compare_plan(
     peer_plans(link, paths, &LocalMember::new(plan), (ours, 0)).await
 }
 
-/// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. `sees` gets
-/// the names of the member nodes after each such change. Never returns.
+/// Evaluates the peers' plans whenever a gateway comes or goes, and each `every`. Publishes the new plan when the
+/// process has one. `sees` gets the names of the member nodes after each such change. Never returns.
 pub(crate) async fn watch_plans<L: ZkClient>(
     live: &ActiveSession<L>,
     every: Duration,
@@ -79,8 +79,9 @@ pub(crate) async fn watch_plans<L: ZkClient>(
     let mut wanted = publishes.now.subscribe();
     wanted.mark_changed();
     loop {
-        let (members, plans) = (live.paths.members(), live.paths.plans());
-        // The watches are set before the look, so that no change in between is missed.
+        let members = live.paths.members();
+        let plans = live.paths.plans();
+        // The watches are set before the evaluation, so that no change in between is missed.
         let stirred = match join(live.client.watch_children(&members), live.client.watch(&plans)).await {
             (Ok((there, members)), Ok(plans)) => {
                 sees(&there);
@@ -116,13 +117,13 @@ async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &Plan
             warn!("the node by which this session has published its plan was removed by a stranger");
             live.ended.cancel();
         }
-        // The last verdict stays in force: it can only get better, because no older node can be made. The next round
+        // The last evaluation stays in force: it can only improve, because no older node can be created. The next round
         // tries again.
         Err(fault) => debug!(%fault, "the plans of the other gateways were not seen"),
     }
 }
 
-/// Has the others judged, and publishes `wanted` if another plan was published before.
+/// Evaluates the peers' plans, and publishes `wanted` if another plan was published before.
 async fn publish_if_changed<L: ZkClient>(
     live: &ActiveSession<L>,
     wanted: &PlanPublication,
@@ -152,18 +153,18 @@ async fn publish_if_changed<L: ZkClient>(
                     "plan.published"
                 );
             }
-            // Another gateway came meanwhile, or the server has removed the node of the plan: try again.
+            // A peer came meanwhile, or the server has removed the node of the plan: try again.
             Err(MultiError { fault: ZkError::BadVersion | ZkError::NoNode, .. }) => {
                 announced.next.take();
             }
-            // The answer may be lost; the next look sees which plan is published.
+            // The answer may be lost; the next evaluation sees which plan is published.
             Err(MultiError { fault, .. }) => return Err(fault),
         }
     }
     Ok(())
 }
 
-/// The czxid of our own node, below the old or the new plan.
+/// The czxid of the own node, below the old or the new plan.
 async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
     let seen = async |plan: &PlanPublication| {
         let path = plan_nodes::member_paths(&live.paths, plan, &live.member).swap_remove(0);
@@ -181,8 +182,8 @@ async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPl
     Ok(czxid)
 }
 
-/// All others with another plan than `ours`: those who have published one, and those who publish nothing and lock other
-/// keys. Then the names of those who have published the same plan.
+/// All peers with another plan than `ours`: peers that have published one, and peers that publish nothing and lock
+/// other keys. Then the names of the peers that have published the same plan.
 pub(super) async fn peer_plans(
     link: &impl ZkClient,
     paths: &Paths,
@@ -192,7 +193,8 @@ pub(super) async fn peer_plans(
     // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members()).await?;
     let published = plan_nodes::list_published(link, paths).await?;
-    let (mut others, mut same) = (Vec::new(), Vec::new());
+    let mut others = Vec::new();
+    let mut same = Vec::new();
     for (plan, by) in &published {
         let by = without_own_members(paths, plate, by);
         if plan.fingerprint == ours.fingerprint() {
@@ -241,7 +243,7 @@ async fn read_peer_plan(
     }
 }
 
-/// Gateways of builds that publish nothing, and whose fingerprint says that they lock other keys. A program that names
+/// Gateways of builds that publish nothing, and whose fingerprint means that they lock other keys. A program that names
 /// its keys itself has no fingerprint.
 async fn legacy_peers(
     link: &impl ZkClient,
@@ -259,11 +261,11 @@ async fn legacy_peers(
             Err(ZkError::NoNode) => continue,
             read => read?.0,
         };
-        let told = serde_json::from_slice::<MemberRecord>(&data).ok();
-        if let Some(told) = &told {
-            plate.record_program(member, told);
+        let record = serde_json::from_slice::<MemberRecord>(&data).ok();
+        if let Some(record) = &record {
+            plate.record_program(member, record);
         }
-        if told.is_some_and(|told| told.publishes || plate.is_compatible_with(&told.plan)) {
+        if record.is_some_and(|record| record.publishes || plate.is_compatible_with(&record.plan)) {
             continue;
         }
         blind.push(PeerSession {

@@ -1,4 +1,4 @@
-//! Nodes beyond the bound of watches. They are looked at again and again, many of them with one request.
+//! Watches on nodes beyond the watch budget. The nodes are polled, many of them with one request.
 
 use std::{cell::RefCell, collections::VecDeque, future::Future, rc::Rc, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::{sync::oneshot, task::spawn_local, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use zookeeper_client::{Client, Error, MultiReadResult, Stat};
 
-/// The nodes of one session that are looked at. When this is dropped, all waits for them end.
+/// The polled nodes of one session. When this is dropped, all waits for them end.
 pub(super) struct PolledWatches {
     state: Rc<PollerState>,
     _ends: DropGuard,
@@ -20,20 +20,19 @@ struct PollerState {
 #[derive(Default)]
 struct PolledNodes {
     nodes: VecDeque<PolledNode>,
-    /// Whether a task looks at them.
+    /// Whether a task polls them.
     attended: bool,
 }
 
 struct PolledNode {
     path: String,
     was: NodeVersion,
-    /// Bytes of its data: whoever asks how a node looks is sent its data, too.
+    /// Bytes of its data, because a read of its state returns the data, too.
     bytes: usize,
     changed: oneshot::Sender<()>,
 }
 
-/// What changes when a node is made anew or written, or when a child of it comes or goes: the transactions that did so
-/// last.
+/// The version of a node: the transactions that last created it, wrote it, or created or removed a child of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeVersion {
     made: i64,
@@ -41,7 +40,7 @@ pub(super) struct NodeVersion {
     children: i64,
 }
 
-/// Says that nobody looks, however the task ends.
+/// Records that no task polls, however the task ends.
 struct PollerGuard(Rc<PollerState>);
 
 impl Drop for PollerGuard {
@@ -58,7 +57,7 @@ impl From<&Stat> for NodeVersion {
     }
 }
 
-/// The most nodes per second that one session looks at.
+/// The most nodes per second that one session polls.
 const LOOKS_PER_SECOND: u32 = 1000;
 /// Most nodes of one request, and most bytes of their data. Nodes of other programs may have up to a megabyte each.
 const AT_ONCE: usize = 250;
@@ -76,22 +75,24 @@ impl Default for PolledWatches {
 }
 
 impl PolledWatches {
-    /// Returns when the node no longer looks as it did in `stat`, when it may have changed unseen, or when the session ends.
+    /// Returns when the node's state differs from `stat`, when it may have changed unnoticed, or when the session ends.
     ///
     /// # Cancellation
-    /// The node is looked at from the call on, until the future is dropped.
+    /// The node is polled from the call on, until the future is dropped.
     pub(super) fn watch(
         &self,
         client: &Rc<Client>,
         path: String,
         stat: &Stat,
     ) -> impl Future<Output = ()> + use<> {
-        let (changed, told) = oneshot::channel();
-        let (was, bytes) = (NodeVersion::from(stat), usize::try_from(stat.data_length).unwrap_or_default());
+        let (changed, receiver) = oneshot::channel();
+        let was = NodeVersion::from(stat);
+        let bytes = usize::try_from(stat.data_length).unwrap_or_default();
         let mut waiting = self.state.waiting.borrow_mut();
         waiting.nodes.push_back(PolledNode { path, was, bytes, changed });
         if !std::mem::replace(&mut waiting.attended, true) {
-            let (client, attends) = (Rc::downgrade(client), PollerGuard(self.state.clone()));
+            let client = Rc::downgrade(client);
+            let attends = PollerGuard(self.state.clone());
             drop(spawn_local(async move {
                 let state = &attends.0;
                 let looking = async {
@@ -107,12 +108,12 @@ impl PolledWatches {
                 }
             }));
         }
-        async { told.await.unwrap_or_default() }
+        async { receiver.await.unwrap_or_default() }
     }
 }
 
 impl PollerState {
-    /// Returns the nodes that are due, when they are due. `None`: nobody waits any more.
+    /// Returns the nodes that are due, when they are due. `None`: no wait is left.
     async fn next_batch(&self) -> Option<Vec<PolledNode>> {
         let due = {
             let mut waiting = self.waiting.borrow_mut();
@@ -127,7 +128,7 @@ impl PollerState {
         Some(waiting.nodes.drain(..due).collect())
     }
 
-    /// Tells those whose node has changed. The others wait again.
+    /// Wakes the waits whose node has changed. The others wait again.
     async fn poll(&self, client: &Client, batch: Vec<PolledNode>) {
         let faces = read_versions(client, &batch).await;
         let faces = faces.into_iter().map(Some).chain(std::iter::repeat(None));
@@ -135,14 +136,14 @@ impl PollerState {
             if face.flatten() == Some(node.was) {
                 self.waiting.borrow_mut().nodes.push_back(node);
             } else {
-                // This fails if nobody waits for it any more.
+                // This fails if the wait was dropped.
                 node.changed.send(()).ok();
             }
         }
     }
 }
 
-/// How many nodes with data of these sizes are looked at with one request.
+/// How many nodes with data of these sizes are read with one request.
 fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
     let fit = sizes.take(AT_ONCE).enumerate().take_while(|(number, size)| {
@@ -152,14 +153,14 @@ fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
     fit.count()
 }
 
-/// How long to wait before `due` nodes are looked at.
+/// How long to wait before `due` nodes are read.
 fn pause(due: usize) -> Duration {
     let due = u32::try_from(due).unwrap_or(u32::MAX);
     (Duration::from_secs(1) * due / LOOKS_PER_SECOND).max(LEAST_PAUSE)
 }
 
-/// What the nodes look like now; `None` for each that is gone or cannot be read. Nothing if the request failed: whoever
-/// waits then looks alone, and learns why.
+/// The present versions of the nodes; `None` for each that is gone or cannot be read. Nothing if the request failed:
+/// each waiter then reads its node alone, and gets the error.
 async fn read_versions(client: &Client, batch: &[PolledNode]) -> Vec<Option<NodeVersion>> {
     let mut reader = client.new_multi_reader();
     let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
@@ -179,16 +180,18 @@ async fn read_versions(client: &Client, batch: &[PolledNode]) -> Vec<Option<Node
 mod tests {
     use super::*;
 
+    /// One read request covers many small nodes or few large ones.
     #[test]
-    fn few_large_nodes_are_looked_at_with_one_request_and_many_small_ones() {
+    fn read_batch_is_bounded_by_bytes() {
         assert_eq!(batch_len([].into_iter()), 0);
         assert_eq!(batch_len([0; 3 * AT_ONCE].into_iter()), AT_ONCE);
         assert_eq!(batch_len([MOST_BYTES + 1, 1].into_iter()), 1);
         assert_eq!(batch_len([MOST_BYTES - 1, 1, 1].into_iter()), 2);
     }
 
+    /// The pause between polls grows with the number of nodes, which bounds reads per second, and has a minimum.
     #[test]
-    fn a_session_looks_at_so_many_nodes_in_a_second_and_at_few_in_its_own_time() {
+    fn pause_grows_with_node_count() {
         assert_eq!(pause(1), LEAST_PAUSE);
         assert_eq!(pause(AT_ONCE), Duration::from_millis(250));
     }

@@ -1,4 +1,4 @@
-//! Knows every lock node that one session has or may have, and how many bytes their paths take.
+//! Registers every lock node that one session has or may have, and how many bytes their paths take.
 //!
 //! Closing a session is one transaction that names all its nodes. If that outgrows the server's buffer, the whole
 //! ensemble fails to start again (ZOOKEEPER-4306). So the sum of the paths is bounded.
@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::parent_cache::ParentCache;
 
-/// A cached tenure. It can be ended while nobody uses it.
+/// A cached tenure, which can be ended while it is idle.
 pub(crate) trait Evictable {
-    /// Since when nobody uses it; `None` while somebody does.
+    /// Since when it is idle; `None` while it is in use.
     fn idle_since(&self) -> Option<BootInstant>;
 
-    /// Ends the tenure unless somebody uses it. True if it ends.
+    /// Ends the tenure unless it is in use. True if it ends.
     fn evict(&self) -> bool;
 }
 
@@ -31,9 +31,9 @@ pub struct NodeRegistry {
     /// every other node.
     pub(crate) guids: RefCell<HashMap<Guid, usize>>,
     pub(crate) bytes: Cell<usize>,
-    /// Cached tenures, which can be ended to make room.
+    /// Cached tenures, which can be ended to free capacity.
     pub(crate) cached: RefCell<HashMap<Guid, Weak<dyn Evictable>>>,
-    /// Some bytes were given back.
+    /// Notified when bytes were released.
     pub(crate) freed: Notify,
     /// The parents of the nodes.
     pub parents: ParentCache,
@@ -54,7 +54,7 @@ impl NodeRegistry {
         self.guids.borrow().len()
     }
 
-    /// A tenure that may be ended to make room, while it is idle.
+    /// Registers a tenure that may be ended to free capacity, while it is idle.
     pub(crate) fn register_evictable(&self, guid: Guid, kept: &Arc<impl Evictable + 'static>) {
         let kept = Arc::downgrade(kept);
         self.cached.borrow_mut().insert(guid, kept);
@@ -83,12 +83,12 @@ impl NodeRegistry {
         self.closing.cancelled().await;
     }
 
-    /// Asks the tenures that have been idle longest to end. Returns how many were asked.
+    /// Requests the end of the tenures that have been idle longest. Returns their number.
     pub(crate) fn make_room(&self) -> usize {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
         let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);
-        // Several at a time, because a look through all tenures for each new node would be too slow.
+        // Several at a time, because a scan of all tenures for each new node would be too slow.
         let enough = idle.len().div_ceil(8);
         idle.into_iter().take(enough).filter(|(_, slot)| slot.evict()).count()
     }

@@ -2,15 +2,15 @@
 //! again and again.
 //!
 //! A key that is used once is better removed with its parent at once: the parent would only fill the ensemble. A key
-//! that this session alone has used [`INITIAL_VISITS`] times keeps its parent until it was not used for [`RETENTION`]. Then a lock
-//! is one create and one delete, and not two of each. Whoever else uses the key finds the parent and leaves it, or
-//! removes it; whether it is there is only ever expected, and the server decides.
+//! that this session alone has used [`INITIAL_VISITS`] times keeps its parent until it was not used for [`RETENTION`].
+//! Then a lock is one create and one delete, and not two of each. Another user of the key finds the parent and leaves
+//! it, or removes it; its existence is only ever expected, and the server decides.
 
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use fencegate_process::clock::BootInstant;
 
-/// The kept parents of one session, by mark of [`super::parent_cache::ParentCache`].
+/// The retained parents of one session, by the hash of [`super::parent_cache::ParentCache`].
 #[derive(Default)]
 pub struct RetainedParents {
     kept: RefCell<HashMap<u64, RetainedParent>>,
@@ -19,38 +19,39 @@ pub struct RetainedParents {
 
 struct RetainedParent {
     parent: String,
-    /// The number that the next node below it gets, unless others come there.
+    /// The sequence number that the next node below it gets, unless other sessions create nodes there.
     next: i64,
     since: BootInstant,
 }
 
-/// What is known of a key that was used lately.
+/// The statistics of a key that was used lately.
 struct ParentUsage {
-    /// How often it was left since others were seen there, up to `needed`.
+    /// How often it was left since other contenders were seen there, up to `needed`.
     visits: u16,
-    /// After so many visits its parent stays.
+    /// After this many visits its parent stays.
     needed: u16,
-    /// When its parent was not there although we had kept it.
+    /// When its parent was missing although it was retained.
     missed: Option<BootInstant>,
 }
 
-/// So many visits make it likely that the key is ours alone. A parent that others remove costs a shared transaction.
+/// This many visits make it likely that no other session uses the key. A parent that others remove costs a shared
+/// transaction.
 const INITIAL_VISITS: u16 = 8;
 
-/// Whoever shares a key with others needs twice as many visits each time, up to this.
+/// A shared key needs twice as many visits each time, up to this.
 const MAX_VISITS: u16 = 1024;
 
-/// How long a parent stays below which nothing is.
+/// How long an empty parent is retained.
 pub const RETENTION: Duration = Duration::from_secs(10);
 
-/// Once a minute the server removes each container that is empty at that moment. A parent that is missed twice in less
-/// was removed by others.
+/// Once a minute the server removes each container that is empty at that moment. A parent that is missing twice within
+/// less than that was removed by other sessions.
 const CONTAINER_SWEEP_INTERVAL: Duration = Duration::from_secs(55);
 
-/// Most kept parents of a session: some hundred kilobytes here, and in the ensemble.
+/// Most retained parents of a session: some hundred kilobytes here, and in the ensemble.
 const MAX_RETAINED: usize = 1024;
 
-/// Most keys of which something is known. Beyond that all counts begin anew.
+/// Most keys with statistics. Beyond that all counts begin anew.
 const MAX_TRACKED: usize = 4096;
 
 impl Default for ParentUsage {
@@ -75,7 +76,8 @@ impl RetainedParents {
         then(known.entry(mark).or_default())
     }
 
-    /// Nobody but this session was seen at the key, which is being left. Returns whether its parent should stay.
+    /// Counts a visit of a key that is being left, at which no other session was seen. Returns whether its parent
+    /// should stay.
     pub(crate) fn record_visit(&self, mark: u64) -> bool {
         let often = self.with_usage(mark, |known| {
             known.visits = (known.visits + 1).min(known.needed);
@@ -84,13 +86,13 @@ impl RetainedParents {
         often && self.kept.borrow().len() < MAX_RETAINED
     }
 
-    /// Others were seen at the key, or have left their traces there.
+    /// Records that other sessions were seen at the key, or traces of them.
     pub(crate) fn mark_shared(&self, mark: u64) {
         self.with_usage(mark, ParentUsage::mark_shared);
         self.kept.borrow_mut().remove(&mark);
     }
 
-    /// The parent was not there, although we had kept it: others have removed it, or the server.
+    /// Records that a retained parent is missing: another session has removed it, or the server.
     pub(crate) fn record_miss(&self, mark: u64, now: BootInstant) {
         self.with_usage(mark, |known| match known.missed.replace(now) {
             Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.mark_shared(),
@@ -103,12 +105,12 @@ impl RetainedParents {
         self.kept.borrow_mut().insert(mark, kept);
     }
 
-    /// The number that the next node at the key should get, if its parent was kept. The parent is then in use.
+    /// The expected sequence number of the next node at the key, if its parent was retained. The parent is then in use.
     pub(crate) fn take(&self, mark: u64) -> Option<i64> {
         self.kept.borrow_mut().remove(&mark).map(|kept| kept.next)
     }
 
-    /// Parents that are kept for too long. They are not kept any more.
+    /// Takes the parents that were retained for too long.
     pub(crate) fn take_unused(&self, now: BootInstant) -> Vec<String> {
         let mut kept = self.kept.borrow_mut();
         let unused = kept.extract_if(|_, kept| now.since(kept.since) >= RETENTION);
@@ -126,15 +128,17 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
+    /// A key that a session has used `INITIAL_VISITS` times without other users retains its parent.
     #[test]
-    fn a_key_that_was_used_often_by_us_alone_keeps_its_parent() {
+    fn frequent_unshared_key_retains_parent() {
         let parents = RetainedParents::default();
         assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
         assert!(parents.record_visit(KEY) && parents.record_visit(KEY));
     }
 
+    /// Each sign of other users of a key doubles the visits required to retain its parent, up to `MAX_VISITS`.
     #[test]
-    fn a_key_that_others_use_as_well_has_to_be_used_alone_twice_as_often_each_time() {
+    fn shared_key_doubles_required_visits() {
         let parents = RetainedParents::default();
         for needed in [INITIAL_VISITS * 2, INITIAL_VISITS * 4] {
             parents.mark_shared(KEY);
@@ -146,8 +150,10 @@ mod tests {
         assert!(parents.record_visit(KEY));
     }
 
+    /// A missing parent that the server may have removed itself does not count as use by others; a second miss within
+    /// a minute does.
     #[test]
-    fn a_parent_that_the_server_may_have_removed_is_no_sign_of_others() {
+    fn server_removal_does_not_mark_shared() {
         let parents = RetainedParents::default();
         for minute in 1..4 {
             parents.record_miss(KEY, at(minute * 60));
@@ -159,8 +165,9 @@ mod tests {
         assert!(parents.record_visit(KEY));
     }
 
+    /// A retained parent is kept until it is used again or its retention is over.
     #[test]
-    fn a_parent_is_kept_until_it_is_used_or_its_time_is_over() {
+    fn parent_retained_until_used_or_expired() {
         let parents = RetainedParents::default();
         parents.insert(KEY, "/a", 3, at(5));
         assert_eq!(parents.take(KEY), Some(3));
@@ -171,8 +178,9 @@ mod tests {
         assert_eq!(parents.take(KEY), None);
     }
 
+    /// Many keys that are used once keep the number of tracked keys at or below `MAX_TRACKED`.
     #[test]
-    fn many_keys_that_are_used_once_do_not_fill_the_memory() {
+    fn tracked_keys_are_bounded() {
         let parents = RetainedParents::default();
         for key in 0..3 * MAX_TRACKED as u64 {
             assert!(!parents.record_visit(key));
@@ -180,8 +188,9 @@ mod tests {
         assert!(parents.known.borrow().len() <= MAX_TRACKED);
     }
 
+    /// At most `MAX_RETAINED` parents are retained; a taken one frees its capacity.
     #[test]
-    fn no_more_parents_are_kept_than_a_session_may_have() {
+    fn retained_parents_are_bounded() {
         let parents = RetainedParents::default();
         assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
         for other in 0..MAX_RETAINED as u64 {

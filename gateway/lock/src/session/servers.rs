@@ -1,4 +1,4 @@
-//! Connects to the servers of a policy, and says what is wrong with TLS if all handshakes fail.
+//! Connects to the servers of a policy, and diagnoses TLS if all handshakes fail.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::metrics::SessionMetrics;
 
-/// The servers of a policy, and our credentials for them.
+/// The servers of a policy, and the credentials for them.
 #[derive(Clone)]
 pub struct Servers {
     servers: Vec<String>,
@@ -89,14 +89,15 @@ impl Servers {
     }
 }
 
-/// A session that takes longer than this has met some trouble, so the handshake is tried.
+/// A connect that takes longer than this has met some trouble, so the handshake is probed.
 const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 impl ZkConnector for Servers {
     type Client = ZkSession;
 
     async fn connect(&self) -> Result<ZkSession, ZkError> {
-        let (client, refused) = (pin!(self.connect_client()), pin!(self.wait_all_refused()));
+        let client = pin!(self.connect_client());
+        let refused = pin!(self.wait_all_refused());
         let error = tokio::select! {
             biased;
             made = client => match made {

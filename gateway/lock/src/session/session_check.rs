@@ -1,4 +1,4 @@
-//! Finds out whether a new connection still belongs to our session.
+//! Checks whether a new connection still belongs to the session.
 
 use tracing::debug;
 
@@ -7,14 +7,14 @@ use super::{
     member::reconnect_probe,
 };
 
-/// Whether the connection after a reconnect still belongs to our session. A write to the member node would succeed from
-/// any session, and so "prove" one that nobody keeps alive. So a new ephemeral node is made, and its owner compared.
-/// `None`: it could not be found out.
+/// Whether the connection after a reconnect still belongs to the session. A write to the member node would succeed from
+/// any session, and so "prove" a session that is not kept alive any more. So a new ephemeral node is created, and its
+/// owner compared. `None`: it could not be determined.
 pub async fn check_same_session(link: &impl ZkClient, member: &str) -> Option<bool> {
     let probe = reconnect_probe(member);
     let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
     if made == Err(ZkError::NodeExists) {
-        // This node is left from an earlier probe. Its owner says nothing of this connection.
+        // This node is left from an earlier probe. Its owner does not identify this connection.
         link.delete(&probe).await.ok()?;
         made = link.create(&probe, b"", NodeKind::Ephemeral).await;
     }

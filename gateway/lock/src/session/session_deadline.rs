@@ -1,11 +1,11 @@
-//! Evidence, with a deadline, that one ZooKeeper session is alive; checked where bytes leave for an upstream.
+//! The deadline until which one ZooKeeper session is surely alive; checked wherever bytes are sent to an upstream.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
 use fencegate_process::clock::BootInstant;
 use fencegate_process::sync::AtomicU64;
 
-/// The proof of one session. A new session gets a new proof, so the heartbeat of a later session can never extend this
+/// The deadline of one session. A new session gets a new one, so the heartbeat of a later session can never extend this
 /// one. One atomic load decides.
 #[derive(Debug)]
 pub struct SessionDeadline {
@@ -14,7 +14,7 @@ pub struct SessionDeadline {
     deadline: AtomicU64,
 }
 
-/// Below every instant: a revoked proof holds at no time.
+/// Below every instant: a revoked deadline is never valid.
 const REVOKED: u64 = 0;
 
 impl SessionDeadline {
@@ -23,12 +23,12 @@ impl SessionDeadline {
         Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
     }
 
-    /// The session that this proof is about.
+    /// The session of this deadline.
     pub fn session(&self) -> i64 {
         self.session
     }
 
-    /// May we act as holder at `now`? At the deadline itself: no.
+    /// Whether the process may act as holder at `now`. At the deadline itself: no.
     pub fn is_valid_at(&self, now: BootInstant) -> bool {
         now.as_nanos() < self.deadline.load(Ordering::Acquire)
     }
@@ -40,18 +40,18 @@ impl SessionDeadline {
     /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke`].
     pub fn extend(&self, to: BootInstant) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
-        // An `Err` says that the deadline was not moved.
+        // An `Err` means that the deadline was not moved.
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
     }
 
-    /// Moves the deadline back, because the server keeps the session for less time than we thought.
+    /// Moves the deadline back, because the server keeps the session for less time than assumed.
     pub(crate) fn shorten(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, back).ok();
     }
 
-    /// The session is over. For ever.
+    /// Ends the session for ever.
     pub(crate) fn revoke(&self) {
         self.deadline.store(REVOKED, Ordering::Release);
     }
@@ -70,47 +70,50 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_ends_at_its_deadline_exactly() {
-        let proof = SessionDeadline::new(1, at(100));
-        assert!(proof.is_valid_at(at(99)));
-        assert!(!proof.is_valid_at(at(100)));
+    fn validity_ends_exactly_at_deadline() {
+        let deadline = SessionDeadline::new(1, at(100));
+        assert!(deadline.is_valid_at(at(99)));
+        assert!(!deadline.is_valid_at(at(100)));
     }
 
+    /// A deadline carries the identifier of its session; a deadline of zero has passed, but is not revoked.
     #[test]
-    fn a_proof_is_about_one_session() {
+    fn deadline_belongs_to_one_session() {
         assert_eq!(SessionDeadline::new(0x7001, at(100)).session(), 0x7001);
         let of_boot = SessionDeadline::new(1, at(0));
         assert!(!of_boot.is_revoked() && !of_boot.is_valid_at(at(1)));
     }
 
     #[test]
-    fn a_deadline_never_moves_back() {
-        let proof = SessionDeadline::new(1, at(100));
-        proof.extend(at(200));
-        proof.extend(at(150));
-        assert_eq!(proof.expires_at(), at(200));
+    fn extend_never_moves_deadline_back() {
+        let deadline = SessionDeadline::new(1, at(100));
+        deadline.extend(at(200));
+        deadline.extend(at(150));
+        assert_eq!(deadline.expires_at(), at(200));
     }
 
+    /// A shortened deadline can be extended again; shortening neither revokes a session nor revives a revoked one.
     #[test]
-    fn a_proof_that_was_too_long_is_cut_and_goes_on() {
-        let proof = SessionDeadline::new(1, at(100));
-        proof.shorten(Duration::from_nanos(30));
-        assert_eq!(proof.expires_at(), at(70));
-        proof.extend(at(90));
-        assert_eq!(proof.expires_at(), at(90));
-        proof.shorten(Duration::MAX);
-        assert!(!proof.is_valid_at(at(1)) && !proof.is_revoked());
-        proof.revoke();
-        proof.shorten(Duration::ZERO);
-        assert!(proof.is_revoked());
+    fn shortened_deadline_can_be_extended() {
+        let deadline = SessionDeadline::new(1, at(100));
+        deadline.shorten(Duration::from_nanos(30));
+        assert_eq!(deadline.expires_at(), at(70));
+        deadline.extend(at(90));
+        assert_eq!(deadline.expires_at(), at(90));
+        deadline.shorten(Duration::MAX);
+        assert!(!deadline.is_valid_at(at(1)) && !deadline.is_revoked());
+        deadline.revoke();
+        deadline.shorten(Duration::ZERO);
+        assert!(deadline.is_revoked());
     }
 
+    /// No extension makes a revoked session valid again.
     #[test]
-    fn nothing_revives_a_revoked_proof() {
-        let proof = SessionDeadline::new(1, at(100));
-        proof.revoke();
-        proof.extend(at(500));
-        assert!(proof.is_revoked());
-        assert!(!proof.is_valid_at(at(0)) && !proof.is_valid_at(at(1)));
+    fn revoked_deadline_stays_revoked() {
+        let deadline = SessionDeadline::new(1, at(100));
+        deadline.revoke();
+        deadline.extend(at(500));
+        assert!(deadline.is_revoked());
+        assert!(!deadline.is_valid_at(at(0)) && !deadline.is_valid_at(at(1)));
     }
 }

@@ -15,12 +15,12 @@ pub struct SessionSettings {
     pub gateway: String,
     /// Data of the member node.
     pub member: LocalMember,
-    /// Makes a missing `meta` before the first session of the process, and never later. If `meta` goes while we run,
-    /// the ensemble was wiped, and tokens would begin at one again.
+    /// Creates a missing `meta` before the first session of the process, and never later. If `meta` is removed while
+    /// the process runs, the ensemble was wiped, and tokens would begin at one again.
     pub init: bool,
-    /// Lock nodes with higher numbers never hold; see [`crate::recipe::sequence_rollover`].
+    /// Lock nodes with higher sequence numbers never hold; see [`crate::recipe::sequence_rollover`].
     pub sequence_limit: u32,
-    /// What the process knows of the installation, shared by all sessions.
+    /// The token history of the installation, shared by all sessions.
     pub token_history: Arc<TokenHistory>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,

@@ -1,4 +1,4 @@
-//! Makes a session, registers it, has it kept, and begins anew when it is over.
+//! Creates a session, registers it, runs its heartbeats, and begins anew when it is over.
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{installation::RollbackEvidence, session::registry::NodeRegistry, state::RollbackError};
 
-/// Why there is no session yet.
+/// Errors of session establishment.
 #[derive(Debug, thiserror::Error)]
 enum EstablishSessionError {
     #[error("connect to ZooKeeper: {0}")]
@@ -60,7 +60,7 @@ enum EstablishSessionError {
 }
 
 impl EstablishSessionError {
-    /// Whether an ACL keeps our identity out.
+    /// Whether an ACL denies the own identity.
     fn is_denied(&self) -> bool {
         match self {
             Self::Init(fault)
@@ -108,7 +108,7 @@ pub async fn supervise<C: ZkConnector>(
                     return close_session(&current).await;
                 }
                 give_up(&live, &current, &view, &settings, &ended);
-                // Only the session that saw it marks it: another session may be connected to another ensemble.
+                // Only the session that detected it marks it: another session may be connected to another ensemble.
                 if live.rolled_back.get() {
                     tokio::select! {
                         () = mark_suspect(&live.client, &live.paths, &era, &settings) => {}
@@ -116,8 +116,8 @@ pub async fn supervise<C: ZkConnector>(
                     }
                 }
             }
-            Err(why) => {
-                report_failure(&why, &view, &settings);
+            Err(error) => {
+                report_failure(&error, &view, &settings);
                 tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
                 pause = (pause * 2).min(PAUSE.end);
             }
@@ -125,10 +125,11 @@ pub async fn supervise<C: ZkConnector>(
     }
 }
 
-/// Between two attempts to make a session.
+/// The pause between two attempts to create a session.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 
-/// Revokes the proof first, so that no byte leaves under this session any more, and then tells all others.
+/// Revokes the session deadline first, so that no byte is sent under this session any more, and then informs all
+/// waiters.
 fn give_up<L: ZkClient>(
     live: &ActiveSession<L>,
     current: &CurrentSession<L>,
@@ -147,40 +148,40 @@ fn give_up<L: ZkClient>(
     });
 }
 
-/// Tells all others why there is no session.
+/// Reports to all waiters why there is no session.
 fn report_failure(
-    why: &EstablishSessionError,
+    error: &EstablishSessionError,
     view: &watch::Sender<SessionState>,
     settings: &SessionSettings,
 ) {
     settings.metrics.set_no_session();
-    let told: Arc<str> = error_chain(why).into();
-    if let EstablishSessionError::WentBack(_) = why {
-        error!(code = "FG0503", error = %why, "session.rolled_back");
+    let reason: Arc<str> = error_chain(error).into();
+    if let EstablishSessionError::WentBack(_) = error {
+        error!(code = "FG0503", error = %error, "session.rolled_back");
         // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
         if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
             settings.token_history.raise_alarm();
         }
-        view.send_replace(SessionState::RolledBack(told));
+        view.send_replace(SessionState::RolledBack(reason));
         settings.metrics.set_rolled_back(true);
         return;
     }
-    if settings.log_dedup.insert(&told) {
-        let code = match why {
+    if settings.log_dedup.insert(&reason) {
+        let code = match error {
             EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
-            why if why.is_denied() => Some("FG0524"),
+            error if error.is_denied() => Some("FG0524"),
             _ => None,
         };
-        warn!(code, error = %told, "no ZooKeeper session");
+        warn!(code, error = %reason, "no ZooKeeper session");
     }
-    view.send_replace(match why {
-        EstablishSessionError::Era(ReadMetaError::Missing { .. }) => SessionState::NotInitialised(told),
-        _ => SessionState::NoSession(told),
+    view.send_replace(match error {
+        EstablishSessionError::Era(ReadMetaError::Missing { .. }) => SessionState::NotInitialised(reason),
+        _ => SessionState::NoSession(reason),
     });
 }
 
-/// Tells the other gateways through `meta`. Gateways that did not run before cannot see it by themselves.
+/// Informs the peers through `meta`. Gateways that did not run before cannot detect it by themselves.
 async fn mark_suspect(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
@@ -208,7 +209,7 @@ async fn establish<C: ZkConnector>(
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
     let connection = link.reconnects();
-    let rhythm = heartbeat_schedule(settings, &link)?;
+    let schedule = heartbeat_schedule(settings, &link)?;
     let paths = Paths::new(&settings.policy.root);
     if settings.init && settings.token_history.newest_record().is_none() {
         let init = era::init(&link, &paths, InitialEra::default(), &*settings.randomness)
@@ -225,25 +226,25 @@ async fn establish<C: ZkConnector>(
     settings.metrics.set_rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
-        timeout = %HumanDuration(rhythm.timeout),
-        heartbeat = %HumanDuration(rhythm.period),
-        margin = %HumanDuration(rhythm.margin),
+        timeout = %HumanDuration(schedule.timeout),
+        heartbeat = %HumanDuration(schedule.period),
+        margin = %HumanDuration(schedule.margin),
         era = era.meta.era,
         "session.established"
     );
-    settings.metrics.record_established(rhythm.timeout);
+    settings.metrics.record_established(schedule.timeout);
     settings.log_dedup.clear();
-    // The proof holds only from the first beat that extends it. A session that took long to make has little time left,
-    // and a lock granted in that time would be given up at once.
-    let proof = Arc::new(SessionDeadline::new(link.id(), connecting));
+    // The session counts as valid only from the first heartbeat that extends its deadline. A session that took long to
+    // create has little time left, and a lock granted in that time would be given up at once.
+    let session_deadline = Arc::new(SessionDeadline::new(link.id(), connecting));
     let live = ActiveSession {
         client: link,
-        member: Paths::member_name(&settings.gateway, proof.session()),
+        member: Paths::member_name(&settings.gateway, session_deadline.session()),
         paths,
         peer_endpoint: settings.member.endpoint().cloned(),
         local_member: settings.member.clone(),
         announced_plan: announced.map(AnnouncedPlan::new),
-        session_deadline: proof,
+        session_deadline,
         base: era.meta.base,
         token_history: settings.token_history.clone(),
         registry: NodeRegistry::default(),
@@ -253,13 +254,13 @@ async fn establish<C: ZkConnector>(
         randomness: settings.randomness.clone(),
         sequence_limit: settings.sequence_limit,
         metrics: settings.metrics.clone(),
-        heartbeat_schedule: Cell::new(rhythm),
+        heartbeat_schedule: Cell::new(schedule),
         heartbeat_acknowledged: Notify::new(),
         last_acknowledged: Cell::new(settings.clock.now()),
         rolled_back: Cell::new(false),
     };
-    // No lock is granted before the plans of the other gateways are known.
-    let compared = timeout(rhythm.timeout, plan_watch::evaluate_peers(&live)).await;
+    // No lock is granted before the plans of the peers are known.
+    let compared = timeout(schedule.timeout, plan_watch::evaluate_peers(&live)).await;
     let compared = compared.unwrap_or_else(|_late| Err(ZkError::Ambiguous("not in time".to_owned())));
     compared.map_err(EstablishSessionError::Compare)?;
     Ok((
@@ -267,14 +268,14 @@ async fn establish<C: ZkConnector>(
         SessionRegistration {
             member,
             era,
-            beats: HeartbeatTracker::new(rhythm, connecting),
+            beats: HeartbeatTracker::new(schedule, connecting),
             connection,
             alarm,
         },
     ))
 }
 
-/// Reads `meta`, and refuses it if its tokens would not be above all that were seen.
+/// Reads `meta`, and refuses it if its tokens would not be above all tokens seen.
 async fn read_valid_era(
     link: &impl ZkClient,
     paths: &Paths,
@@ -311,8 +312,8 @@ async fn read_valid_era(
 /// How often `meta` is read again from a server that may be behind.
 const MAX_META_READS: usize = 3;
 
-/// Whether `meta` has to be marked for others. Gateways without memory cannot see it, and the next era has to be above
-/// the highest epoch that anybody has seen. Another installation is not marked, because it may be sound.
+/// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect it, and the next era has to
+/// be above the highest epoch that any gateway has seen. Another installation is not marked, because it may be sound.
 fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
     match (went_back, &era.meta.suspect) {
         (RollbackError::OlderEra { .. }, _) => true,
@@ -321,7 +322,7 @@ fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
     }
 }
 
-/// Makes the member node. The epoch of that node tells whether ZooKeeper went back, before a lock is granted.
+/// Creates the member node. The epoch of that node shows whether ZooKeeper was rolled back, before a lock is granted.
 async fn register(
     link: &impl ZkClient,
     paths: &Paths,
@@ -356,25 +357,26 @@ fn heartbeat_schedule(
     settings: &SessionSettings,
     link: &impl ZkClient,
 ) -> Result<HeartbeatSchedule, EstablishSessionError> {
-    let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
-    let rhythm = HeartbeatSchedule::new(&settings.policy, negotiated);
+    let asked = settings.policy.session_timeout;
+    let negotiated = link.timeout();
+    let schedule = HeartbeatSchedule::new(&settings.policy, negotiated);
     if negotiated != asked {
         warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
     }
-    if !rhythm.is_sound(&settings.policy) {
-        return Err(EstablishSessionError::Timeout { asked, negotiated, margin: rhythm.margin });
+    if !schedule.is_sound(&settings.policy) {
+        return Err(EstablishSessionError::Timeout { asked, negotiated, margin: schedule.margin });
     }
-    Ok(rhythm)
+    Ok(schedule)
 }
 
-/// Closes the session, so that its nodes go at once and not by its timeout.
+/// Closes the session, so that its nodes are removed at once and not by its timeout.
 async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
     let Some(live) = current.set(None) else { return };
     live.session_deadline.revoke();
     live.ended.cancel();
     match Rc::try_unwrap(live) {
         Ok(live) => live.client.close().await,
-        // A request still holds a lock under it. Closing would hand the key on while the upstream works.
+        // A request still holds a lock under it. Closing would pass the key on while the upstream works.
         Err(_) => warn!("session left to its timeout: something still runs under it"),
     }
 }

@@ -1,4 +1,4 @@
-//! Finds out why the TLS handshake with a ZooKeeper server fails: the client library only says that it could not
+//! Finds out why the TLS handshake with a ZooKeeper server fails: the client library only reports that it could not
 //! connect.
 
 use std::{io, sync::Arc, time::Duration};
@@ -15,22 +15,22 @@ use tokio_rustls::TlsConnector;
 
 use super::credentials::{Credentials, server_name};
 
-/// The result of one try.
+/// The result of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandshakeOutcome {
     /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
     Accepted(Option<u64>),
-    /// The server answered, and the handshake failed: why.
+    /// The server answered, and the handshake failed, with the reason.
     Refused(String),
-    /// Nobody answered: why.
+    /// The server did not answer, with the reason.
     Unreachable(String),
 }
 
 /// The time limit for one server, from the lookup of its name to the end of the handshake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. We wait this long for
-/// such a refusal.
+/// In TLS 1.3 a server refuses the client certificate only after the handshake has ended on the client's side. Such a
+/// refusal is waited for this long.
 const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Tries a handshake with each server, and sends nothing after it.
@@ -77,7 +77,7 @@ async fn probe(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> 
     let until = stream.get_ref().1.peer_certificates().and_then(|chain| not_after(chain.first()?));
     match timeout(ALERT_TIMEOUT, stream.read_u8()).await {
         Ok(Err(error)) => refused(&error),
-        // The server waits for our first request, so the handshake was accepted.
+        // The server waits for the first request, so the handshake was accepted.
         Err(_) | Ok(Ok(_)) => HandshakeOutcome::Accepted(until),
     }
 }
@@ -88,13 +88,13 @@ pub(super) async fn four_letter_word(
     word: &str,
     shown: Option<&Credentials>,
 ) -> Option<String> {
-    let asked = async {
+    let probe = async {
         let stream = TcpStream::connect(server).await?;
         let Some(shown) = shown else { return exchange(stream, word).await };
         let name = server_name(server).ok_or(io::ErrorKind::InvalidInput)?;
         exchange(TlsConnector::from(shown.client_config()).connect(name, stream).await?, word).await
     };
-    timeout(PROBE_TIMEOUT, asked).await.ok()?.ok()
+    timeout(PROBE_TIMEOUT, probe).await.ok()?.ok()
 }
 
 /// Servers hang up after their answer, some of them without a TLS `close_notify`.
@@ -106,7 +106,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -
     Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
 }
 
-/// The reason in words. They are the same at each try, so that the log shows a lasting reason only once.
+/// The reason in words, which are the same at each attempt, so that the log shows a lasting reason only once.
 fn describe_error(error: &io::Error, shown: &Credentials) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(bad)) => describe_certificate_error(bad),
@@ -152,8 +152,9 @@ fn describe_certificate_error(bad: &CertificateError) -> String {
 mod tests {
     use super::*;
 
+    /// Only servers that refuse the handshake are reported, not unreachable or accepting ones.
     #[test]
-    fn only_servers_that_refuse_are_complained_about() {
+    fn only_refusing_servers_are_reported() {
         let met = [
             ("a:1", HandshakeOutcome::Unreachable("refused".into())),
             ("b:1", HandshakeOutcome::Refused("its certificate has expired".into())),

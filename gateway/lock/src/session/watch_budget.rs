@@ -1,4 +1,4 @@
-//! Bounds the watches of a session. Nodes beyond the bound are looked at instead, see [`super::polled_watch`].
+//! Bounds the watches of a session. Nodes beyond the bound are polled instead, see [`super::polled_watch`].
 
 use std::{cell::Cell, future::Future, pin::Pin, rc::Rc};
 
@@ -7,7 +7,7 @@ use zookeeper_client::OneshotWatcher;
 /// Live watches, and the bytes of their paths.
 ///
 /// After a reconnect the client library sets all watches again. Above 128 KiB it splits them into several requests with
-/// one number, and fails on the second answer. So it fails on every further reconnect until the session expires
+/// one id, and fails on the second answer. So it fails on every further reconnect until the session expires
 /// (`zookeeper-client` 0.11.2). Therefore the bytes are bounded.
 #[derive(Default)]
 pub(super) struct WatchBudget {
@@ -17,7 +17,7 @@ pub(super) struct WatchBudget {
 /// Bytes of paths; well below the library's limit, because it adds to each.
 const MAX_WATCHED_BYTES: usize = 96 * 1024;
 
-/// The bytes of one watch, given back when it ends.
+/// The bytes of one watch, released when it ends.
 pub(super) struct WatchPermit {
     watches: Rc<WatchBudget>,
     bytes: usize,
@@ -42,7 +42,7 @@ impl Drop for WatchPermit {
     }
 }
 
-/// Returns when the watch has fired, and gives its room back.
+/// Returns when the watch has fired, and releases its bytes.
 pub(super) fn wait_fired(watcher: OneshotWatcher, room: WatchPermit) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         drop(watcher.changed().await);

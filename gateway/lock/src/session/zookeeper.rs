@@ -40,7 +40,7 @@ pub struct ZkSession {
     connections: Cell<u64>,
     watches: Rc<WatchBudget>,
     looks: PolledWatches,
-    /// The ACLs of the nodes that we make.
+    /// The ACLs of the nodes that the session creates.
     access: Arc<NodeAcls>,
     /// The path and ACL of a node that is about to be replaced.
     kept: RefCell<Option<(String, Vec<Acl>)>>,
@@ -61,7 +61,7 @@ impl ZkSession {
         }
     }
 
-    /// Counts changes since the last look. Several changes may show as one state. So any change counts as a possible
+    /// Counts changes since the last check. Several changes may show as one state. So any change counts as a possible
     /// reconnect, but only a visible new connection counts among the connections.
     fn count_state_changes(&self) {
         while let Some(state) = self.watcher.borrow_mut().changed().now_or_never() {
@@ -72,7 +72,7 @@ impl ZkSession {
         }
     }
 
-    /// Gives an existing node the ACL of our new nodes.
+    /// Gives an existing node the ACL of new nodes.
     ///
     /// # Errors
     /// [`ZkError::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
@@ -81,7 +81,7 @@ impl ZkSession {
         set.map(drop).map_err(|error| self.map_error(error))
     }
 
-    /// Fires when the node no longer looks as it does here.
+    /// Fires when the node's state differs from `stat`.
     fn poll_watch(&self, path: &str, stat: &Stat) -> <Self as ZkClient>::Watch {
         Box::pin(self.looks.watch(&self.client, path.to_owned(), stat))
     }
@@ -101,7 +101,7 @@ const CHANGES: [(Permission, &str); 4] = [
 
 const CLOSED: &str = "the node is closed to the identity that we show";
 
-/// Refusal text if the nodes should be ours alone, but the server knows no identity of ours.
+/// Refusal text if the nodes should be restricted to this identity, but the server knows none for the session.
 const UNKNOWN: &str = "it knows no identity of ours that a node could be kept for: it asks for no certificate on this port, or knows no \
      such scheme";
 
@@ -181,7 +181,7 @@ impl ZkClient for ZkSession {
     }
 
     async fn state_changed(&self) {
-        // A watcher of its own: one wait must not take the change from another.
+        // A separate watcher, so that one wait does not consume the change of another.
         let mut watcher = self.client.state_watcher();
         watcher.changed().await;
     }
@@ -358,7 +358,7 @@ impl ZkClient for ZkSession {
                 let known = users.iter().map(|user| (user.scheme(), user.user()));
                 Ok(Some(self.access.intended_writers(known)))
             }
-            // Asked since ZooKeeper 3.7.
+            // Supported since ZooKeeper 3.7.
             Err(Error::Unimplemented) => Ok(None),
             Err(error) => Err(self.map_error(error)),
         }

@@ -1,27 +1,27 @@
-//! The signs that ZooKeeper went back, and the remedy for each.
+//! The signs of a rollback of ZooKeeper, and the remedy for each.
 
 use fencegate_process::command_hint::{self, CommandTarget};
 
-/// ZooKeeper went back: new tokens would not be above those that were seen, so no lock is granted.
+/// ZooKeeper was rolled back: new tokens would not be above the tokens seen before, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
 pub enum RollbackError {
-    /// A node made now is not above what was seen before.
+    /// A node created now is not above the highest epoch seen before.
     Epoch { epoch: u64, highest: u64 },
     /// An older era of the same installation.
     OlderEra { known: u64, found: u64, highest: u64 },
-    /// Another installation, whose tokens begin below those that were seen.
+    /// Another installation, whose tokens begin below the tokens seen before.
     Another { known: String, found: String, highest: u64 },
     /// Another installation than this process has served until now, whatever its tokens are.
     Exchanged { known: String, found: String, highest: u64 },
-    /// `meta` was there, and is not any more.
+    /// `meta` existed, and is gone.
     Gone { path: String, highest: u64 },
-    /// Another gateway has found out that ZooKeeper went back, and has marked `meta`.
+    /// A peer has detected a rollback of ZooKeeper, and has marked `meta`.
     Suspect { highest: u64 },
 }
 
 impl RollbackError {
-    /// The highest epoch that is known to have been given out.
+    /// The highest epoch that is known to have been assigned.
     pub fn highest(&self) -> u64 {
         match self {
             Self::Epoch { highest, .. }
@@ -84,8 +84,9 @@ impl RollbackError {
 mod tests {
     use super::*;
 
+    /// Each rollback error has its code, the highest epoch seen and the `era` command that resolves it.
     #[test]
-    fn every_form_says_what_was_seen_and_what_to_do() {
+    fn every_message_names_cause_and_remedy() {
         let forms = [
             RollbackError::Epoch { epoch: 7, highest: 4711 },
             RollbackError::OlderEra { known: 3, found: 2, highest: 4711 },
@@ -95,9 +96,9 @@ mod tests {
             RollbackError::Suspect { highest: 4711 },
         ];
         for form in forms {
-            let said = form.to_string();
-            assert!(said.starts_with("FG0503: ZooKeeper was "), "{said}");
-            assert!(said.contains("`fencegate era ") && said.contains("--at-least 4711"), "{said}");
+            let message = form.to_string();
+            assert!(message.starts_with("FG0503: ZooKeeper was "), "{message}");
+            assert!(message.contains("`fencegate era ") && message.contains("--at-least 4711"), "{message}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What a gateway remembers of the installation that it serves: which one it is, and how far its tokens have come.
+//! The token history of a gateway: the installation that it serves, and the highest epoch of its tokens.
 //!
 //! Tokens are made of ZooKeeper's transaction numbers. An ensemble that was wiped, or restored from a backup, counts
-//! them a second time, and its tokens would be below those that services have seen. Only a process that remembers can
-//! notice.
+//! them a second time, and its tokens would be below those that services have seen. Only a process with a history can
+//! detect that.
 
 mod error;
 mod record;
@@ -33,31 +33,31 @@ use crate::installation::InstallationMeta;
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
 pub struct TokenHistory {
-    /// The highest epoch of the installation that is served: of our lock nodes, granted or not, and of our member
-    /// nodes. It begins with the written record.
+    /// The highest epoch of the installation that is served: of own lock nodes, granted or not, and of own member
+    /// nodes. It starts from the written record.
     highest: AtomicU64,
     /// `None` until a session has read `meta`.
     installation: Mutex<Option<Arc<Installation>>>,
     /// The records of earlier processes, one for each installation.
     before: Vec<InstallationRecord>,
-    /// Rung when a new record has to be written.
+    /// Notified when a new record has to be written.
     bell: Option<Arc<WriterNotify>>,
-    /// Counts how often somebody found that ZooKeeper went back.
+    /// Counts the detected rollbacks of ZooKeeper.
     alarms: watch::Sender<u64>,
 }
 
-/// The parts of `meta` that decide the order of tokens.
+/// The parts of `meta` that determine the order of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
     pub uuid: String,
     pub era: u64,
 }
 
-/// Hears every alarm that is raised after it was made.
+/// Receives every alarm that is raised after it was created.
 #[derive(Debug, Clone)]
 pub struct RollbackAlarm(watch::Receiver<u64>);
 
-/// Why `state_dir` cannot be used.
+/// Errors of `state_dir`.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStateError {
     #[error(transparent)]
@@ -78,14 +78,14 @@ impl TokenHistory {
     ) -> Result<Arc<Self>, OpenStateError> {
         let (folder, before) = StateDir::claim(path, randomness)?;
         let bell = Arc::<WriterNotify>::default();
-        let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::from_records(before) });
-        info!(folder = %path.display(), highest = memory.newest_record().map_or(0, |known| known.highest), "state.read");
-        let seen = memory.clone();
+        let history = Arc::new(Self { bell: Some(bell.clone()), ..Self::from_records(before) });
+        info!(folder = %path.display(), highest = history.newest_record().map_or(0, |known| known.highest), "state.read");
+        let seen = history.clone();
         writer::start(folder, bell, move || seen.current_record(), failed)?;
-        Ok(memory)
+        Ok(history)
     }
 
-    /// A memory that begins with the records of earlier processes.
+    /// A history that starts from the records of earlier processes.
     pub fn from_records(before: Vec<InstallationRecord>) -> Self {
         Self { before, ..Self::default() }
     }
@@ -109,15 +109,15 @@ impl TokenHistory {
     }
 
     /// The highest epoch seen so far. Read it *before* a create is sent: a transaction that begins later has a larger
-    /// number than all that were seen before.
+    /// number than all seen before.
     pub fn highest(&self) -> u64 {
         self.highest.load(Ordering::Acquire)
     }
 
-    /// An epoch was seen.
+    /// Records an epoch that was seen.
     ///
     /// # Errors
-    /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper went back.
+    /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper was rolled back.
     pub fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
         if epoch <= before {
             return Err(RollbackError::Epoch { epoch, highest: self.highest() });
@@ -127,15 +127,15 @@ impl TokenHistory {
         Ok(())
     }
 
-    /// The installation that is served, once a session has seen it.
+    /// The installation that is served, once a session has read it.
     pub fn installation(&self) -> Option<Arc<Installation>> {
         self.lock().clone()
     }
 
-    /// Checks that the tokens of this `meta` would be above all that were seen.
+    /// Checks that the tokens of this `meta` would be above all tokens seen.
     ///
     /// # Errors
-    /// ZooKeeper went back, or this is another installation.
+    /// ZooKeeper was rolled back, or this is another installation.
     pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), RollbackError> {
         let known = self.baseline_for(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
@@ -160,12 +160,12 @@ impl TokenHistory {
         }
     }
 
-    /// How far the tokens of this very installation have come; 0 where nothing is known of it.
+    /// The highest epoch of this installation; 0 if nothing is known of it.
     pub fn highest_for(&self, uuid: &str) -> u64 {
         self.record_for(uuid).map_or(0, |record| record.highest)
     }
 
-    /// The latest era that is known of this very installation.
+    /// The latest known era of this installation.
     pub fn era_for(&self, uuid: &str) -> u64 {
         self.record_for(uuid).map_or(0, |record| record.era)
     }
@@ -174,7 +174,7 @@ impl TokenHistory {
         self.baseline_for(uuid).filter(|known| known.installation == uuid)
     }
 
-    /// The record that the tokens of an installation have to exceed: its own if there is one, else the furthest of all,
+    /// The record that the tokens of an installation have to exceed: its own if there is one, else the highest of all,
     /// because that installation may have been wiped.
     pub fn baseline_for(&self, uuid: &str) -> Option<InstallationRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
@@ -182,12 +182,12 @@ impl TokenHistory {
         if served.is_some() { served } else { same().or_else(|| self.newest_record()) }
     }
 
-    /// The installation that is served, or else the furthest of the records. If there is one, `meta` is never made.
+    /// The installation that is served, or else the highest of the records. If there is one, `meta` is never created.
     pub fn newest_record(&self) -> Option<InstallationRecord> {
         self.current_record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
-    /// Says that this installation is served from now on.
+    /// Sets the installation that is served from now on.
     pub fn set_installation(&self, meta: &InstallationMeta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
@@ -209,12 +209,12 @@ impl TokenHistory {
             .map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
-    /// Tells every session of the process to end and to check anew.
+    /// Makes every session of the process end and check anew.
     pub fn raise_alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
-    /// For a session that begins now.
+    /// The alarm for a session that begins now.
     pub fn subscribe(&self) -> RollbackAlarm {
         RollbackAlarm(self.alarms.subscribe())
     }
@@ -226,10 +226,10 @@ impl TokenHistory {
 }
 
 impl RollbackAlarm {
-    /// Returns when ZooKeeper was found to have gone back.
+    /// Returns when a rollback of ZooKeeper was detected.
     pub async fn raised(&mut self) {
         if self.0.changed().await.is_err() {
-            // The memory is gone, so no alarm can come any more.
+            // The history is gone, so no alarm can come any more.
             std::future::pending().await
         }
     }
@@ -245,26 +245,27 @@ mod tests {
     }
 
     fn history_with(highest: u64) -> TokenHistory {
-        let memory = TokenHistory::default();
-        memory.set_installation(&meta("ours", 1, 10));
-        memory.record_epoch(highest, 0).expect("the first one");
-        memory
+        let history = TokenHistory::default();
+        history.set_installation(&meta("ours", 1, 10));
+        history.record_epoch(highest, 0).expect("the first one");
+        history
     }
 
+    /// An epoch must exceed the highest one that was seen when the create of its node was sent.
     #[test]
-    fn a_node_is_compared_with_what_was_seen_when_its_create_was_sent() {
-        let memory = history_with(100);
-        let before = memory.highest();
+    fn epoch_must_exceed_highest_at_create() {
+        let history = history_with(100);
+        let before = history.highest();
         assert_eq!(
-            memory.record_epoch(120, before),
+            history.record_epoch(120, before),
             Ok(()),
             "a later one of another session, answered first"
         );
-        assert_eq!(memory.record_epoch(110, before), Ok(()), "its create was sent when 100 was the highest");
-        assert_eq!(memory.highest(), 120);
-        assert_eq!(memory.record_epoch(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
-        assert_eq!(memory.record_epoch(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
-        assert_eq!(memory.highest(), 120);
+        assert_eq!(history.record_epoch(110, before), Ok(()), "its create was sent when 100 was the highest");
+        assert_eq!(history.highest(), 120);
+        assert_eq!(history.record_epoch(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
+        assert_eq!(history.record_epoch(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
+        assert_eq!(history.highest(), 120);
     }
 
     fn history_from(records: &[(&str, u64, u64)]) -> TokenHistory {
@@ -276,13 +277,14 @@ mod tests {
         TokenHistory::from_records(records.iter().map(record).collect())
     }
 
+    /// Only an installation whose next tokens are larger than all seen is accepted; an older era is refused.
     #[test]
-    fn only_what_gives_out_larger_tokens_is_served() {
-        let memory = history_with(100);
-        assert_eq!(memory.check_installation(&meta("ours", 1, 10)), Ok(()));
-        assert_eq!(memory.check_installation(&meta("ours", 2, 500)), Ok(()));
+    fn older_era_is_refused() {
+        let history = history_with(100);
+        assert_eq!(history.check_installation(&meta("ours", 1, 10)), Ok(()));
+        assert_eq!(history.check_installation(&meta("ours", 2, 500)), Ok(()));
         assert!(matches!(
-            memory.check_installation(&meta("ours", 0, 0)),
+            history.check_installation(&meta("ours", 0, 0)),
             Err(RollbackError::OlderEra { .. })
         ));
         assert_eq!(
@@ -292,58 +294,64 @@ mod tests {
         );
     }
 
+    /// Another installation is accepted only after a start, with a base not below the highest epoch seen; while
+    /// running never.
     #[test]
-    fn another_installation_is_served_after_a_start_only_and_above_all_that_were_seen() {
-        let memory = history_from(&[("ours", 1, 100)]);
+    fn other_installation_accepted_only_at_start() {
+        let history = history_from(&[("ours", 1, 100)]);
         assert!(matches!(
-            memory.check_installation(&meta("theirs", 1, 99)),
+            history.check_installation(&meta("theirs", 1, 99)),
             Err(RollbackError::Another { .. })
         ));
-        assert_eq!(memory.check_installation(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
-        memory.set_installation(&meta("theirs", 1, 100));
-        assert_eq!(memory.highest(), 100);
+        assert_eq!(history.check_installation(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
+        history.set_installation(&meta("theirs", 1, 100));
+        assert_eq!(history.highest(), 100);
         for base in [0, 1 << 40] {
-            let told = history_with(100).check_installation(&meta("theirs", 1, base));
-            assert!(matches!(told, Err(RollbackError::Exchanged { .. })), "{base}: {told:?}");
+            let result = history_with(100).check_installation(&meta("theirs", 1, base));
+            assert!(matches!(result, Err(RollbackError::Exchanged { .. })), "{base}: {result:?}");
         }
     }
 
+    /// An installation is compared with its own record; an unknown one with the highest of all records.
     #[test]
-    fn an_installation_is_compared_with_its_own_record() {
-        let memory = history_from(&[("ours", 1, 100), ("theirs", 3, 9000)]);
-        assert_eq!(memory.check_installation(&meta("ours", 1, 10)), Ok(()));
+    fn installation_compares_with_own_record() {
+        let history = history_from(&[("ours", 1, 100), ("theirs", 3, 9000)]);
+        assert_eq!(history.check_installation(&meta("ours", 1, 10)), Ok(()));
         assert!(matches!(
-            memory.check_installation(&meta("ours", 0, 0)),
+            history.check_installation(&meta("ours", 0, 0)),
             Err(RollbackError::OlderEra { highest: 100, .. })
         ));
         assert!(matches!(
-            memory.check_installation(&meta("third", 0, 100)),
+            history.check_installation(&meta("third", 0, 100)),
             Err(RollbackError::Another { highest: 9000, .. })
         ));
-        memory.set_installation(&meta("ours", 1, 10));
-        assert_eq!(memory.highest(), 100);
-        assert_eq!(memory.record_epoch(101, memory.highest()), Ok(()));
-        assert!(memory.record_epoch(99, memory.highest()).is_err());
+        history.set_installation(&meta("ours", 1, 10));
+        assert_eq!(history.highest(), 100);
+        assert_eq!(history.record_epoch(101, history.highest()), Ok(()));
+        assert!(history.record_epoch(99, history.highest()).is_err());
     }
 
+    /// Rollback evidence that a peer recorded in `meta` counts like an epoch seen here.
     #[test]
-    fn what_somebody_else_has_seen_counts_as_well() {
+    fn rollback_evidence_of_peer_counts() {
         let mark = RollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
         let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
-        let told = |memory: TokenHistory| memory.check_installation(&marked).map_err(|why| why.highest());
+        let told =
+            |history: TokenHistory| history.check_installation(&marked).map_err(|error| error.highest());
         assert_eq!(told(TokenHistory::default()), Err(70));
         assert_eq!(told(history_with(60)), Err(70));
         assert_eq!(told(history_with(100)), Err(100));
         assert_eq!(told(history_from(&[("theirs", 1, 100)])), Err(70), "of another installation");
     }
 
+    /// An alarm reaches the sessions that subscribed before it, not later ones.
     #[tokio::test]
-    async fn an_alarm_is_heard_by_the_sessions_of_its_time_only() {
-        let memory = TokenHistory::default();
-        let mut early = memory.subscribe();
-        memory.raise_alarm();
+    async fn alarm_reaches_only_earlier_subscribers() {
+        let history = TokenHistory::default();
+        let mut early = history.subscribe();
+        history.raise_alarm();
         early.raised().await;
-        let mut late = memory.subscribe();
+        let mut late = history.subscribe();
         tokio::select! {
             biased;
             () = late.raised() => panic!("it was before"),

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-/// How far the tokens of an installation have come.
+/// The highest tokens of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallationRecord {
     pub installation: String,
@@ -15,7 +15,7 @@ pub struct InstallationRecord {
 /// The newest written form that this build understands.
 pub(super) const FORMAT: u32 = 1;
 
-/// Why bytes are no record.
+/// Errors of parsing a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseInstallationRecordError {
     #[error("it is of format {0}, and this build reads up to {FORMAT}")]
@@ -41,7 +41,7 @@ struct RecordHeader {
 }
 
 impl InstallationRecord {
-    /// Whether `other` is of the same installation and at least as far.
+    /// Whether `other` is of the same installation and at least as high.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
     }
@@ -60,7 +60,7 @@ impl InstallationRecord {
     }
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ParseInstallationRecordError> {
-        let damaged = |why: serde_json::Error| ParseInstallationRecordError::Damaged(why.to_string());
+        let damaged = |error: serde_json::Error| ParseInstallationRecordError::Damaged(error.to_string());
         let RecordHeader { format } = serde_json::from_slice(bytes).map_err(damaged)?;
         if format > FORMAT {
             return Err(ParseInstallationRecordError::Newer(format));
@@ -93,24 +93,25 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn record_round_trips() {
         let bytes = record().to_bytes();
         assert_eq!(InstallationRecord::parse(&bytes), Ok(record()));
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1, "one line, for whoever looks");
     }
 
+    /// A record that is cut at any byte is reported as damaged.
     #[test]
-    fn a_record_that_is_torn_at_any_byte_is_damaged() {
+    fn truncated_record_is_damaged() {
         let bytes = record().to_bytes();
         // Without the last byte only the end of the line is missing.
         for end in 0..bytes.len() - 1 {
-            let told = InstallationRecord::parse(&bytes[..end]);
-            assert!(matches!(told, Err(ParseInstallationRecordError::Damaged(_))), "{end}: {told:?}");
+            let parsed = InstallationRecord::parse(&bytes[..end]);
+            assert!(matches!(parsed, Err(ParseInstallationRecordError::Damaged(_))), "{end}: {parsed:?}");
         }
     }
 
     #[test]
-    fn a_record_with_any_bit_turned_is_not_believed() {
+    fn record_with_flipped_bit_is_refused() {
         let bytes = record().to_bytes();
         for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut turned = bytes.clone();
@@ -119,8 +120,9 @@ mod tests {
         }
     }
 
+    /// A later format is distinguished from damage; format 0 never existed and is damage.
     #[test]
-    fn a_later_format_is_told_from_damage_and_an_earlier_one_there_never_was() {
+    fn newer_format_is_not_damage() {
         let later = br#"{"format":2,"whatever":"it means"}"#;
         assert_eq!(InstallationRecord::parse(later), Err(ParseInstallationRecordError::Newer(2)));
         let none =
@@ -132,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_no_token_can_have_is_damage() {
+    fn epoch_beyond_token_range_is_refused() {
         let beyond = InstallationRecord { highest: 1 << 63, ..record() };
         assert!(InstallationRecord::parse(&beyond.to_bytes()).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(InstallationRecord::parse(&bytes).is_err());
         }
     }

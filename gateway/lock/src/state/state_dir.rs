@@ -1,4 +1,4 @@
-//! The folder that outlives the process: a record per process, so that no process ever writes over another one's.
+//! The folder that outlives the process: a record per process, so that no process ever overwrites another one's.
 //!
 //! In a rolling restart two processes use one folder for a while, and one of them may be frozen. Each process writes
 //! its own record, and locks a file of its own for as long as it lives. The highest record of each installation counts.
@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::record::{InstallationRecord, ParseInstallationRecordError};
 
-/// A place in the folder, for as long as it is kept.
+/// The files of one process in the folder, claimed until this is dropped.
 #[derive(Debug)]
 pub(super) struct StateDir {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(super) struct StateDir {
     _lock: File,
 }
 
-/// Why the folder cannot be used.
+/// Errors of the folder.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
     #[error(
@@ -60,7 +60,7 @@ const DRAFT: &str = ".draft";
 /// How often the folder is read anew because a listed file was removed meanwhile.
 const MAX_ATTEMPTS: usize = 16;
 
-/// The furthest record of each installation; empty if there is none yet.
+/// The highest record of each installation; empty if there is none yet.
 pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
     for _ in 0..MAX_ATTEMPTS {
         if let Some(records) = try_read_records(folder)? {
@@ -71,7 +71,7 @@ pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirEr
     Err(StateDirError::Read { path: folder.to_owned(), source })
 }
 
-/// The furthest record of each installation: epochs of different installations cannot be compared.
+/// The highest record of each installation: epochs of different installations cannot be compared.
 fn furthest(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
     let mut furthest: Vec<InstallationRecord> = Vec::new();
     for record in records {
@@ -100,7 +100,7 @@ fn try_read_records(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, St
     Ok(Some(records))
 }
 
-/// Reads a record, which is one short line. Anything longer is not ours, and might never end.
+/// Reads a record, which is one short line. A longer file is not a gateway's, and might never end.
 fn read_content(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() > MAX_RECORD_LEN {
@@ -133,12 +133,12 @@ fn file_names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
 }
 
 impl StateDir {
-    /// Takes a place, and reads the records of earlier processes. If all are of one installation, the furthest is
-    /// written under our name before any is removed. If they are of several, all stay until it is known which one we
-    /// serve.
+    /// Claims files in the folder, and reads the records of earlier processes. If all are of one installation, the
+    /// highest is written under the own name before any is removed. If they are of several, all stay until it is known
+    /// which one is served.
     ///
     /// # Errors
-    /// A record cannot be understood, or ours cannot be written.
+    /// A record cannot be parsed, or the own one cannot be written.
     pub(super) fn claim(
         path: &Path,
         randomness: &dyn Randomness,
@@ -160,7 +160,7 @@ impl StateDir {
             let name = Guid::new(randomness);
             let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
             let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
-            // Another process may have removed the file as a dead one's before we had locked it.
+            // Another process may have removed the file as a dead one's before it was locked.
             if try_lock(&file).map_err(failed)? && is_same_file(&file, &lock) {
                 return Ok(Self { path: path.to_owned(), name, _lock: file });
             }
@@ -186,7 +186,7 @@ impl StateDir {
         self.path.join(format!("{PREFIX}{}{kind}", self.name))
     }
 
-    /// Removes the records of ended processes that are covered by `ours`.
+    /// Removes the records of ended processes that `ours` covers.
     fn tidy(&self, ours: Option<&InstallationRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
         let all = [RECORD, LOCK].map(|kind| file_names(&self.path, kind).unwrap_or_default());
@@ -209,7 +209,7 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    // The process may have written after we read its record, so it is read again under its lock.
+    // The process may have written after its record was read, so it is read again under its lock.
     let says_no_more = |record: InstallationRecord| {
         ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
     };
@@ -228,7 +228,7 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
 }
 
 /// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
-/// processes that tidy up at once agree.
+/// processes that clean up at once agree.
 fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
     let others = file_names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
@@ -239,7 +239,7 @@ fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> boo
     })
 }
 
-/// Tries to lock the file, without waiting. True if we have the lock now.
+/// Tries to lock the file, without waiting. True if it is locked now.
 fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),

@@ -40,7 +40,7 @@ impl WriterNotify {
         }
     }
 
-    /// Has the last record written, and waits for that for [`STOP_TIMEOUT`] at most, because a disk may hang.
+    /// Requests the last write, and waits for it for [`STOP_TIMEOUT`] at most, because a disk may hang.
     pub(super) fn stop(&self) {
         let mut state = self.lock();
         state.stop = true;
@@ -61,7 +61,7 @@ impl WriterNotify {
         drop(self.changed.wait_timeout_while(self.lock(), WRITE_INTERVAL, |state| !state.stop));
     }
 
-    /// The last write failed and has to be tried again.
+    /// Marks a write as due again, because the last one failed.
     fn mark_due(&self) {
         self.lock().due = true;
     }
@@ -77,8 +77,8 @@ impl WriterNotify {
     }
 }
 
-/// Writes the record from `seen` whenever the bell rings, until it is stopped. `failed` is called for each write that
-/// fails; the write is tried again.
+/// Writes the record from `seen` whenever `bell` is notified, until it is stopped. `failed` is called for each write
+/// that fails; the write is tried again.
 pub(super) fn start(
     folder: StateDir,
     bell: Arc<WriterNotify>,
@@ -124,11 +124,13 @@ mod tests {
     use crate::state::state_dir;
     use fencegate_process::randomness::SystemRandomness;
 
+    /// The highest epoch seen last is written before the writer stops.
     #[test]
-    fn the_last_that_was_seen_is_written_before_the_process_ends() {
+    fn last_epoch_is_written_before_stop() {
         let home = TempDir::new().expect("a folder");
         let (place, _) = StateDir::claim(home.path(), &SystemRandomness).expect("our own");
-        let (bell, seen) = (Arc::<WriterNotify>::default(), Arc::new(AtomicU64::new(0)));
+        let bell = Arc::<WriterNotify>::default();
+        let seen = Arc::new(AtomicU64::new(0));
         let highest = seen.clone();
         let record = move || {
             Some(InstallationRecord {
@@ -146,17 +148,20 @@ mod tests {
         assert_eq!(state_dir::read_records(home.path()).expect("readable")[0].highest, 1000);
     }
 
+    /// A write into a folder that has gone is counted as a failure, blocks nothing, and is tried again.
     #[test]
-    fn a_folder_that_went_is_counted_and_holds_nothing_up() {
+    fn missing_folder_counts_failure_and_retries() {
         let home = TempDir::new().expect("a folder");
         let path = home.path().join("state");
         std::fs::create_dir(&path).expect("made");
         let (place, _) = StateDir::claim(&path, &SystemRandomness).expect("our own");
         std::fs::remove_dir_all(&path).expect("removed");
-        let (bell, failures) = (Arc::<WriterNotify>::default(), Arc::new(AtomicU64::new(0)));
+        let bell = Arc::<WriterNotify>::default();
+        let failures = Arc::new(AtomicU64::new(0));
         let (told, counted) = std::sync::mpsc::channel();
         let record = || Some(InstallationRecord { installation: "i".into(), era: 0, highest: 1 });
-        let (count, seen) = (failures.clone(), told);
+        let count = failures.clone();
+        let seen = told;
         let failed = move || {
             count.fetch_add(1, Ordering::AcqRel);
             seen.send(()).ok();

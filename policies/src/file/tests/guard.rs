@@ -1,4 +1,4 @@
-//! What guards' files say, and how they are told from policies.
+//! The plans of guards' files, and how these files are distinguished from policies.
 
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ upstream: {endpoint: "http://127.0.0.1:8000"}
 store: {redb: /var/lib/guard.redb}
 "#;
 
+/// A field that is not written in the file of a guard has the documented default.
 #[test]
-fn what_is_not_written_in_a_guards_file_has_the_documented_default() {
+fn absent_fields_have_documented_defaults() {
     let guard = guard(LEAST_GUARD);
     let seconds = |seconds| Duration::from_secs(seconds);
     assert_eq!((guard.settle, guard.max_execution), (seconds(10), seconds(30)));
@@ -45,8 +46,9 @@ fn what_is_not_written_in_a_guards_file_has_the_documented_default() {
     assert_eq!((upstream.response_timeout, upstream.has_fenced_routes), (seconds(15), true));
 }
 
+/// What is written in the file of a guard is in its plan.
 #[test]
-fn what_is_written_in_a_guards_file_is_in_the_plan() {
+fn written_fields_reach_plan() {
     let guard = guard(GUARD);
     assert_eq!(guard.store, StoreLocation::Redb("/var/lib/fencegate-guard/guard.redb".into()));
     assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
@@ -65,8 +67,9 @@ fn what_is_written_in_a_guards_file_is_in_the_plan() {
     assert_eq!(guard.serving.listener.limits.max_body, 256 << 10);
 }
 
+/// What the file of a guard sets replaces the default.
 #[test]
-fn a_guards_file_can_say_it_otherwise() {
+fn file_overrides_defaults() {
     let text = LEAST_GUARD.replace(
         "endpoint: \"http://127.0.0.1:8000\"",
         "endpoints: [\"http://a:1\", \"http://b\"], fields: {token: X-Token}, response_timeout: 25s",
@@ -82,8 +85,9 @@ fn a_guards_file_can_say_it_otherwise() {
     assert!(guard.serving.fields.contains("x_token"));
 }
 
+/// A filter has no store, and none of the fields that need one.
 #[test]
-fn a_filter_has_no_store_and_nothing_of_what_needs_one() {
+fn filter_has_no_store_fields() {
     let filter = LEAST_GUARD.replace("store: {redb: /var/lib/guard.redb}", "filter: {}");
     let LoadedFile { plan, diagnostics, .. } = load_guard(&filter);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
@@ -100,8 +104,9 @@ fn a_filter_has_no_store_and_nothing_of_what_needs_one() {
     assert!(both.plan.is_none() && both.diagnostics.iter().any(|one| one.code == Code::OnlyOne));
 }
 
+/// The file of a guard declares whether late requests are refused behind it.
 #[test]
-fn a_guards_file_says_whether_late_requests_are_refused_behind_it() {
+fn guard_file_declares_expiry_policy() {
     let with = |fields: &str| {
         let endpoint = "endpoint: \"http://127.0.0.1:8000\"";
         let loaded = load_guard(&LEAST_GUARD.replace(endpoint, &format!("{endpoint}, {fields}")));
@@ -113,15 +118,16 @@ fn a_guards_file_says_whether_late_requests_are_refused_behind_it() {
     assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
+/// Several guards can have one PostgreSQL store.
 #[test]
-fn several_guards_can_have_one_store() {
+fn guards_share_one_store() {
     let with = |store: &str| guard(&LEAST_GUARD.replace("redb: /var/lib/guard.redb", store)).store;
     let plain = PostgresLocation { url_file: "/run/secrets/database".into(), tls: None };
     for tls in ["", ", tls: ", ", tls: null"] {
         let store = with(&format!("postgres: {{url_file: /run/secrets/database{tls}}}"));
         assert_eq!(store, StoreLocation::Postgres(plain.clone()), "{tls}");
     }
-    // As the system believes.
+    // With the certificates that the system trusts.
     let secured = PostgresLocation { tls: Some(ClientTls::default()), ..plain.clone() };
     assert_eq!(
         with("postgres: {url_file: /run/secrets/database, tls: {}}"),
@@ -132,8 +138,9 @@ fn several_guards_can_have_one_store() {
     assert_eq!(believed, StoreLocation::Postgres(PostgresLocation { tls: Some(tls), ..plain }));
 }
 
+/// A file is that of a guard if it has a field of a guard and none of a gateway.
 #[test]
-fn a_file_is_a_guards_if_it_has_a_field_of_a_guard_and_none_of_a_gateway() {
+fn guard_fields_decide_file_kind() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
         assert_eq!(kind(text), FileKind::Guard, "{text}");
     }

@@ -20,8 +20,9 @@ fn leases(text: &str) -> LeasePlan {
     gateway(&policy(text)).leases.expect("leases")
 }
 
+/// A field of the leases that is not written has the documented default.
 #[test]
-fn what_is_not_written_of_leases_has_the_documented_default() {
+fn absent_lease_fields_have_documented_defaults() {
     assert_eq!(gateway(MINIMAL).leases, None);
     let leases = leases(&format!("principals: [{BATCH}]"));
     let seconds = |seconds| Duration::from_secs(seconds);
@@ -41,18 +42,19 @@ fn what_is_not_written_of_leases_has_the_documented_default() {
 
 /// A default never contradicts what is written.
 #[test]
-fn defaults_of_leases_keep_within_what_is_written() {
-    let told = |text: &str| {
+fn lease_defaults_fit_written_limits() {
+    let defaults = |text: &str| {
         let leases = leases(&format!("{text}, principals: [{BATCH}]"));
         (leases.default_ttl.as_secs(), leases.per_principal)
     };
-    assert_eq!(told("max_ttl: 5s"), (5, 1000));
-    assert_eq!(told("min_ttl: 30s"), (30, 1000));
-    assert_eq!(told("most: 7"), (15, 7));
+    assert_eq!(defaults("max_ttl: 5s"), (5, 1000));
+    assert_eq!(defaults("min_ttl: 30s"), (30, 1000));
+    assert_eq!(defaults("most: 7"), (15, 7));
 }
 
+/// A fence declares whether its requests may or must come with a lease.
 #[test]
-fn a_fence_says_what_it_does_with_leases() {
+fn fence_declares_lease_policy() {
     let with = |lease: &str| {
         let text = policy(&format!("principals: [{}]", BATCH.replace("job/*", "*")));
         let plan = gateway(&text.replace("fence: {", &format!("fence: {{{lease}"))).serving;
@@ -64,9 +66,9 @@ fn a_fence_says_what_it_does_with_leases() {
     assert_eq!(with("lease: required, "), [LeasePolicy::Required]);
 }
 
-/// Only the operator knows whether a proxy in front of the listener speaks TLS.
+/// Only the operator can tell whether a proxy in front of the listener speaks TLS.
 #[test]
-fn leases_in_plain_text_are_warned_of_unless_a_proxy_is_named() {
+fn plain_text_leases_warn_without_proxy() {
     let codes = |address: &str, more: &str| {
         let text = format!(
             "version: 1\nlisteners: {{one: {{address: {address}{more}}}}}\nzookeeper: {{servers: [zk1:2181]}}\n\

@@ -36,7 +36,7 @@ const GATEWAY: [(&str, &str); 12] = [
 /// The same, of a guard's file.
 const GUARD_FILE: [(&str, &str); 2] = [("", "## The file of a guard"), ("/journal", "### `journal`")];
 
-/// Places whose fields are described with the fields of another place. A sentence of the reference says so.
+/// Places whose fields are described with the fields of another place, as the reference states.
 const ELSEWHERE: [&str; 4] = ["/defaults", "/admin/tls", "/listeners/*/tls/certificates/*", "/unmatched"];
 const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
@@ -83,10 +83,10 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
 }
 
 fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
-    let asked = recorded_fields(texts, kind);
+    let recorded = recorded_fields(texts, kind);
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut mappings: BTreeSet<(&str, String)> = BTreeSet::new();
-    for (place, fields) in &asked {
+    for (place, fields) in &recorded {
         let (_, heading, prefix) = section(place, sections);
         let within = |other: &&str| place == *other || place.starts_with(&format!("{other}/"));
         if elsewhere.iter().any(within) {
@@ -99,7 +99,7 @@ fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], el
             let below = format!("{place}/{field}");
             let name = format!("{prefix}{field}");
             // A mapping is described by its fields; it may have a row of its own.
-            let is_mapping = asked.contains_key(&below) || asked.contains_key(&format!("{below}/*"));
+            let is_mapping = recorded.contains_key(&below) || recorded.contains_key(&format!("{below}/*"));
             if is_mapping {
                 mappings.insert((heading, name));
             } else {
@@ -123,13 +123,15 @@ fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], el
     }
 }
 
+/// Each field of a policy has a row in the reference, and each row is a field.
 #[test]
-fn every_field_of_a_policy_has_a_row_and_every_row_is_a_field() {
+fn policy_fields_match_reference() {
     compare(&[COMPLETE, UNIX], FileKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
+/// Each field of the file of a guard has a row in the reference, and each row is a field.
 #[test]
-fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
+fn guard_fields_match_reference() {
     compare(&[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD], FileKind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
 }
 
@@ -203,7 +205,8 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
                 {
                     continue;
                 }
-                let (mut written, way) = (least.clone(), format!("{root}/{}", name.replace('.', "/")));
+                let mut written = least.clone();
+                let way = format!("{root}/{}", name.replace('.', "/"));
                 set(&mut written, &way, several(&row, name, &default));
                 let after = plan(&written.to_string());
                 assert_eq!(
@@ -228,15 +231,17 @@ fn several(row: &FieldRow, name: &str, first: &Value) -> Value {
     }
 }
 
+/// The defaults of a policy are those that the reference documents.
 #[test]
-fn the_defaults_of_a_policy_are_those_that_are_written() {
+fn documented_policy_defaults_hold() {
     let plan = |text: &str| load(text).plan.map(|plan| format!("{plan:?}"));
     let compared = defaults_hold(&GATEWAY, &least(), plan);
     assert!(compared > 40, "{compared}");
 }
 
+/// The defaults of a guard are those that the reference documents.
 #[test]
-fn the_defaults_of_a_guard_are_those_that_are_written() {
+fn documented_guard_defaults_hold() {
     let plan = |text: &str| load_guard(text).plan.map(|plan| format!("{plan:?}"));
     let compared = defaults_hold(&GUARD_FILE, &least_guard(), plan);
     assert!(compared > 7, "{compared}");
@@ -244,7 +249,7 @@ fn the_defaults_of_a_guard_are_those_that_are_written() {
 
 /// A block that is printed to be copied has no mistake below a policy that has the rest.
 #[test]
-fn every_yaml_block_of_the_reference_is_good() {
+fn yaml_blocks_of_reference_are_sound() {
     const POLICY: &str = include_str!("../../../tests/two_services.yaml");
     let blocks: Vec<&str> =
         README.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next()).collect();

@@ -1,4 +1,4 @@
-//! Makes the JSON Schemas out of what the reader asks for, and keeps the committed ones current.
+//! Makes the JSON Schemas out of the fields that the reader reads, and keeps the committed ones current.
 //!
 //! After a change of fields: `REWRITE=1 cargo test -p fencegate-policies schema`, then read the difference.
 
@@ -17,7 +17,7 @@ const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
 const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
-/// What a function takes that reads a single value. A function that is not here makes the test fail.
+/// The schema of the input of a function that reads a single value. A function that is not here makes the test fail.
 fn single(reader: &str) -> Value {
     let number = r"^[0-9]+(\.[0-9]+)?";
     let duration = json!({
@@ -115,15 +115,15 @@ struct Schema<'a> {
 
 impl Schema<'_> {
     fn mapping(&self, path: &str) -> Value {
-        let asked = self.asked.get(path).unwrap_or_else(|| panic!("nothing was read at `{path}`"));
-        let required: Vec<&str> = asked
+        let record = self.asked.get(path).unwrap_or_else(|| panic!("nothing was read at `{path}`"));
+        let required: Vec<&str> = record
             .required
             .iter()
-            .filter(|(_, times)| **times == asked.reads)
+            .filter(|(_, times)| **times == record.reads)
             .map(|(name, _)| *name)
             .collect();
         let mut properties = Map::new();
-        for (name, how) in &asked.fields {
+        for (name, how) in &record.fields {
             assert!(!how.is_empty(), "nothing reads `{path}/{name}`: add it to complete.yaml");
             let mut shapes = self.shapes(&format!("{path}/{name}"), how);
             if !required.contains(name) {
@@ -141,7 +141,7 @@ impl Schema<'_> {
         if !required.is_empty() {
             schema["required"] = json!(required);
         }
-        if let Some(names) = &asked.one_of {
+        if let Some(names) = &record.one_of {
             let present =
                 |name: &&str| json!({"required": [name], "properties": {*name: {"not": {"type": "null"}}}});
             schema["oneOf"] = names.iter().map(present).collect();
@@ -175,7 +175,7 @@ impl Schema<'_> {
     }
 }
 
-/// A schema does not know the value that a variable of the environment will have.
+/// The value of a variable of the environment is not known to a schema.
 fn variable() -> Value {
     json!({"$ref": "#/$defs/variable"})
 }
@@ -195,8 +195,8 @@ fn schema(title: &str, texts: &[&str], kind: FileKind) -> String {
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
-    let asked = take();
-    let mut schema = Schema { asked: &asked }.mapping("");
+    let recorded = take();
+    let mut schema = Schema { asked: &recorded }.mapping("");
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!(title);
     schema["$defs"] = json!({"variable": {"type": "string", "pattern": r"\$\{[A-Za-z_][^}]*\}"}});
@@ -213,14 +213,16 @@ fn keep_current(file: &str, made: &str) {
     }
 }
 
+/// The schema of policies is what the reader accepts.
 #[test]
-fn the_schema_of_policies_is_what_the_reader_asks_for() {
+fn policy_schema_matches_reader() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
     keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, FileKind::Gateway));
 }
 
+/// The schema of the files of guards is what the reader accepts.
 #[test]
-fn the_schema_of_guards_is_what_the_reader_asks_for() {
+fn guard_schema_matches_reader() {
     keep_current(
         "schema.guard.json",
         &schema(

@@ -1,4 +1,4 @@
-//! The text as a tree of mappings, lists and scalars, each of which knows its place.
+//! The text as a tree of mappings, lists and scalars, each of which has its place.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(in crate::file) struct Node {
 pub(in crate::file) enum NodeValue {
     /// Nothing after the colon, or `null`: the same as not writing the field.
     Nothing,
-    /// The value could not be determined; a fault has said why.
+    /// The value could not be determined; a fault has reported why.
     Unset,
     Scalar(Scalar),
     List(Vec<Node>),

@@ -1,4 +1,4 @@
-//! Says what is wrong with a text that is not YAML, and where. The parser often stops at a later place than the
+//! Reports what is wrong with a text that is not YAML, and where. The parser often stops at a later place than the
 //! mistake.
 
 use serde_saphyr::{Error, Location};
@@ -70,7 +70,9 @@ const TABS: &str = "indent with spaces: YAML takes no tabs there";
 
 /// The line has an odd number of double quotes outside of comments and single quotes.
 fn has_open_quote(line: &str) -> bool {
-    let (mut double, mut single, mut before) = (false, false, ' ');
+    let mut double = false;
+    let mut single = false;
+    let mut before = ' ';
     for char in line.chars() {
         match char {
             '"' if !single && before != '\\' => double = !double,

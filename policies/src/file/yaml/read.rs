@@ -29,7 +29,7 @@ struct NodeReader<'t> {
 
 const LARGEST: usize = 8 << 20;
 
-/// `None` where the text is not one YAML document of a sane size; a fault then says so.
+/// `None` where the text is not one YAML document of a sane size; a fault then reports that.
 pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Diagnostics) -> Option<Node> {
     if text.len() > LARGEST {
         faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
@@ -106,9 +106,11 @@ impl NodeReader<'_> {
     }
 
     fn entries(&self, raw: Vec<(Spanned<RawValue>, Spanned<RawValue>)>) -> Vec<(MappingKey, Node)> {
-        let (mut seen, mut entries) = (HashSet::new(), Vec::new());
+        let mut seen = HashSet::new();
+        let mut entries = Vec::new();
         for (key, value) in raw {
-            let (place, value) = (self.place(&key), self.node(value));
+            let place = self.place(&key);
+            let value = self.node(value);
             let Some(text) = self.key_text(key) else {
                 let message = "the name of a field is a single word";
                 let remedy = "write the name as one word, followed by `: `; a value in braces needs quotes";

@@ -1,4 +1,4 @@
-//! One value in two sources: equal ones pass, others are refused, and nothing panics.
+//! One value in two sources: equal ones pass, different ones are refused, and nothing panics.
 
 use proptest::prelude::*;
 
@@ -47,12 +47,13 @@ impl TestRequest<'_> {
             self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
         }
         key.expand(&self).expect("a key");
-        let said = ContentDeclaration {
+        let declaration = ContentDeclaration {
             kind: self.unclear.unwrap_or_else(|| field(self.kind)),
             coding: field(self.coding),
         };
-        let (path, cookie) = (self.path.as_slice(), self.cookie.map(str::as_bytes));
-        let content = Some(CompleteBody { said, bytes: self.body });
+        let path = self.path.as_slice();
+        let cookie = self.cookie.map(str::as_bytes);
+        let content = Some(CompleteBody { said: declaration, bytes: self.body });
         let sent = RequestSources { path, cookies: cookie.as_slice(), content };
         match compare([&key].into_iter(), conflicts, &self, &sent) {
             Ok(()) => None,
@@ -78,8 +79,9 @@ fn by_query<'a>(kind: Option<&'a str>, body: &'a [u8]) -> TestRequest<'a> {
     TestRequest { query: Some("id=42"), kind, body, ..TestRequest::default() }
 }
 
+/// A query that has the name of a path or body value is refused unless its value is equal.
 #[test]
-fn a_query_over_a_path_or_a_body_is_refused_unless_it_is_equal() {
+fn unequal_query_is_refused() {
     for query in
         ["id=43", "ID=43", "id[]=43", "a=1&%69d=43", "a=1;id=43", "?id=43", "id", "id=42&id=43", "id=%ff"]
     {
@@ -99,31 +101,33 @@ fn a_query_over_a_path_or_a_body_is_refused_unless_it_is_equal() {
     assert_eq!(TestRequest { query: Some("id=x"), ..by_path() }.usual("a/{path.id | int}"), Some(IN_QUERY));
 }
 
+/// A member within another one is compared under every name that a query gives it.
 #[test]
-fn a_member_within_another_is_named_as_a_query_names_it() {
-    let asked = |query| TestRequest {
+fn query_may_name_nested_member() {
+    let request = |query| TestRequest {
         query: Some(query),
         body: br#"{"a":{"id":42},"l":[{"id":42}]}"#,
         kind: JSON,
         ..TestRequest::default()
     };
     for query in ["a[id]=43", "a.id=43", "a=43"] {
-        assert_eq!(asked(query).usual("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
+        assert_eq!(request(query).usual("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["l[][id]=43", "l[0][id]=43", "l[1][id]=43"] {
-        assert_eq!(asked(query).usual("a/{body:/l/0/id}"), Some(IN_QUERY), "{query}");
+        assert_eq!(request(query).usual("a/{body:/l/0/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["a[id]=42", "id=43", "a[x]=43"] {
-        assert_eq!(asked(query).usual("a/{body:/a/id}"), None, "{query}");
+        assert_eq!(request(query).usual("a/{body:/a/id}"), None, "{query}");
     }
 }
 
+/// Forms and cookies that have the name of a query or path value are refused unless they are equal.
 #[test]
-fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() {
+fn unequal_form_or_cookie_is_refused() {
     let parts = |head: &str, value: &str| {
         format!("--b\r\nContent-Disposition: form-data; {head}\r\n\r\n{value}\r\n--b--\r\n")
     };
-    for (kind, body, why) in [
+    for (kind, body, refusal) in [
         (FORM, "id=43".to_owned(), Some(IN_FORM)),
         (FORM, "id=42".into(), None),
         (None, "id=43".into(), Some(IN_FORM)),
@@ -137,14 +141,14 @@ fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() 
         (Some("text/plain"), "id=43".into(), None),
         (None, "id=43\0".into(), Some(IN_FORM)),
     ] {
-        assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
+        assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), refusal, "{body}");
         assert_eq!(
             TestRequest { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"),
-            why,
+            refusal,
             "{body}"
         );
     }
-    for (cookie, why) in [
+    for (cookie, refusal) in [
         ("id=43", Some(IN_COOKIE)),
         ("a=1; Id=43", Some(IN_COOKIE)),
         ("id=%342", Some(IN_COOKIE)),
@@ -152,18 +156,23 @@ fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() 
         ("id=\"42\"", Some(IN_COOKIE)),
         ("sid=43; id=42", None),
     ] {
-        assert_eq!(TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"), why, "{cookie}");
+        assert_eq!(
+            TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"),
+            refusal,
+            "{cookie}"
+        );
         assert_eq!(
             TestRequest { cookie: Some(cookie), ..by_query(None, b"") }.usual("a/{query.id}"),
-            why,
+            refusal,
             "{cookie}"
         );
     }
 }
 
+/// A member that has the name of a query or path value is refused unless it is equal or not read.
 #[test]
-fn a_member_over_a_query_or_a_path_is_refused_unless_it_is_equal_or_not_read() {
-    for (body, why) in [
+fn unequal_json_member_is_refused() {
+    for (body, refusal) in [
         (r#"{"id":43}"#, Some(IN_JSON)),
         (r#"{"ID":"43"}"#, Some(IN_JSON)),
         (r#"{"id":42,"\u0069d":43}"#, Some(IN_JSON)),
@@ -178,10 +187,10 @@ fn a_member_over_a_query_or_a_path_is_refused_unless_it_is_equal_or_not_read() {
         (r#"{x:{}}"#, None),
     ] {
         for kind in [JSON, None, Some("text/plain")] {
-            assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
+            assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), refusal, "{body}");
         }
         let beside = || TestRequest { kind: JSON, body: body.as_bytes(), ..by_path() };
-        assert_eq!(beside().usual("a/{path.id}"), why, "{body}");
+        assert_eq!(beside().usual("a/{path.id}"), refusal, "{body}");
         let unread = ConflictPolicy::Refuse(vec![RequestSource::Query, RequestSource::Form]);
         assert_eq!(beside().refused("a/{path.id}", &unread), None, "{body}");
     }
@@ -194,34 +203,36 @@ fn a_member_over_a_query_or_a_path_is_refused_unless_it_is_equal_or_not_read() {
 }
 
 #[test]
-fn a_path_variable_of_that_name_counts() {
-    let asked = |value| TestRequest { path: Some(("ID", value)), ..by_query(None, b"") };
-    assert_eq!(asked("43").usual("a/{query.id}"), Some(IN_PATH));
-    assert_eq!(asked("42").usual("a/{query.id}"), None);
+fn path_variable_of_same_name_counts() {
+    let request = |value| TestRequest { path: Some(("ID", value)), ..by_query(None, b"") };
+    assert_eq!(request("43").usual("a/{query.id}"), Some(IN_PATH));
+    assert_eq!(request("42").usual("a/{query.id}"), None);
 }
 
+/// A form that cannot be searched, because it is encoded or too long, is refused.
 #[test]
-fn a_form_that_cannot_be_looked_at_is_refused() {
+fn unreadable_form_is_refused() {
     for coding in ["gzip", "identity, gzip"] {
-        for (kind, why) in
+        for (kind, refusal) in
             [(FORM, Some(ENCODED)), (PARTS, Some(ENCODED)), (Some("image/png"), None), (JSON, Some(ENCODED))]
         {
-            let asked = TestRequest { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
-            assert_eq!(asked.usual("a/{path.id}"), why, "{kind:?}");
+            let request = TestRequest { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
+            assert_eq!(request.usual("a/{path.id}"), refusal, "{kind:?}");
         }
     }
-    let asked = TestRequest { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
-    assert_eq!(asked.usual("a/{path.id}"), None);
+    let request = TestRequest { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
+    assert_eq!(request.usual("a/{path.id}"), None);
     let many = vec!["a"; MOST + 1].join("&");
     assert_eq!(by_query(FORM, many.as_bytes()).usual("a/{query.id}"), Some(MANY));
-    for (charset, why) in [("UTF-8", None), ("\"utf-8\"", None), ("utf-7", Some(CHARSET))] {
+    for (charset, refusal) in [("UTF-8", None), ("\"utf-8\"", None), ("utf-7", Some(CHARSET))] {
         let kind = format!("application/x-www-form-urlencoded; charset={charset}");
-        assert_eq!(by_query(Some(&kind), b"a=1").usual("a/{query.id}"), why, "{charset}");
+        assert_eq!(by_query(Some(&kind), b"a=1").usual("a/{query.id}"), refusal, "{charset}");
     }
 }
 
+/// A source that the service does not read is not compared.
 #[test]
-fn what_the_service_does_not_read_is_not_compared() {
+fn unread_sources_are_not_compared() {
     let conflicting = || TestRequest { query: Some("id=43"), cookie: Some("id=43"), ..by_path() };
     let listed = |sources: &[RequestSource]| ConflictPolicy::Refuse(sources.to_vec());
     assert_eq!(conflicting().refused("a/{path.id}", &ConflictPolicy::Pass), None);
@@ -231,8 +242,9 @@ fn what_the_service_does_not_read_is_not_compared() {
 }
 
 proptest! {
+    /// Another value is refused wherever it stands, and an equal one passes.
     #[test]
-    fn another_value_is_refused_wherever_it_stands_and_an_equal_one_passes(
+    fn unequal_value_is_refused_anywhere(
         value in "[a-z0-9]{1,6}",
         before in prop::collection::vec("[b-h]{1,3}=[a-z0-9]{0,3}", 0..4),
         behind in prop::collection::vec("[b-h]{1,3}=[a-z0-9]{0,3}", 0..4),
@@ -245,15 +257,15 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn any_bytes_compare_without_panic(
         kind in "\\PC{0,30}|multipart/form-data; ?boundary=b|application/(json|x-www-form-urlencoded); charset=.{0,4}",
         body in prop::collection::vec(any::<u8>(), 0..60),
         text in "[-a-z{}=&;%\"\\[\\],:\\r\\n]{0,60}",
         cookie in "\\PC{0,30}",
     ) {
         for body in [&body[..], text.as_bytes()] {
-            let asked = TestRequest { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
-            asked.usual("a/{query.id}");
+            let request = TestRequest { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
+            request.usual("a/{query.id}");
         }
     }
 }

@@ -54,8 +54,9 @@ fn expand(template: &str, request: &TestRequest) -> Result<String, KeyError> {
     template.expand(request).map(|key| key.as_str().to_owned())
 }
 
+/// Values are escaped so that no value looks like a separator.
 #[test]
-fn values_are_escaped_so_that_no_value_looks_like_a_separator() {
+fn escaped_value_is_no_separator() {
     let two = "sku/{path.a}/{path.b}";
     assert_eq!(expand(two, &path(&[("a", "x/y"), ("b", "z")])).as_deref(), Ok("sku/x%2Fy/z"));
     assert_eq!(expand(two, &path(&[("a", "x"), ("b", "y/z")])).as_deref(), Ok("sku/x/y%2Fz"));
@@ -64,8 +65,9 @@ fn values_are_escaped_so_that_no_value_looks_like_a_separator() {
     assert_eq!(expand("the-one-lock", &TestRequest::default()).as_deref(), Ok("the-one-lock"));
 }
 
+/// Filters bring spellings of one resource together.
 #[test]
-fn filters_bring_spellings_of_one_resource_together() {
+fn filters_unify_spellings() {
     for (template, value, key) in [
         ("{path.a | lower}", "ABC-É", Ok("abc-%C3%89")),
         ("{path.a | trim}", "  x y ", Ok("x%20y")),
@@ -84,7 +86,7 @@ fn filters_bring_spellings_of_one_resource_together() {
 }
 
 #[test]
-fn an_empty_value_is_a_missing_one() {
+fn empty_value_counts_as_missing() {
     let missing = Err(KeyError::Missing { variable: "path.a".into() });
     assert_eq!(expand("{path.a}", &TestRequest::default()), missing);
     assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
@@ -92,8 +94,9 @@ fn an_empty_value_is_a_missing_one() {
     assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
 }
 
+/// A query parameter is read as a form would read it.
 #[test]
-fn a_query_parameter_is_read_as_a_form_would_read_it() {
+fn query_parameter_parses_as_form() {
     for (query, outcome) in [
         ("id=42", Ok("42")),
         ("x=1&id=a+b%20c&y", Ok("a%20b%20c")),
@@ -127,8 +130,9 @@ fn a_query_parameter_is_read_as_a_form_would_read_it() {
     }
 }
 
+/// A header field on several lines, or in another spelling, has no single value.
 #[test]
-fn a_header_field_on_several_lines_or_in_another_spelling_has_no_one_value() {
+fn repeated_or_respelled_header_is_invalid() {
     let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
     let with = |headers| expand("{header.X-Account}", &TestRequest { headers, ..TestRequest::default() });
     let invalid = |why| Err(KeyError::Invalid { variable: "header.x-account".into(), why });
@@ -149,7 +153,7 @@ fn from_body(template: &str, json: &str) -> Result<String, KeyError> {
 }
 
 #[test]
-fn a_value_of_the_body_is_a_string_or_an_integer() {
+fn body_value_is_string_or_integer() {
     for (json, outcome) in [
         (r#"{"id": "a/b"}"#, Ok("a%2Fb")),
         (r#"{"id": "ABC"}"#, Ok("abc")),
@@ -181,8 +185,9 @@ fn a_value_of_the_body_is_a_string_or_an_integer() {
     assert_eq!(expand("{body:/id}", &TestRequest::default()), Err(missing));
 }
 
+/// A key that is too long is refused.
 #[test]
-fn a_key_that_does_not_fit_is_refused() {
+fn oversized_key_is_refused() {
     assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(KeyError::TooLong));
     assert_eq!(
         expand("{host}", &TestRequest { host: Some("a.b".into()), ..TestRequest::default() }).as_deref(),
@@ -205,8 +210,9 @@ prop_compose! {
 }
 
 proptest! {
+    /// Two different sets of values never give one key.
     #[test]
-    fn two_different_sets_of_values_never_give_one_key(
+    fn different_values_give_different_keys(
         template in any_template(),
         a in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
         b in proptest::collection::vec("[ab/:%.@é-]{1,4}", 4),
@@ -216,14 +222,15 @@ proptest! {
             TestRequest { path: pairs.collect(), ..TestRequest::default() }
         };
         let used = template.variables().count();
-        let (one, other) = (template.expand(&request(&a)), template.expand(&request(&b)));
+        let one = template.expand(&request(&a));
+        let other = template.expand(&request(&b));
         prop_assert!(one.is_ok() && other.is_ok());
         prop_assert_eq!(one == other, a[..used] == b[..used], "{}", template);
     }
 
     /// Neither the spelling of a JSON body nor its other members count.
     #[test]
-    fn bodies_with_the_same_values_give_one_key(
+    fn equal_body_values_give_one_key(
         (from, to) in ("[aB1/\"\\\\é]{1,4}", -99_i32..99),
         rest in prop::collection::btree_map("[g-z]{1,3}", any::<Option<i8>>(), 0..4),
         (first, pretty) in any::<(bool, bool)>(),
@@ -246,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn any_request_is_read_without_a_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
+    fn any_request_expands_without_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
         let request = TestRequest { query: Some(query), headers: vec![("h".into(), header)], ..TestRequest::default() };
         for template in ["{query.a}", "{header.h | trim | int}"] {
             if let Ok(key) = expand(template, &request) {

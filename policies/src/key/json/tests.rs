@@ -1,4 +1,4 @@
-//! What is found in a body, and what is no body.
+//! Which values are found in a body, and which texts are no body.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn value(text: &str) -> Option<JsonScalar> {
 }
 
 #[test]
-fn a_pointer_finds_its_value_wherever_it_is() {
+fn pointer_finds_value_at_any_depth() {
     let json = r#"{"id": "a b", "n": {"": 7, "a/b": -1, "m~n": "yes"}, "o": {"0": "zero"}, "s": [1],
         "l": [1, ["x"], {"k": null}], "m": [0, ["x"]]}"#;
     for (pointer, leaf) in [
@@ -54,8 +54,9 @@ fn several_pointers_are_followed_at_once() {
     assert_eq!((leaf("/a"), leaf("/a/b")), (Some(JsonScalar::Unfit(UNFIT_SHAPE)), None));
 }
 
+/// Only numbers that all readers of JSON agree on are values.
 #[test]
-fn only_numbers_that_all_readers_agree_on_are_values() {
+fn only_interoperable_numbers_are_values() {
     for number in ["0", "-1", "42", "9007199254740991", "-9007199254740991"] {
         assert_eq!(at(&format!("[{number}]"), "/0"), value(number));
     }
@@ -77,22 +78,24 @@ fn only_numbers_that_all_readers_agree_on_are_values() {
 
 /// `true` is the same key of a dict as 1 in Python, and the same text as 1 in PHP.
 #[test]
-fn a_boolean_is_no_value() {
+fn boolean_is_no_value() {
     for boolean in ["true", "false"] {
         assert_eq!(at(&format!("[{boolean}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_BOOLEAN)));
         assert_eq!(at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
     }
 }
 
+/// JSON that no pointer names may have any values.
 #[test]
-fn what_nobody_asks_for_may_be_any_json() {
+fn unrequested_json_is_unrestricted() {
     let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
     assert_eq!(at(json, "/id"), value("1"));
     assert_eq!(parse(" 7\n", &["/a"]), Ok(BodyValues::default()));
 }
 
+/// A body that is not JSON has no values.
 #[test]
-fn a_body_that_is_not_json_has_no_values() {
+fn invalid_json_has_no_values() {
     for json in [
         &b""[..],
         b"a=1",
@@ -117,8 +120,9 @@ fn a_body_that_is_not_json_has_no_values() {
     }
 }
 
+/// Two members of one name are refused at any depth.
 #[test]
-fn two_members_of_one_name_are_refused_wherever_they_are() {
+fn duplicate_member_is_refused_anywhere() {
     for json in [
         r#"{"a": 1, "a": 1}"#,
         r#"{"a": 1, "b": [{"c": {"d": 1, "e": 2, "d": 3}}]}"#,
@@ -131,8 +135,9 @@ fn two_members_of_one_name_are_refused_wherever_they_are() {
     assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/1/a"]).is_ok());
 }
 
+/// A list that is longer than its pointers reach is refused.
 #[test]
-fn a_list_that_is_longer_than_what_is_asked_of_it_is_refused() {
+fn list_longer_than_pointers_is_refused() {
     let two = ["/l/0/id", "/l/1/id"];
     for json in [
         r#"{"l": [{"id": 1}, {"id": 2}, {"id": 3}]}"#,
@@ -154,12 +159,13 @@ fn a_list_that_is_longer_than_what_is_asked_of_it_is_refused() {
     }
     assert_eq!(parse("[[1, 2]]", &["/0/0"]), Err(ParseBodyError::TooLong));
     assert_eq!(parse("[1, 2]", &["/0"]), Err(ParseBodyError::TooLong));
-    // Whatever a number is that no list reaches.
+    // A number that no list reaches is no item.
     assert!(parse("[1, 2]", &["/99999999999999999999999"]).is_ok());
 }
 
+/// A second spelling of a member that a pointer names is refused.
 #[test]
-fn a_second_spelling_of_what_is_asked_for_is_refused() {
+fn respelled_member_is_refused() {
     for json in [
         r#"{"kind": {"id": 1}, "Kind": {}}"#,
         r#"{"KIND": 1}"#,
@@ -172,8 +178,9 @@ fn a_second_spelling_of_what_is_asked_for_is_refused() {
     assert!(parse(r#"{"kind": {"id": 1}, "x": {"Kind": 1, "ID": 2, "id": 3}}"#, &["/kind/id"]).is_ok());
 }
 
+/// A name that some reader cuts short at a NUL is refused at any depth.
 #[test]
-fn a_name_that_some_reader_cuts_short_is_refused_wherever_it_is() {
+fn nul_in_name_is_refused_anywhere() {
     for json in [
         r#"{"kind\u0000x": 2, "kind": {"id": 1}}"#,
         r#"{"kind": {"id": 1}, "kind\u0000x": 2}"#,
@@ -191,8 +198,9 @@ fn nested(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
 
+/// A body that is nested too deep is refused.
 #[test]
-fn a_body_that_is_too_deep_is_given_up() {
+fn too_deep_body_is_refused() {
     assert!(parse(nested(DEEPEST), &["/a"]).is_ok());
     assert_eq!(at(&nested(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
     for depth in [DEEPEST + 1, 100, 1_000_000] {
@@ -201,8 +209,9 @@ fn a_body_that_is_too_deep_is_given_up() {
     assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(ParseBodyError::TooDeep));
 }
 
+/// A wide body leaves nothing but the values that were requested.
 #[test]
-fn a_wide_body_leaves_nothing_but_what_was_asked_for() {
+fn wide_body_keeps_requested_values_only() {
     let wide = format!("[{}7]", "0,".repeat(1 << 19));
     let body = parse(&wide, &[&format!("/{}", 1 << 19)]).expect("JSON");
     assert_eq!(body.leaves.len(), 1);
@@ -227,7 +236,7 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+    fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
         if let Ok(body) = parse(&bytes, &["/a", "/0/a"]) {
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
             prop_assert!(body.leaves.len() <= 2);
@@ -235,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_like_json_is_read_without_a_panic(
+    fn json_like_text_parses_without_panic(
         text in "([\\[\\]{},:]|\"[aA0\\\\]{0,2}\"|-?[0-9]{1,2}(\\.[0-9])?(e[0-9])?|null|true| ){0,40}",
     ) {
         let sound = serde_json::from_str::<serde_json::Value>(&text).is_ok();
@@ -244,9 +253,9 @@ proptest! {
         prop_assert!(consistent, "{:?}", parsed);
     }
 
-    /// The meaning of a pointer is the one of another implementation.
+    /// A pointer has the same meaning as in another implementation.
     #[test]
-    fn a_pointer_finds_what_others_find(
+    fn pointer_agrees_with_other_implementation(
         json in any_json(),
         pointer in "(/([a-z]|~0|~1|[0-3]){0,2}){1,3}",
         pretty: bool,

@@ -51,8 +51,9 @@ fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, KeyError> {
     Ok(keys.iter().map(ToString::to_string).collect())
 }
 
+/// A set is sorted and has each key once.
 #[test]
-fn a_set_is_sorted_and_has_each_key_once() {
+fn key_set_is_sorted_and_unique() {
     let transfer = set(&["account/{body:/from}", "account/{body:/to | lower}"]);
     let two = |from, to| keys(&transfer, &format!(r#"{{"from": "{from}", "to": "{to}"}}"#));
     assert_eq!(two("b", "a").as_deref(), Ok(&["account/a".to_owned(), "account/b".into()][..]));
@@ -60,21 +61,24 @@ fn a_set_is_sorted_and_has_each_key_once() {
     assert_eq!(two("a", "A").as_deref(), Ok(&["account/a".to_owned()][..]));
 }
 
+/// A set without one of its keys has none.
 #[test]
-fn a_set_without_one_of_its_keys_has_none() {
+fn missing_key_empties_set() {
     let transfer = set(&["account/{body:/from}", "account/{body:/to}"]);
     let missing = Err(KeyError::Missing { variable: "body:/to".into() });
     assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
 }
 
+/// A fence reads the body only if one of its keys needs it.
 #[test]
-fn only_a_fence_whose_keys_ask_for_the_body_reads_it() {
+fn only_body_keys_read_body() {
     assert!(set(&["{host}", "{body:/a}"]).reads_body());
     assert!(!set(&["{host}", "a/{query.body}"]).reads_body());
 }
 
+/// The body is also read for the name and the principal of an operation.
 #[test]
-fn the_body_is_read_for_the_name_of_an_operation_too() {
+fn operation_name_reads_body() {
     let template = |text| KeyTemplate::parse(text).expect("a template");
     let once = OnceRule {
         store: OnceStore::Guard,
@@ -94,8 +98,9 @@ fn the_body_is_read_for_the_name_of_an_operation_too() {
     assert!(fence.once_rule("GET").is_none());
 }
 
+/// By method, GET and HEAD are shared, and every other method is exclusive.
 #[test]
-fn by_method_shares_what_changes_nothing() {
+fn by_method_shares_safe_methods() {
     for method in ["GET", "HEAD"] {
         assert_eq!(ModeRule::ByMethod.mode(method), Mode::Shared, "{method}");
     }
@@ -111,7 +116,7 @@ const TEMPLATES: [&str; 5] =
 
 proptest! {
     #[test]
-    fn the_order_of_a_set_means_nothing(
+    fn order_of_set_is_irrelevant(
         (one, other) in subsequence(TEMPLATES.to_vec(), 1..=5)
             .prop_flat_map(|one| (Just(one.clone()), Just(one).prop_shuffle())),
         values in prop::collection::vec("[aA/]", 3),

@@ -36,7 +36,7 @@ fn main() -> Outcome<()> {
     Err(format!("nobody accepts any more: {ends:?}").into())
 }
 
-/// A listener that shares its address with others. The kernel spreads connections over all of them.
+/// A listener that shares its address with other sockets. The kernel spreads connections over all of them.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_port(true)?;

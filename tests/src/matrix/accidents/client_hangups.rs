@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use super::AccidentResult;
 use crate::matrix::{environment::RunEnvironment, level::LONG};
 
-/// Many clients ask for a key that is at work, and hang up: before the head of their request is read, in the line, and in flight.
+/// Many clients request a key that is in use, and disconnect: before the head of their request is read, in the queue, and
+/// in flight.
 pub fn crowd_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const CLIENTS: usize = 40;
     const STAY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(600);
@@ -17,7 +18,8 @@ pub fn crowd_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
         let path = lab.wait_at_work(0, LONG).await.path().to_owned();
         let from = lab.mark_accident_everywhere();
         for n in 0..CLIENTS {
-            let (stay, work) = (lab.dice.within(&STAY), lab.dice.within(&WORK));
+            let stay = lab.dice.within(&STAY);
+            let work = lab.dice.within(&WORK);
             let other = lab.some_path();
             let path = if n % 2 == 0 { &path } else { &other };
             lab.clients.send_with_patience(stay, n % lab.stations.len(), path, work);

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The disk of the guard is full. The guard ends, rather than forward a request that it cannot record. It comes back
-/// when there is room.
+/// when there is space.
 pub fn full(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         if !rustix::process::geteuid().is_root() {
@@ -27,7 +27,7 @@ pub fn full(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
         disk.fill_up();
-        // Keys that the store knows have their pages already, and new keys need new pages.
+        // Keys in the store have their pages already, and new keys need new pages.
         for n in 0.. {
             if lab.guards[0].wait_ready_or_ended().await == Some(false) {
                 break;
@@ -62,7 +62,7 @@ pub fn slow(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The disk says that it could not keep what was written. The guard ends, because it does not know what the disk has.
+/// A sync of the disk fails. The guard ends, because it cannot know which writes the disk has.
 pub fn failing(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -82,7 +82,7 @@ async fn wait_given_up(lab: &RunEnvironment) {
     assert_eq!(status.code(), Some(1), "{}", lab.guards[0].log());
 }
 
-/// Somebody starts it again on the same disk.
+/// It is started again on the same disk.
 async fn restart_guard(lab: &mut RunEnvironment) {
     let launch = lab.take_ended_guard(0);
     lab.start_guard(0, &launch).await;

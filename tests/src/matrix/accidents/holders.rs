@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::AccidentResult;
 use crate::matrix::{environment::RunEnvironment, level::LONG};
 
-/// The gateway stands still for two session timeouts, with requests under way and others in its line.
+/// The gateway stands still for two session timeouts, with requests in flight and others in its queue.
 pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -19,8 +19,8 @@ pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// The gateway stands still between the check of its proof and the write. Its late write has an older token than the
-/// writes of others meanwhile.
+/// The gateway stands still between the check of its lock validity and the write. Its late write has an older token
+/// than the writes of other holders meanwhile.
 pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
@@ -39,7 +39,7 @@ pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, Acciden
     })
 }
 
-/// The gateway dies with requests under way, and comes back some time after its session is over.
+/// The gateway dies with requests in flight, and comes back some time after its session is over.
 pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

@@ -1,4 +1,4 @@
-//! Somebody between the service and its guard, or its gateway, delivers late.
+//! A hop between the service and its guard, or its gateway, delivers late.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::matrix::{
     level::{LONG, MAX_EXECUTION},
 };
 
-/// A relay holds requests that it has acknowledged, and delivers them when others have had their keys.
+/// A relay holds requests that it has acknowledged, and delivers them when other holders have had their keys.
 pub fn delivers_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -34,7 +34,8 @@ pub fn delivers_for_a_guard_that_is_gone(lab: &mut RunEnvironment) -> BoxFuture<
     })
 }
 
-/// The instances of the service stand still, each with its filter, until nobody waits for what lies in their sockets.
+/// The instances of the service stand still, each with its filter, until no client waits for the requests in their
+/// sockets.
 pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

@@ -1,4 +1,4 @@
-//! Interference by others: with lock nodes, and with answers on their way.
+//! Interference from outside: with lock nodes, and with answers on their way.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     zookeeper_proxy::{LockOperation, OperationFault},
 };
 
-/// Somebody deletes the node under which a request is at work.
+/// Another client deletes the lock node of a request that is being executed.
 pub fn node_deleted(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let tree = lab.tree().await;

@@ -1,4 +1,4 @@
-//! Packets that vanish without a word. The connections stay, and the kernels of both sides send again what was lost.
+//! Packets that are dropped silently. The connections stay, and the kernels of both sides send lost packets again.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     namespaces::NetworkNamespaces,
 };
 
-/// Nothing passes between the first gateway and anybody, for two sessions.
+/// Nothing passes between the first gateway and any other process, for two sessions.
 pub fn nothing_passes(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| {
         namespaces.drop_outgoing(FIRST);
@@ -24,12 +24,12 @@ pub fn nothing_passes(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult>
     })
 }
 
-/// The first gateway gets everything, and nobody gets anything from it.
+/// The first gateway gets everything, and nothing arrives from it.
 pub fn nothing_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.drop_outgoing(FIRST))
 }
 
-/// Others get what the first gateway sends, and it gets nothing.
+/// Everything from the first gateway arrives, and it gets nothing.
 pub fn nothing_arrives(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.drop_incoming(FIRST))
 }
@@ -69,14 +69,14 @@ fn lost(
 }
 
 /// Requests that the first gateway has written stay on their way to the service, or to its guard, and the gateway stands
-/// still. When others have had the keys its kernel sends them once more, and they arrive.
+/// still. When other holders have had the keys its kernel sends them once more, and they arrive.
 pub fn requests_are_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let from = lab.mark_accident(FIRST);
         let first = &lab.stations[FIRST];
         let services: Vec<u16> = first.endpoints.iter().map(SocketAddr::port).collect();
         namespaces(lab).drop_outgoing_to(FIRST, &services);
-        // Somebody asks for each account all the time.
+        // Requests for each account arrive all the time.
         sleep(lab.apparatus.session / 4).await;
         // Awake, it would break the connections, and the kernel would forget what it has not sent.
         first.signal(Signal::STOP);
@@ -90,14 +90,14 @@ pub fn requests_are_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResu
 }
 
 /// Requests of the first gateway are lost on their way to the service, or to its guard, and the gateway is killed. Its
-/// kernel would send them once more, long after others have had the keys.
+/// kernel would send them once more, long after other holders have had the keys.
 pub fn killed_with_requests_on_the_way(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(FIRST, LONG).await;
         let from = lab.mark_accident(FIRST);
         let services: Vec<u16> = lab.stations[FIRST].endpoints.iter().map(SocketAddr::port).collect();
         namespaces(lab).drop_outgoing_to(FIRST, &services);
-        // Somebody asks for each account all the time.
+        // Requests for each account arrive all the time.
         sleep(lab.apparatus.session / 4).await;
         let lost = Instant::now();
         lab.stations[FIRST].kill().await;

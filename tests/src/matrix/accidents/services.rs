@@ -1,4 +1,4 @@
-//! Accidents of the service, and of the way to the service.
+//! Accidents of the service, and of the connection to the service.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::{
     origin::AccountFault,
 };
 
-/// Longer than whoever waits for it, and over before anybody gives the key on.
+/// Longer than any client waits for it, and over before any holder hands the key over.
 const HANGS: Duration = Duration::from_millis(4500);
 
 /// The service hangs once, and breaks connections before, in and after its answers.
@@ -24,7 +24,7 @@ pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
         origin.queue_faults([AccountFault::Hangs(HANGS)]);
         origin.queue_faults((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
         while origin.faults_left() > 0 {
-            // Each request takes one mishap away, and no event says when.
+            // Each request consumes one fault, and no event reports when.
             sleep(Duration::from_millis(20)).await;
         }
         let over = Instant::now();
@@ -33,7 +33,8 @@ pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     })
 }
 
-/// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
+/// Nothing passes between the first gateway and the service, or its guard, and neither side is notified; then
+/// connections break.
 pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;

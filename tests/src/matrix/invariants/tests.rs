@@ -23,8 +23,8 @@ fn id(number: u64) -> String {
     format!("c0-{number}@gw-{}", number % 2)
 }
 
-/// The n-th execution. It comes to the door `10 * n` seconds after the start, is executed from 1 s to 6 s after that,
-/// and ends at the door after 7 s.
+/// The n-th execution. It comes to the listener `10 * n` seconds after the start, is executed from 1 s to 6 s after
+/// that, and ends at the listener after 7 s.
 fn deed(start: Instant, number: u64) -> KeyExecution {
     let at = |seconds| start + Duration::from_secs(10 * number + seconds);
     let door = Execution {
@@ -104,8 +104,9 @@ fn later(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
     deed
 }
 
+/// A sound run breaks no invariant at any level.
 #[test]
-fn a_sound_run_breaks_nothing_at_any_level() {
+fn sound_run_breaks_no_invariant() {
     for level in [MatrixLevel::None, MatrixLevel::Delay, MatrixLevel::Upstream, MatrixLevel::Guard] {
         assert_eq!(breaches(&sound(), level), [], "{level:?}");
     }
@@ -135,8 +136,9 @@ fn caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
     }
 }
 
+/// Executions that overlap, or whose tokens do not grow in their order, are caught.
 #[test]
-fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
+fn overlap_and_wrong_order_are_caught() {
     caught(&[
         (
             "one begins before the one before it has ended",
@@ -156,7 +158,7 @@ fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
         (
             "a long one reaches over two",
             |run| run.deeds[0].effect.ended = run.deeds[2].effect.ended,
-            // Nor was it over when it was told so.
+            // Nor was it over when that was reported.
             &[Invariant::Overlap, Invariant::Truth],
         ),
         ("a token of the past", |run| run.deeds[3].door.token = token(0), &[Invariant::Order]),
@@ -164,7 +166,8 @@ fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
         (
             "who asks later has the older token, and is executed first",
             |run| {
-                let (one, other) = (run.deeds[3].clone(), run.deeds[4].clone());
+                let one = run.deeds[3].clone();
+                let other = run.deeds[4].clone();
                 run.deeds[3].door =
                     Execution { attempt: other.door.attempt, gateway: other.door.gateway, ..one.door };
                 run.deeds[4].door = Execution {
@@ -187,8 +190,9 @@ fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
     ]);
 }
 
+/// Answers whose outcome, content or time contradicts the executions are caught.
 #[test]
-fn answers_that_are_not_true_are_caught() {
+fn untrue_answers_are_caught() {
     caught(&[
         (
             "done, and never executed",
@@ -229,8 +233,9 @@ fn answers_that_are_not_true_are_caught() {
     ]);
 }
 
+/// An attempt or an operation that is executed twice is caught, also if one of its attempts was not answered.
 #[test]
-fn what_is_done_twice_is_caught() {
+fn double_execution_is_caught() {
     caught(&[
         (
             "an attempt",
@@ -257,8 +262,9 @@ fn what_is_done_twice_is_caught() {
     ]);
 }
 
+/// Lost additions, wrong watermarks, leftover lock nodes, split tenures and late recovery are caught.
 #[test]
-fn what_is_lost_or_left_or_late_is_caught() {
+fn losses_leftovers_and_delays_are_caught() {
     caught(&[
         (
             "a tenure of two gateways",
@@ -323,9 +329,10 @@ fn what_is_lost_or_left_or_late_is_caught() {
     ]);
 }
 
-/// Behind its door a comparing service keeps executions apart by itself.
+/// A comparing service keeps executions apart inside: requests may overlap at its listener, and their effects may
+/// not.
 #[test]
-fn at_level_upstream_only_effects_have_to_be_apart() {
+fn upstream_level_separates_effects_only() {
     let mut run = sound();
     run.deeds[1].door.began = run.deeds[0].door.began;
     assert_eq!(laws(&run, MatrixLevel::Upstream), []);
@@ -333,9 +340,9 @@ fn at_level_upstream_only_effects_have_to_be_apart() {
     assert_eq!(laws(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
 }
 
-/// A service that says 412, and a repeat that is told of the first attempt, have executed nothing themselves.
+/// A 412 of the service, and a repeat that gets the outcome of the first attempt, count as no execution of their own.
 #[test]
-fn what_the_service_or_an_earlier_attempt_answers_is_no_word_of_this_execution() {
+fn replayed_answer_is_no_execution() {
     let mut run = sound();
     let done =
         |status| Some(ResponseContent { status, outcome: Some(FencingOutcome::Done), body: String::new() });
@@ -350,9 +357,9 @@ fn what_the_service_or_an_earlier_attempt_answers_is_no_word_of_this_execution()
     assert_eq!(breaches(&run, MatrixLevel::Guard), []);
 }
 
-/// A request for two keys is one execution of each, and one answer.
+/// A request for two keys is one execution of each, and one answer. Each key is judged by itself.
 #[test]
-fn a_set_of_keys_is_judged_key_by_key() {
+fn key_set_is_judged_per_key() {
     let mut run = sound();
     let other = |deed: &KeyExecution| {
         let mut deed = deed.clone();

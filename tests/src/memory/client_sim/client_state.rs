@@ -1,4 +1,4 @@
-//! What one side of a conversation remembers: what it has asked, what is on its way, and where it stands.
+//! The state of one client: what it has requested, what is on its way, and the state of its connection.
 
 use std::collections::VecDeque;
 
@@ -15,16 +15,16 @@ use crate::memory::{
 
 #[derive(Debug)]
 pub(super) struct ClientState {
-    /// As the server knows it; after a swap not what the client was told at first.
+    /// As the server has it; after a swap not the id that the client got at first.
     pub(super) session: i64,
     pub(super) phase: ConnectionPhase,
     pub(super) parting: CloseState,
-    /// The newest transaction of which a reply told.
+    /// The newest transaction that a reply has shown.
     pub(super) seen: i64,
     pub(super) heard: Instant,
     pub(super) spoke: Instant,
     pub(super) pinged: bool,
-    /// Asked for while there was no connection.
+    /// Requested while there was no connection.
     pub(super) waiting: VecDeque<PendingCall>,
     /// Sent, in order; replies come in the same order.
     pub(super) asked: VecDeque<SentRequest>,
@@ -92,7 +92,7 @@ impl ClientState {
     }
 }
 
-/// Nobody may be waiting for it any more.
+/// The receiver may be dropped already.
 pub(super) fn refuse(answer: oneshot::Sender<CallResult>, fault: ZkError) {
     answer.send(Err(MultiError { step: None, fault })).ok();
 }

@@ -20,7 +20,7 @@ const COMEBACK: Duration = Duration::from_millis(1);
 const REFUSED: Duration = Duration::from_millis(100);
 
 impl ClientSim {
-    /// The connection is gone: what was asked may have been done or not.
+    /// The connection is gone: pending requests may have been done or not.
     pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: InFlightFate) {
         if underway == InFlightFate::Lost {
             talk.to_server.clear();

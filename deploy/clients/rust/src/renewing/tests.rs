@@ -51,7 +51,7 @@ impl Played {
         self.hears(line).await.send((status, body)).expect("it waits");
     }
 
-    /// A lease that is proven for ten seconds, nine of them without the notice.
+    /// A lease with a deadline in ten seconds, nine of them without the notice.
     async fn leases(&mut self) -> Lease {
         let asked = tokio::spawn(self.client.lease("job/1").into_future());
         self.answers(ASK, 201, document(10_000)).await;
@@ -71,7 +71,8 @@ fn document(held_for_ms: u64) -> Value {
 async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut first, mut length) = (String::new(), 0);
+        let mut first = String::new();
+        let mut length = 0;
         if stream.read_line(&mut first).await.unwrap_or_default() == 0 {
             return;
         }
@@ -105,15 +106,16 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
     }
 }
 
+/// A lease is renewed at a third of its time, and is released when it is dropped.
 #[tokio::test]
-async fn a_lease_is_renewed_at_a_third_of_its_time_and_given_back_when_it_is_dropped() {
+async fn renews_lease_and_releases_on_drop() {
     let mut gateway = Played::start().await;
     let lease = gateway.leases().await;
     assert_eq!(lease.remaining(), Ok(9 * SECOND));
     assert_eq!(lease.token().expect("held").number(), 23);
     gateway.clock.goes(4 * SECOND);
     gateway.answers(RENEW, 200, document(10_000)).await;
-    // Each further question is asked a third of the time after the answer before it was heard.
+    // Each further request is sent a third of the time after the answer before it arrived.
     while lease.remaining() != Ok(9 * SECOND) {
         tokio::task::yield_now().await;
     }
@@ -121,8 +123,9 @@ async fn a_lease_is_renewed_at_a_third_of_its_time_and_given_back_when_it_is_dro
     gateway.answers(RELEASE, 204, Value::Null).await;
 }
 
+/// A grant that arrives after a long sleep is renewed before the lease is returned as held.
 #[tokio::test]
-async fn who_sleeps_over_the_answer_of_a_wait_asks_again_before_anything_is_said_to_be_held() {
+async fn late_grant_is_renewed_first() {
     let mut gateway = Played::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").wait(SECOND).into_future());
     let answer = gateway.hears(ASK).await;
@@ -133,8 +136,9 @@ async fn who_sleeps_over_the_answer_of_a_wait_asks_again_before_anything_is_said
     assert_eq!(lease.remaining(), Ok(4_500 * SECOND / 1000));
 }
 
+/// A grant that is over when it is first renewed is an error, and no lease.
 #[tokio::test]
-async fn what_is_over_when_it_is_first_renewed_is_no_lease() {
+async fn lease_over_at_renewal_is_refused() {
     let mut gateway = Played::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     let answer = gateway.hears(ASK).await;
@@ -145,8 +149,9 @@ async fn what_is_over_when_it_is_first_renewed_is_no_lease() {
     assert!(matches!(refused, NotLeased::TooLate(Lost::Over)), "{refused}");
 }
 
+/// An answer after the deadline does not renew the lease. It stays lost, and can still be released.
 #[tokio::test]
-async fn an_answer_that_comes_too_late_proves_nothing_and_the_lease_goes_when_its_holder_is_done() {
+async fn late_renewal_answer_does_not_count() {
     let mut gateway = Played::start().await;
     let lease = gateway.leases().await;
     let lost = tokio::spawn(lease.lost());
@@ -164,7 +169,7 @@ async fn an_answer_that_comes_too_late_proves_nothing_and_the_lease_goes_when_it
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_another_one_and_loses_nothing() {
+async fn renewal_reconnects_after_broken_connection() {
     let mut gateway = Played::start().await;
     let lease = gateway.leases().await;
     gateway.clock.goes(4 * SECOND);
@@ -175,8 +180,9 @@ async fn a_connection_that_breaks_is_another_one_and_loses_nothing() {
     }
 }
 
+/// A revocation is reported at a renewal, and a lease that is over at the gateway is lost at the next one.
 #[tokio::test]
-async fn a_lease_that_is_over_at_the_gateway_is_lost_at_the_next_renewal() {
+async fn lease_over_at_gateway_is_lost() {
     let mut gateway = Played::start().await;
     let lease = gateway.leases().await;
     let revoked = tokio::spawn(lease.revoked());
@@ -190,8 +196,9 @@ async fn a_lease_that_is_over_at_the_gateway_is_lost_at_the_next_renewal() {
     assert_eq!(lease.lost().await, Lost::Over);
 }
 
+/// An abandoned request closes its connection. If the lease was granted by then, it is released.
 #[tokio::test]
-async fn an_applicant_that_goes_hangs_up_and_one_that_goes_too_late_gives_back() {
+async fn abandoned_request_disconnects_or_releases() {
     let mut gateway = Played::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").wait(60 * SECOND).into_future());
     let mut answer = gateway.hears(ASK).await;
@@ -209,8 +216,9 @@ async fn an_applicant_that_goes_hangs_up_and_one_that_goes_too_late_gives_back()
     gateway.answers(RELEASE, 204, Value::Null).await;
 }
 
+/// The error for a locked key names the key, and ends with `nothing was dispatched`.
 #[tokio::test]
-async fn a_key_of_another_one_is_told_and_that_nothing_was_dispatched() {
+async fn locked_key_error_names_key() {
     let mut gateway = Played::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     gateway.answers(ASK, 423, json!({"reason": "locked"})).await;
@@ -220,7 +228,7 @@ async fn a_key_of_another_one_is_told_and_that_nothing_was_dispatched() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_reason() {
+async fn refusal_error_includes_reason() {
     let mut gateway = Played::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     let problem = json!({"reason": "lease-forbidden", "title": "not yours", "status": 403});

@@ -15,7 +15,7 @@ class Stale(Exception):
 
 
 class NoTransaction(Exception):
-    """There is no transaction, so the marks would be committed without the change."""
+    """There is no transaction, so the watermarks would be committed without the change."""
 
 
 class Fence:
@@ -34,7 +34,7 @@ class Fence:
         self._stale = False
 
     def claim(self, tx: Any) -> None:
-        """Compares and raises the marks of all keys. Call it first in the transaction of the change.
+        """Compares and raises the watermarks of all keys. Call it first in the transaction of the change.
 
         `tx`: a connection or a cursor of the database. Raises Stale, or the database's own errors; then roll back.
         """

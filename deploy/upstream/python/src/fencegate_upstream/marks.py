@@ -1,4 +1,4 @@
-"""Compares and raises marks in a database, by the statements of the recipes, with drivers that follow PEP 249."""
+"""Compares and raises watermarks in a database, by the statements of the recipes, with drivers that follow PEP 249."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Marks:
         self._row = Statement(row, paramstyle) if row else None
 
     def raise_mark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
-        """True if the claim passes; then the mark is raised in this transaction."""
+        """True if the claim passes; then the watermark is raised in this transaction."""
         _look_for_transaction(tx)
         values = _values(key, mark)
         cursor = tx if hasattr(tx, "rowcount") else tx.cursor()
@@ -88,7 +88,7 @@ def _changed(rows: int) -> bool:
 
 
 def _look_for_transaction(tx: Any) -> None:
-    """Raises NoTransaction if the driver tells that there is none, and that the next statement begins none."""
+    """Raises NoTransaction if the driver reports that there is none, and that the next statement begins none."""
     connection = getattr(tx, "connection", None) or tx
     if _commits_by_itself(connection) and _is_in_transaction(connection) is False:
         raise NoTransaction("begin a transaction first: this claim would be committed by itself")

@@ -103,7 +103,7 @@ class Deadline:
         self._timing = timing
 
     def is_over(self) -> bool:
-        """Whether the work must not be begun any more. Ask it again behind a wait of your own, as for a connection."""
+        """Whether the work must not be begun any more. Check it again after a wait of your own, as for a connection."""
         return not is_in_time(self.not_after, self._timing.now(), self._timing.clock_error)
 
 
@@ -141,5 +141,5 @@ class Timing:
         return deadline
 
     def field(self) -> Tuple[str, str]:
-        """What an answer tells of this clock."""
+        """What an answer shows of this clock."""
         return "Fencing-Clock", f"{self.now().wall};error={self.clock_error}"

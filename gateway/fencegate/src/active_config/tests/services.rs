@@ -1,9 +1,10 @@
-//! Services that a plan adds, leaves behind, or cannot tell from a fenced one.
+//! Services that a plan adds, drops, or cannot distinguish from a fenced service.
 
 use super::*;
 
+/// A new service is open at once, and a service whose keys stay remains open.
 #[test]
-fn a_service_that_is_new_is_open_at_once_and_one_whose_keys_stay_is_as_it_was() {
+fn new_and_unchanged_services_are_open() {
     let first = first();
     let added = "upstreams:\n  c: {endpoints: [\"http://c:80\"], fencing: upstream}\n";
     let (second, openings) = after(&first, &[("upstreams:\n", added)], &[]);
@@ -12,7 +13,7 @@ fn a_service_that_is_new_is_open_at_once_and_one_whose_keys_stay_is_as_it_was() 
 }
 
 #[test]
-fn who_waits_goes_on_when_the_term_is_opened() {
+fn waiting_request_resumes_when_generation_opens() {
     let first = first();
     let running = first.track_request(A);
     let (second, mut openings) = after(&first, &[KEY], &["pay"]);
@@ -24,21 +25,24 @@ fn who_waits_goes_on_when_the_term_is_opened() {
     assert!(waits.now_or_never().is_some());
 }
 
+/// A reload drops exactly the key generations of the services whose keys change.
 #[test]
-fn what_a_plan_leaves_behind_are_the_terms_of_services_whose_keys_change() {
+fn dropped_generations_belong_to_rekeyed_services() {
     let first = first();
-    let terms =
-        |edition: &ActiveConfig| [A, B].map(|upstream| edition.upstreams[upstream.0].generation.clone());
-    let ([pay, book], (same, _)) = (terms(&first), after(&first, &[], &[]));
+    let generations =
+        |config: &ActiveConfig| [A, B].map(|upstream| config.upstreams[upstream.0].generation.clone());
+    let [pay, book] = generations(&first);
+    let (same, _) = after(&first, &[], &[]);
     assert!(ActiveConfig::dropped_generations(&first, &same).is_empty());
     let (second, _) = after(&first, &[KEY], &["pay"]);
     let left = ActiveConfig::dropped_generations(&first, &second);
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
 
-/// The names are looked up nowhere, so one of them may lead to anything.
+/// An upstream counts as fenced if its name does not resolve, because the name may then point to the fenced service.
+/// Of two upstreams with different IP addresses each counts by its own routes.
 #[tokio::test]
-async fn a_service_may_be_fenced_by_its_own_routes_or_by_those_of_a_name_that_leads_there() {
+async fn unresolved_upstream_name_counts_as_fenced() {
     let endpoints = [("http://a:80", "http://10.0.0.1:80"), ("http://b:80", "http://10.0.0.2:80")];
     let unfenced = [("fence: {key: \"book/{path.id}\"}", "fence: none")];
     let silent = [("http://10.0.0.2:80", "http://silent.example:80")];
@@ -49,20 +53,21 @@ async fn a_service_may_be_fenced_by_its_own_routes_or_by_those_of_a_name_that_le
         let (plan, _) = build_plan(changes);
         let fleets =
             Upstreams::new(&plan, Metrics::for_gateway(&load(POLICY).plan.expect("sound")).endpoints());
-        let edition = ActiveConfig::initial(plan, fleets.expect("no files"));
-        assert_eq!([edition.leads_to_fence(A).await, edition.leads_to_fence(B).await], fenced);
+        let config = ActiveConfig::initial(plan, fleets.expect("no files"));
+        assert_eq!([config.leads_to_fence(A).await, config.leads_to_fence(B).await], fenced);
     }
 }
 
-/// A third upstream, behind the two others.
+/// A third upstream, after the two others.
 const WITH_C: (&str, &str) = (
     "b: {endpoints: [\"http://b:80\"], fencing: upstream}",
     "b: {endpoints: [\"http://b:80\"], fencing: upstream}\n  c: {endpoints: [\"http://c:80\"], fencing: upstream}",
 );
 const C: UpstreamId = UpstreamId(2);
 
+/// The requests of an added service do not delay a key change of another service.
 #[test]
-fn a_service_that_is_added_is_nobody_else_s() {
+fn added_service_delays_no_other() {
     let (second, _) = after(&first(), &[WITH_C], &[]);
     let added = second.track_request(C);
     let (third, mut openings) = after(&second, &[WITH_C, KEY], &["pay"]);
@@ -70,10 +75,12 @@ fn a_service_that_is_added_is_nobody_else_s() {
     drop(added);
 }
 
+/// A route that moves to an added service with other keys waits for the requests of its former service only.
 #[test]
-fn a_route_that_moves_to_an_added_service_with_other_keys_waits_for_its_former_one() {
+fn moved_route_waits_for_former_service() {
     let first = first();
-    let (pay, book) = (first.track_request(A), first.track_request(B));
+    let pay = first.track_request(A);
+    let book = first.track_request(B);
     let moved =
         [("name: book, upstream: b", "name: book, upstream: c"), ("book/{path.id}\"}", "page/{path.id}\"}")];
     let (second, mut openings) = after(&first, &[&[WITH_C], &moved[..]].concat(), &["book"]);

@@ -1,4 +1,4 @@
-//! Tests who gets in, and what is logged about it.
+//! Tests who is admitted, and what is logged about a request.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 
-/// What was logged.
+/// The captured log.
 #[derive(Clone, Default)]
 struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
@@ -32,8 +32,10 @@ fn admin_auth() -> AdminAuth {
     AdminAuth::new(&admin).expect("no token is asked for")
 }
 
+/// The `Host` of an admin request must be an IP address, `localhost` or a configured name: others can be rebound to
+/// us.
 #[test]
-fn a_name_that_somebody_could_point_here_is_refused() {
+fn foreign_host_names_are_refused() {
     for (host, meant) in [
         ("127.0.0.1:9901", true),
         ("127.0.0.1", true),
@@ -53,8 +55,10 @@ fn a_name_that_somebody_could_point_here_is_refused() {
     }
 }
 
+/// A change is accepted from a page of this listener or from a client that is no browser page, and from no other
+/// origin.
 #[test]
-fn only_our_own_page_or_no_page_changes_anything() {
+fn changes_require_same_origin_or_none() {
     let from = |fields: &[(&'static str, &str)]| {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
@@ -78,9 +82,11 @@ fn only_our_own_page_or_no_page_changes_anything() {
     }
 }
 
+/// The action of an audit line contains only known words of the path: keys and references are masked, and it is
+/// short.
 #[test]
-fn an_audit_line_does_not_name_what_a_path_names() {
-    for (path, told) in [
+fn audit_action_masks_names_in_path() {
+    for (path, expected) in [
         ("/api/v1/reload", "reload"),
         ("/api/v1/backup", "backup"),
         ("/api/v1/locks/account%2F7/break", "locks.*.break"),
@@ -97,7 +103,7 @@ fn an_audit_line_does_not_name_what_a_path_names() {
         ("/api/v1/locks/account/break/7", "locks.*.*.*"),
         ("/", ""),
     ] {
-        assert_eq!(action_name(path), told, "{path}");
+        assert_eq!(action_name(path), expected, "{path}");
     }
     assert!(action_name(&"/account".repeat(1000)).len() < 100);
 }
@@ -106,8 +112,9 @@ async fn failing_handler() -> StatusCode {
     panic!("on purpose")
 }
 
+/// A request whose handler ends with an error leaves an audit line as well.
 #[tokio::test(flavor = "current_thread")]
-async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
+async fn failed_request_is_audited() {
     let lines = CapturedLog::default();
     let written = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
@@ -115,17 +122,18 @@ async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
     let routes = Router::new()
         .route("/api/v1/drain", post(failing_handler))
         .layer(middleware::from_fn_with_state(admin_auth(), authenticate));
-    let mut asked = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
+    let mut incoming = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
     let caller = AdminConnection { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
-    asked.as_mut().expect("a request").extensions_mut().insert(caller);
-    let answer = routes.oneshot(asked.expect("a request")).await.unwrap_or_else(|never| match never {});
+    incoming.as_mut().expect("a request").extensions_mut().insert(caller);
+    let answer = routes.oneshot(incoming.expect("a request")).await.unwrap_or_else(|never| match never {});
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
     let lines = String::from_utf8(lines.0.lock().expect("no panic").clone()).expect("text");
     assert!(lines.contains("audit") && lines.contains("asked=\"drain\""), "{lines}");
 }
 
+/// The token is read from `Bearer` or from the password of `Basic`; all other forms give none.
 #[test]
-fn a_token_comes_as_a_bearer_or_as_a_password() {
+fn token_is_bearer_or_basic_password() {
     let shown = |value: &str| {
         let mut headers = HeaderMap::new();
         headers.append(AUTHORIZATION, value.parse().expect("a value"));

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Clone)]
 pub struct GuardState {
     pub guard: Arc<Guard>,
-    /// The callers that the guard did not believe.
+    /// The callers that the guard rejected.
     pub rejected_callers: Arc<RejectedCallers>,
     pub metrics: Arc<Metrics>,
     pub threads: ThreadMonitor,
@@ -81,7 +81,7 @@ pub struct Open {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Kind {
-    /// Happens at most once: nobody may repeat it before somebody has recorded its outcome.
+    /// Happens at most once: no repeat is accepted before its outcome has been recorded.
     Operation,
     /// Closes its keys for a while, and is forgotten afterwards.
     Execution,
@@ -163,7 +163,7 @@ impl GuardState {
         let (id, _) = found.ok_or_else(|| unknown_operation(reference))?;
         let taken = guard.take_unfinished(id).await.map_err(|refused| store_unavailable(&refused))?;
         let TakeOutcome::Taken(reservation, entry) = taken else { return Err(unknown_operation(reference)) };
-        // An answer of the service is about the past. Until then the request may arrive after it.
+        // A response of the service concerns the past. Until then the request may arrive after it.
         let begins =
             !done && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable(&refused))?;
         if begins && !force {
@@ -184,7 +184,7 @@ impl GuardState {
     }
 }
 
-/// What is closed, why, and for how long, in one sentence.
+/// The closed keys, the reason and the remaining time, in one sentence.
 pub(in crate::admin) fn quarantine_text(closed: QuarantineStatus, now: BootInstant) -> String {
     let left = closed.until.since(now);
     match closed.scope {

@@ -1,5 +1,5 @@
-//! The actions of the page: break a lock, and resolve an operation. Each needs a word to confirm it, and the token of
-//! the form, which no other site can read.
+//! The actions of the page: break a lock, and resolve an operation. Each needs a word to confirm it, and the CSRF
+//! token of the form, which no other site can read.
 
 use askama::Template;
 use axum::{

@@ -1,4 +1,4 @@
-//! The page of one key at a guard: the marks with which tokens are compared, and the requests that run or are in
+//! The page of one key at a guard: the watermarks with which tokens are compared, and the requests that run or are in
 //! doubt.
 
 use askama::Template;
@@ -40,7 +40,7 @@ pub(super) struct GuardKeyForm {
     key: String,
 }
 
-/// Leads from the form to the page: a form cannot write a path.
+/// Redirects from the form to the page: a form cannot build a path.
 pub(super) async fn redirect_to_key(Query(GuardKeyForm { key }): Query<GuardKeyForm>) -> Redirect {
     Redirect::to(&format!("/keys/{}", encode(key.trim())))
 }
@@ -55,7 +55,7 @@ pub(super) async fn guard_key_page(
     let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
     let named = seen.names.display(&key);
     let mut operations =
-        operation_rows(&seen).await.map_err(|said| ApiError::new(ApiErrorCode::Away, said))?;
+        operation_rows(&seen).await.map_err(|message| ApiError::new(ApiErrorCode::Away, message))?;
     operations.retain(|one| one.of.contains(&named));
     let shown = |token: &Token| format!("{token} (number {})", token.number());
     let running: Vec<String> =

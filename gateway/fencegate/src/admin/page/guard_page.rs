@@ -107,7 +107,7 @@ const DECISIONS: [(&str, &str, &str); 25] = [
     ("stale", "Refused: the token is too old", "a newer one was there before: the service is whole"),
     ("recovered", "Refused once after an unclean stop", "it comes back with a larger token"),
     ("duplicate", "Refused: this dispatch was here before", "something on the way sent it twice"),
-    ("floor", "Refused: below the floor", "marks of so old tokens are forgotten"),
+    ("floor", "Refused: below the floor", "watermarks of so old tokens are forgotten"),
     ("token-future", "Refused: the token is far too large", "forged, or of another installation"),
     ("token-malformed", "Refused: the token cannot be read", "no gateway writes such a token"),
     ("expired", "Refused: it came too late to be begun", "it lay somewhere for too long, or clocks differ"),
@@ -206,8 +206,9 @@ mod tests {
 
     use super::*;
 
+    /// Every word for a refused claim has a row in `DECISIONS`.
     #[test]
-    fn every_refusal_of_a_claim_has_a_phrase() {
+    fn claim_refusals_have_descriptions() {
         for word in Word::ALL.iter().map(|word| word.as_str()) {
             assert!(DECISIONS.iter().any(|(decision, ..)| *decision == word), "{word}");
         }

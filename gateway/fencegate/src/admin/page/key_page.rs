@@ -1,4 +1,4 @@
-//! The page of one key: a sentence that says why somebody waits, and below it the facts.
+//! The page of one key: a sentence that explains why requests wait, and below it the facts.
 
 mod holders;
 mod key_facts;
@@ -68,7 +68,7 @@ pub(super) struct KeyForm {
     request: String,
 }
 
-/// The question about a key.
+/// The query about a key.
 #[derive(Deserialize)]
 pub(super) struct KeyQuery {
     /// The `X-Request-Id` of an answer, or of a request that waits.
@@ -76,9 +76,10 @@ pub(super) struct KeyQuery {
     request: String,
 }
 
-/// Leads from the form to the page: a form cannot write a path.
+/// Redirects from the form to the page: a form cannot build a path.
 pub(super) async fn redirect_to_key(Query(KeyForm { key, request }): Query<KeyForm>) -> Redirect {
-    let (key, request) = (encode(key.trim()), encode(request.trim()));
+    let key = encode(key.trim());
+    let request = encode(request.trim());
     match request.is_empty() {
         true => Redirect::to(&format!("/locks/{key}")),
         false => Redirect::to(&format!("/locks/{key}?request={request}")),

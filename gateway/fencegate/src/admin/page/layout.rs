@@ -1,4 +1,4 @@
-//! The common parts of all pages. Each page is complete, and says in its own words what failed.
+//! The common parts of all pages. Each page is complete, and describes its own failure.
 
 use askama::Template;
 use axum::{
@@ -20,7 +20,7 @@ impl<T: Template> IntoResponse for Page<T> {
     fn into_response(self) -> Response {
         match self.0.render() {
             Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
-            // Only a value that cannot be formatted fails, and we have no such value.
+            // Only a value that cannot be formatted fails, and the templates have no such value.
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         }
     }
@@ -49,7 +49,7 @@ impl IntoResponse for ErrorPage {
     }
 }
 
-/// The result of a form: one of our own sentences, named by a word.
+/// The result of a form: a fixed sentence, selected by a word.
 #[derive(Deserialize)]
 pub(super) struct FlashMessage {
     done: Option<String>,

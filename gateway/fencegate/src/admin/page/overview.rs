@@ -1,4 +1,4 @@
-//! What the first page of a gateway shows.
+//! The content of the first page of a gateway.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -53,7 +53,7 @@ pub(super) struct OverviewPage {
     safety: Vec<CounterRow>,
     sessions: Vec<SessionRow>,
     members: Result<Vec<MemberRow>, String>,
-    /// The operations in doubt, if ZooKeeper remembers operations.
+    /// The operations in doubt, if ZooKeeper records operations.
     operations: Option<Result<Vec<OperationRow>, String>>,
     plan: Effective,
 }
@@ -105,9 +105,9 @@ struct MemberRow {
     page: Option<String>,
 }
 
-/// The most rows that a reader needs.
+/// The most rows that are shown.
 const ROWS: usize = 50;
-/// For how many keys ZooKeeper is asked on each view of the page.
+/// The number of keys for which ZooKeeper is queried on each view of the page.
 const ASKED: usize = 8;
 
 impl OverviewPage {
@@ -161,7 +161,7 @@ impl OverviewPage {
             sessions: sessions.into_iter().map(session_row).collect(),
             members: members
                 .map(|found| member_rows(&found, &seen.name, plan.fingerprint))
-                .map_err(|why| why.to_string()),
+                .map_err(|error| error.to_string()),
             operations,
             plan: Effective::new(&plan),
         }
@@ -218,15 +218,15 @@ fn tiles(
     ]
 }
 
-/// Links to keys work only where keys are shown, or have a number.
+/// Links to keys work only where keys are shown, or have a hash.
 fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
     names.tells_keys_apart().then(|| format!("/locks/{}", encode(&names.display(key))))
 }
 
 async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedaction) -> Vec<WaitRow> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
-    let asked = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
-    let lines = join_all(asked.map(async |lock| {
+    let queried = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
+    let lines = join_all(queried.map(async |lock| {
         (&lock.key, seen.keeper.queue_entries(&lock.key, seen.config.site(&lock.key)).await)
     }))
     .await;
@@ -273,7 +273,8 @@ fn lock_row(lock: &listing::ListedLock, names: KeyRedaction) -> LockRow {
 }
 
 fn hot_key_rows(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
-    let (contention, names) = (seen.contention(10), seen.names());
+    let contention = seen.contention(10);
+    let names = seen.names();
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
         clippy::cast_possible_truncation,
@@ -365,7 +366,7 @@ fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec
     members.into_values().collect()
 }
 
-/// Operations in doubt, of one key or of all; `None` if ZooKeeper remembers none.
+/// Operations in doubt, of one key or of all; `None` if ZooKeeper records none.
 pub(super) async fn operation_rows(
     seen: &GatewayState,
     plan: &GatewayPlan,
@@ -377,7 +378,7 @@ pub(super) async fn operation_rows(
     if !remembered.into_iter().any(|once| once.store == OnceStore::ZooKeeper) {
         return None;
     }
-    let open = seen.keeper.unresolved_operations().await.map_err(|why| why.to_string());
+    let open = seen.keeper.unresolved_operations().await.map_err(|error| error.to_string());
     let meant = |one: &&UnresolvedOperation| key.is_none_or(|key| one.record.keys.contains(key));
     Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| operation_row(one, names)).collect()))
 }

@@ -1,4 +1,4 @@
-//! The pages of other gateways, as these have registered them in ZooKeeper.
+//! The pages of peers, as they are registered in ZooKeeper.
 
 use fencegate_lock::{manager::admin_query::RegisteredGateway, peer_endpoint::PageAddress};
 
@@ -8,7 +8,7 @@ pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ou
         let of_gateway = members.iter().filter(move |member| member.gateway == *gateway);
         of_gateway.filter_map(|member| member.page.as_ref()).collect::<Vec<_>>()
     };
-    // A loopback address would lead to the reader's own machine.
+    // A loopback address would point to the reader's own machine.
     let here = pages(ours);
     let leads =
         |page: &&PageAddress| page.only_on.is_none() || here.iter().any(|ours| ours.only_on == page.only_on);
@@ -16,7 +16,7 @@ pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ou
     Some(&page.url)
 }
 
-/// Anybody who may write to ZooKeeper can have written this URL, so it must be a plain web address and no script.
+/// Any client that may write to ZooKeeper can have written this URL, so it must be a plain web address and no script.
 fn is_http_url(url: &str) -> bool {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.and_then(|rest| rest.strip_suffix('/')).filter(|host| !host.is_empty());
@@ -45,8 +45,9 @@ mod tests {
         }
     }
 
+    /// The page of a peer on a loopback address is linked only from a gateway on the same machine.
     #[test]
-    fn a_page_that_is_reached_from_its_machine_only_is_linked_to_there_only() {
+    fn loopback_page_links_require_same_machine() {
         let members = [
             member("gw-1", "http://127.0.0.1:1/", Some("here")),
             member("gw-2", "http://127.0.0.1:2/", Some("here")),
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_of_a_page_is_no_link() {
+    fn invalid_page_url_gives_no_link() {
         for url in
             ["javascript:alert(1)/", "http:///", "//evil/", "http://a b/", "http://a/?x=\"", "http://a"]
         {

@@ -25,7 +25,7 @@ pub(super) struct GridLine {
 
 const WIDTH: f64 = 620.0;
 const HEIGHT: f64 = 190.0;
-/// The room for labels.
+/// The margin for labels.
 const LEFT: f64 = 52.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 170.0;
@@ -40,7 +40,8 @@ impl Plot {
         let grid =
             DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", y_position(seconds)), label });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
-        let (width, tall) = (WIDTH as u32, HEIGHT as u32);
+        let width = WIDTH as u32;
+        let tall = HEIGHT as u32;
         Self {
             title,
             width,
@@ -61,11 +62,13 @@ fn y_position(seconds: f64) -> f64 {
 }
 
 fn polylines(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64) -> Vec<String> {
-    let (mut lines, mut line) = (Vec::new(), String::new());
+    let mut lines = Vec::new();
+    let mut line = String::new();
     for (at, point) in points.iter().enumerate() {
         match point {
             Some(typical) => {
-                let (x, y) = (x_position(points.len() - 1 - at), y_position(value(typical)));
+                let x = x_position(points.len() - 1 - at);
+                let y = y_position(value(typical));
                 // A single point becomes a dot: a line from the point to itself, with round ends.
                 let again = if line.is_empty() { format!("{x:.1},{y:.1} ") } else { String::new() };
                 write!(line, "{again}{x:.1},{y:.1} ").expect("a text takes every text");
@@ -105,20 +108,22 @@ mod tests {
         Some(Percentiles { half, most: half * 2.0, count: 3 })
     }
 
+    /// A missing point interrupts the lines, and every point lies within the picture.
     #[test]
-    fn a_gap_is_a_gap_and_everything_stays_within_the_picture() {
+    fn plot_keeps_gaps_and_bounds() {
         let plot = Plot::new("", &[percentiles_at(0.0), percentiles_at(1e9), None, percentiles_at(0.05)]);
         assert_eq!(plot.half.len(), 2);
         for point in plot.half.iter().chain(&plot.most).flat_map(|line| line.split_whitespace()) {
             let (x, y) = point.split_once(',').expect("two numbers");
-            let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
+            let x: f64 = x.parse().expect("a number");
+            let y: f64 = y.parse().expect("a number");
             assert!((LEFT..WIDTH).contains(&x) && (TOP..=BOTTOM).contains(&y), "{point}");
         }
         assert_eq!(plot.said, "In the last 5 s: 3, median 50 ms, 99 % within 100 ms.");
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn empty_plot_draws_no_line() {
         let plot = Plot::new("", &[]);
         assert!(plot.half.is_empty() && plot.said == "Nothing yet.");
     }

@@ -1,4 +1,4 @@
-//! Shows the runbook as a page of the gateway: at night nothing else may be within reach.
+//! Shows the runbook as a page of the gateway, because at night nothing else may be reachable.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ static WRITTEN: LazyLock<String> = LazyLock::new(|| render_html(TEXT));
 #[derive(Template)]
 #[template(path = "runbook.html")]
 struct RunbookPage {
-    /// Markup of our own.
+    /// Trusted HTML, rendered from the runbook of this build.
     text: &'static str,
     version: &'static str,
 }
@@ -29,7 +29,8 @@ pub(super) async fn runbook() -> Response {
 fn render_html(markdown: &str) -> String {
     let mut events: Vec<Event<'_>> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
     name_headings(&mut events);
-    let (mut followed, mut shown) = (Vec::new(), Vec::new());
+    let mut followed = Vec::new();
+    let mut shown = Vec::new();
     for event in events {
         match event {
             Event::Start(Tag::Link { ref dest_url, .. }) => {
@@ -37,7 +38,7 @@ fn render_html(markdown: &str) -> String {
                 shown.extend(is_kept_link(dest_url).then_some(event));
             }
             Event::End(TagEnd::Link) => shown.extend(followed.pop().unwrap_or(true).then_some(event)),
-            // Wide parts scroll by themselves on a narrow screen.
+            // Wide parts scroll on their own on a narrow screen.
             Event::Start(Tag::Table(_)) => {
                 shown.extend([markup("<div class=\"wide\" tabindex=\"0\">"), event])
             }
@@ -63,18 +64,18 @@ fn is_kept_link(url: &str) -> bool {
 
 /// Gives each heading the id that links in the document use.
 fn name_headings(events: &mut [Event<'_>]) {
-    let mut said = String::new();
+    let mut heading = String::new();
     let mut began = None;
     for at in 0..events.len() {
         match &events[at] {
             Event::Start(Tag::Heading { .. }) => {
-                said.clear();
+                heading.clear();
                 began = Some(at);
             }
-            Event::Text(text) | Event::Code(text) if began.is_some() => said.push_str(text),
+            Event::Text(text) | Event::Code(text) if began.is_some() => heading.push_str(text),
             Event::End(TagEnd::Heading(_)) => {
                 if let Some(Event::Start(Tag::Heading { id, .. })) = began.take().map(|at| &mut events[at]) {
-                    *id = Some(heading_id(&said).into());
+                    *id = Some(heading_id(&heading).into());
                 }
             }
             _ => {}
@@ -96,8 +97,9 @@ fn heading_id(heading: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Every link into the runbook, from the pages and from the runbook itself, leads to one of its headings.
     #[test]
-    fn every_link_of_the_pages_and_of_the_runbook_leads_to_a_heading() {
+    fn runbook_links_lead_to_headings() {
         let templates = [
             include_str!("../../../templates/gateway.html"),
             include_str!("../../../templates/guard.html"),
@@ -114,8 +116,9 @@ mod tests {
         }
     }
 
+    /// A link to another document becomes plain text, and HTML in the text is escaped.
     #[test]
-    fn a_link_to_another_document_is_text_and_markup_is_none() {
+    fn other_document_links_become_text() {
         let text = render_html(
             "# A `b` c\n\n[here](#a-b-c) [there](METRICS.md) [out](https://x.example/)\n\n    <b>\n",
         );

@@ -1,4 +1,4 @@
-//! Says when something was and how long it took, for people.
+//! Formats times and durations for people.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What happens to an old store when a new one is made in its place.
+//! What happens to an old store when a new one is created in its place.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -12,7 +12,7 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A folder with a backup of a store that had let nothing in.
+/// A folder with a backup of a store that had admitted nothing.
 struct StoreFixture(tempfile::TempDir);
 
 impl StoreFixture {
@@ -46,7 +46,8 @@ impl StoreFixture {
         RestoreTarget::open(&self.target_path(), OverwritePolicy::Replace)
     }
 
-    /// The target that nobody has open. A process that another test has forked holds our locks until it executes its program.
+    /// The target, once no process has it open. A process that another test has forked holds this process's locks
+    /// until it executes its program.
     fn free_target(&self) -> RestoreTarget {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -66,8 +67,9 @@ fn restore_settings(floor: u64) -> RestoreOptions {
     RestoreOptions { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
 }
 
+/// A restored store keeps the guard closed as long as a start on the old store would, and its file has mode 0600.
 #[test]
-fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
+fn restore_honors_old_max_execution() {
     let site = StoreFixture::new();
     let old = site.store("guard.redb", 5);
     old.commit(&[Change::MaxExecution(SECOND * 60)]).expect("written");
@@ -80,8 +82,9 @@ fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// A restore is refused while a guard has the store open.
 #[test]
-fn a_store_that_a_guard_has_open_is_not_taken() {
+fn store_in_use_is_refused() {
     let site = StoreFixture::new();
     let guard = site.store("guard.redb", 5);
     assert!(matches!(site.open_target().err(), Some(RestoreError::InUse { .. })));
@@ -89,8 +92,9 @@ fn a_store_that_a_guard_has_open_is_not_taken() {
     site.free_target();
 }
 
+/// A store that appears in the target after the restore has opened it is left there, and the restore is refused.
 #[test]
-fn what_has_come_to_the_place_meanwhile_is_left_there() {
+fn store_changed_meanwhile_is_kept() {
     let site = StoreFixture::new();
     drop(site.store("guard.redb", 5));
     let place = site.free_target();
@@ -111,8 +115,9 @@ fn what_has_come_to_the_place_meanwhile_is_left_there() {
     move_back(&site.path("aside"), &site.target_path()).expect("nothing is there");
 }
 
+/// An open file that was renamed is not taken for the file that lies at its former path now.
 #[test]
-fn a_file_that_is_held_under_another_name_is_not_the_one_that_is_there() {
+fn renamed_target_file_is_detected() {
     let site = StoreFixture::new();
     drop(site.store("guard.redb", 5));
     let file = File::open(site.target_path()).expect("there");
@@ -123,8 +128,9 @@ fn a_file_that_is_held_under_another_name_is_not_the_one_that_is_there() {
     assert!(matches!(check_same_file(&file, &site.target_path()), Err(RestoreError::Changed { .. })));
 }
 
+/// A store of a newer format is refused, while a damaged store may be replaced.
 #[test]
-fn a_store_of_a_newer_build_is_not_taken_for_a_damaged_one() {
+fn newer_store_is_refused_damaged_replaced() {
     let site = StoreFixture::new();
     drop(site.store_of_format("guard.redb", 5, FORMAT + 1));
     let refused = site.open_target().err().expect("nobody here knows what it has let in");
@@ -133,8 +139,9 @@ fn a_store_of_a_newer_build_is_not_taken_for_a_damaged_one() {
     site.restore(site.open_target().expect("damaged for good"), 20).expect("made");
 }
 
+/// A restore is refused if its floor is below the newest token of a backup file that lies in the place of the store.
 #[test]
-fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
+fn backup_in_target_bounds_floor() {
     let site = StoreFixture::new();
     let store = site.store("newer.redb", 50);
     store.copy(&mut File::create(site.target_path()).expect("a folder of our own")).expect("written");
@@ -142,9 +149,10 @@ fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
     assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
-/// The command was killed between the two renames.
+/// After a crash between the two renames of an earlier restore, the store that it has moved aside still bounds the
+/// floor.
 #[test]
-fn what_a_restore_has_moved_aside_is_not_forgotten_where_nothing_has_come_to_its_place() {
+fn replaced_store_bounds_floor_after_crash() {
     let site = StoreFixture::new();
     drop(site.store("guard.redb.replaced-2", 30));
     drop(site.store("guard.redb.replaced-10", 50));

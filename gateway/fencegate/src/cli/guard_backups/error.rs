@@ -1,4 +1,4 @@
-//! Why there is no backup, or no store from a backup.
+//! The reason for which there is no backup, or no store from a backup.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     cli::{admin_client, era},
 };
 
-/// Why the verb failed.
+/// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BackupCommandError {
     #[error(transparent)]

@@ -33,7 +33,7 @@ pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
             .and_then(|made| made)
         }
     };
-    let header = made.map_err(|trouble| out::report_error(&trouble))?;
+    let header = made.map_err(|error| out::report_error(&error))?;
     out::print_text(render::backup_text(&making.file, &header, making.guard.format))
 }
 
@@ -41,10 +41,10 @@ async fn backup_running(
     guard: &mut AdminClient,
     making: &BackupArgs,
 ) -> Result<BackupHeader, BackupCommandError> {
-    // Before the guard is asked: it would begin to read.
+    // Before the guard is queried: it would begin to read.
     let mut file = create_file(making)?;
     let mut backup = guard.post_stream("/api/v1/backup").await?;
-    while let Some(part) = backup.next_chunk(PATIENCE).await.map_err(|why| guard.no_answer_error(why))? {
+    while let Some(part) = backup.next_chunk(PATIENCE).await.map_err(|error| guard.no_answer_error(error))? {
         file.write_all(&part).map_err(|error| WriteBackupError::io(&making.file, error))?;
     }
     Ok(file.finish()?)

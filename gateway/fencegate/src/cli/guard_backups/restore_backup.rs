@@ -1,5 +1,5 @@
-//! Makes a store from a backup. The order makes it safe: first nobody uses the old store, then ZooKeeper is asked how
-//! far tokens have come, then the store is made. The guard starts last.
+//! Creates a store from a backup. The order makes it safe: first no process uses the old store, then ZooKeeper is
+//! queried for the highest epoch, then the store is created. The guard starts last.
 
 use std::{path::Path, process::ExitCode};
 
@@ -27,10 +27,10 @@ pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
     let file = config::resolve_file(restoring.config.as_deref(), CommandTarget::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
     let usual = Some(config::default_path(CommandTarget::Gateway)).filter(|usual| usual.exists());
-    let asked = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
-    let gateway = asked.map(policy::read_quietly).transpose()?;
-    let gateway = asked.zip(gateway.as_ref());
-    let outcome = restore(restoring, &guard, gateway).map_err(|trouble| out::report_error(&trouble))?;
+    let policy_path = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
+    let gateway = policy_path.map(policy::read_quietly).transpose()?;
+    let gateway = policy_path.zip(gateway.as_ref());
+    let outcome = restore(restoring, &guard, gateway).map_err(|error| out::report_error(&error))?;
     out::print_text(render::restore_text(&outcome, restoring.format))
 }
 
@@ -49,7 +49,7 @@ fn restore(
     let header = verify(backup).map_err(broken)?;
     let existing = if restoring.replace { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
     let place = RestoreTarget::open(Path::new(path), existing)?;
-    // Asked only now: everything that the guard of this store has let in is below ZooKeeper's present epoch.
+    // Queried only now: everything that the guard of this store has admitted is below ZooKeeper's present epoch.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
         (None, Some(gateway)) => read_floor(gateway, &header)?,
@@ -65,13 +65,14 @@ fn restore(
     Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
 }
 
-/// How far tokens have come, by ZooKeeper: no token above this was given out.
+/// The highest epoch by ZooKeeper: no token above this was issued.
 fn read_floor(
     (policy, gateway): (&Path, &plan::GatewayPlan),
     header: &BackupHeader,
 ) -> Result<u64, BackupCommandError> {
     let shown = era::show(gateway)?;
-    let (theirs, ours) = (&header.identity.ensemble, &shown.ensemble);
+    let theirs = &header.identity.ensemble;
+    let ours = &shown.ensemble;
     if theirs != ours {
         return Err(BackupCommandError::OtherInstallation { theirs: theirs.clone(), ours: ours.clone() });
     }

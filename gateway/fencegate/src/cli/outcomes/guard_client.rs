@@ -1,4 +1,4 @@
-//! Talks to the admin listener of a guard.
+//! Queries the admin listener of a guard.
 
 use fencegate_process::command_hint;
 use serde::Deserialize;
@@ -70,15 +70,15 @@ impl GuardClient<'_> {
         (outcome, force): (ResolvedAs, bool),
         format: Format,
     ) -> Result<String, AdminClientError> {
-        // Read before the answer: afterwards the list no longer has it.
+        // Read before the request is resolved: afterwards the list no longer has it.
         let open = self.unknown_outcomes().await?;
         let path = format!("/api/v1/operations/{}/resolve", encode(reference));
-        // A guard of an earlier build knows no `force`.
-        let mut said = json!({ "outcome": outcome });
+        // A guard of an earlier build does not support `force`.
+        let mut body = json!({ "outcome": outcome });
         if force {
-            said["force"] = true.into();
+            body["force"] = true.into();
         }
-        self.post(&path, &said).await?;
+        self.post(&path, &body).await?;
         let about = open.iter().find(|open| open.reference == reference);
         Ok(match format {
             Format::Text => render::resolved_text(reference, outcome, about),
@@ -98,8 +98,8 @@ impl GuardClient<'_> {
     }
 
     async fn unknown_outcomes(&mut self) -> Result<Vec<Open>, AdminClientError> {
-        let told = self.get("/api/v1/operations").await?;
-        Ok(self.0.parse::<OperationList>(told)?.operations)
+        let response = self.get("/api/v1/operations").await?;
+        Ok(self.0.parse::<OperationList>(response)?.operations)
     }
 
     async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
@@ -111,8 +111,8 @@ impl GuardClient<'_> {
     }
 }
 
-fn known_to_show(trouble: AdminClientError) -> AdminClientError {
-    match trouble {
+fn known_to_show(error: AdminClientError) -> AdminClientError {
+    match error {
         AdminClientError::NotFound { said } => {
             let show = command_hint::command_line(CommandTarget::Guard, "guard show");
             AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }

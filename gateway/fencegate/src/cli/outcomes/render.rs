@@ -15,7 +15,7 @@ use crate::{
     cli::times::format_since,
 };
 
-/// What a guard knows about a key.
+/// The watermarks of a guard for a key.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyReport {
     key: String,

@@ -1,4 +1,4 @@
-//! Which announcements are believed.
+//! Tests which announcements are trusted.
 
 use std::net::SocketAddr;
 
@@ -109,8 +109,9 @@ fn announced((store, instance): (&str, &str), highest: u64) -> Announcement {
     }
 }
 
+/// Guards that share a store are trusted at the same time, whichever of them answers at which address.
 #[test]
-fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer() {
+fn guards_sharing_store_are_trusted_together() {
     let met = Fixture::new();
     let beside = met.beside();
     let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
@@ -123,8 +124,9 @@ fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer
     assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
+/// A guard whose shared store is behind an epoch that another guard of the store has admitted is refused.
 #[test]
-fn what_one_of_several_guards_has_let_in_the_others_have_to_know() {
+fn sharing_guard_behind_peer_is_refused() {
     let met = Fixture::new();
     let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
     met.let_in(&both, 30);
@@ -133,20 +135,21 @@ fn what_one_of_several_guards_has_let_in_the_others_have_to_know() {
     assert_eq!(met.shares(&met.beside(), ("two", "d"), 30), Ok(both));
 }
 
+/// One store in two databases is a copy: neither guard is used, nor a guard alone with a store of this name.
 #[test]
-fn one_store_in_two_databases_is_a_copy_and_neither_is_sent_anything() {
+fn store_in_two_databases_is_split() {
     let met = Fixture::new();
     met.shares(&met.address, ("one", "d"), 20).expect("the first");
     assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(GuardIdentityError::Split));
-    // The first guard comes back from another database.
+    // The first guard returns with another database.
     assert!(met.shares(&met.address, ("one", "e"), 20).is_ok());
-    // A guard that is alone with its store does not belong to guards that share one, even if the stores have one
-    // name.
+    // A guard that uses its store alone does not belong to guards that share one, even if the stores have one name.
     assert_eq!(met.at(&met.beside(), ("s", "three")), Err(GuardIdentityError::Split));
 }
 
+/// An epoch that a guard admits after it was asked for its announcement does not make the announcement a rollback.
 #[test]
-fn what_a_guard_lets_in_while_its_announcement_is_on_its_way_does_not_tell_against_it() {
+fn admission_during_check_is_no_rollback() {
     let met = Fixture::new();
     let asking = met.guards.begin_check(&met.upstream);
     assert!(met.says(asking, ("s", "one"), 20).is_ok());
@@ -158,8 +161,9 @@ fn what_a_guard_lets_in_while_its_announcement_is_on_its_way_does_not_tell_again
     assert_eq!(met.says(later, ("s", "one"), 20), older);
 }
 
+/// A new store, whatever its name, is refused if it is behind an epoch that the store before has admitted.
 #[test]
-fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
+fn next_store_behind_epoch_is_refused() {
     let met = Fixture::new();
     assert!(met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).is_ok());
     let slow = met.guards.begin_check(&met.upstream);
@@ -173,8 +177,9 @@ fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
     assert!(met.says(met.guards.begin_check(&met.upstream), ("new", "three"), 30).is_ok());
 }
 
+/// A connection is trusted while its process is the last that answered, and no longer once two processes answer.
 #[test]
-fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
+fn connection_is_trusted_for_current_process() {
     let met = Fixture::new();
     let one = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).expect("believed");
     assert!(met.is_believed(&met.address, &one));
@@ -187,9 +192,10 @@ fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
     assert!(!met.is_believed(&met.address, &two));
 }
 
-/// A TLS name or a host name can lead to a different guard at the same address.
+/// Two names at one address are two guards: a TLS name or a host name can route to a different guard at the same
+/// address.
 #[test]
-fn two_names_at_one_address_lead_to_two_guards() {
+fn names_at_one_address_are_separate() {
     let one = Fixture::new();
     let socket = one.address.socket.clone();
     let at = |name: &str| Address::new(socket.clone(), name.into());
@@ -204,17 +210,19 @@ fn two_names_at_one_address_lead_to_two_guards() {
     met.upstream.name = "a".into();
     assert!(met.is_believed(&at("a.example:80"), "one"), "the other one has not taken its place");
     met.upstream.name = "b".into();
-    // Behind one name they count as two guards.
+    // Under one name they count as two guards.
     let said = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
     let said = met.says(met.guards.begin_check(&met.upstream), ("t", "two"), 20);
     assert_eq!(said, Err(GuardIdentityError::MultipleProcesses));
 }
 
+/// A lost address contradicts no guard; a guard that answers there again does.
 #[test]
-fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_somebody_does_is_heard_again() {
+fn lost_address_counts_when_reachable_again() {
     let met = Fixture::new();
-    let (here, beside) = (met.address.clone(), met.beside());
+    let here = met.address.clone();
+    let beside = met.beside();
     assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
     assert_eq!(met.guards.due(&met.upstream, &here), CheckDue::NotDue, "they agree");
     // The guard at `here` was restarted, and the announcement of the other address is out of date.
@@ -225,16 +233,18 @@ fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_som
     met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
     assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
     assert_eq!(met.guards.due(&met.upstream, &beside), CheckDue::NotDue, "who connects there is told");
-    // Another guard comes up at the other address.
+    // Another guard starts at the other address.
     assert_eq!(met.at(&beside, ("t", "three")), Err(GuardIdentityError::Split));
     assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
 }
 
-/// A guard whose address cannot be reached for a moment may be at work as ever.
+/// A connection to a guard that could not be reached is not used once another guard has announced itself. A guard
+/// whose address cannot be reached for a moment may still be running.
 #[test]
-fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
+fn lost_guard_connection_yields_to_another() {
     let met = Fixture::new();
-    let (here, beside) = (met.address.clone(), met.beside());
+    let here = met.address.clone();
+    let beside = met.beside();
     assert!(met.at(&here, ("s", "one")).is_ok());
     met.guards.record_lost(&met.upstream, &here, met.guards.begin_attempt());
     assert!(met.is_believed(&here, "one"), "nobody else is known");
@@ -242,10 +252,12 @@ fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
     assert!(met.is_believed(&beside, "two") && !met.is_believed(&here, "one"));
 }
 
+/// A failed attempt does not remove the announcement of a guard that arrived after the attempt had begun.
 #[test]
-fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
+fn failed_attempt_keeps_newer_announcement() {
     let met = Fixture::new();
-    let (here, beside) = (met.address.clone(), met.beside());
+    let here = met.address.clone();
+    let beside = met.beside();
     assert!(met.at(&here, ("s", "one")).is_ok());
     let slow = met.guards.begin_attempt();
     assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
@@ -255,8 +267,9 @@ fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
     assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
+/// A guard at an endpoint that is not in the plan does not contradict the guards of the plan.
 #[test]
-fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
+fn guard_outside_plan_causes_no_split() {
     let met = Fixture::new();
     let elsewhere =
         Address::new("127.0.0.3:8000".parse::<SocketAddr>().expect("an address"), "127.0.0.3:8000".into());
@@ -264,11 +277,13 @@ fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
     assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
 }
 
-/// A guard there may serve another gateway, and know nothing of the guard that serves this one.
+/// An address without a guard is checked again after a while, by one request. A guard there may serve another
+/// gateway, without the admissions of the guard that serves this one.
 #[test]
-fn an_address_where_nobody_was_is_asked_again_by_one_after_a_while() {
+fn lost_address_is_rechecked_once() {
     let met = Fixture::new();
-    let (here, beside) = (met.address.clone(), met.beside());
+    let here = met.address.clone();
+    let beside = met.beside();
     assert!(met.at(&here, ("s", "one")).is_ok());
     met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
     let due = |address| met.guards.due(&met.upstream, address);

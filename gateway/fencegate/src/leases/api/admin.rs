@@ -37,20 +37,20 @@ pub(crate) struct BrokenLease {
 
 pub(super) async fn list(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
 ) -> Result<Response, Refusal> {
-    let known = applicant.require_principal()?;
+    let known = caller.require_principal()?;
     let theirs = |lease: &Lease| known.operator || lease.principal == known.name;
     Ok(document(&interface.leases.list(theirs)))
 }
 
 pub(super) async fn revoke(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let operator = applicant.require_operator()?;
+    let operator = caller.require_operator()?;
     let Revocation { why } = parse_body(&body)?;
     interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
     Ok(document(&RevokedLease { revoked: reference }))
@@ -58,10 +58,10 @@ pub(super) async fn revoke(
 
 pub(super) async fn break_lease(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
-    let operator = applicant.require_operator()?;
+    let operator = caller.require_operator()?;
     interface.leases.break_lease(&reference, None, &operator.name).map(drop).or_else(action_refusal)?;
     Ok(document(&BrokenLease { broken: reference }))
 }
@@ -78,12 +78,12 @@ impl LeaseTable {
 
 fn action_refusal(why: LeaseActionError) -> Result<(), Refusal> {
     Err(match why {
-        // The lease is over, which is the wanted result.
+        // The lease is over, which is the intended result.
         LeaseActionError::Over => return Ok(()),
         LeaseActionError::NotFound => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
         LeaseActionError::InvalidReason => {
-            let said = "`why` is a line of 1 to 256 bytes";
-            Refusal::new(Reason::Malformed, said).with_advice(said)
+            let message = "`why` is a line of 1 to 256 bytes";
+            Refusal::new(Reason::Malformed, message).with_advice(message)
         }
     })
 }

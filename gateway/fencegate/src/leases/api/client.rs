@@ -1,4 +1,4 @@
-//! The calls of a client for its lease: request it, read it, renew it, give it back.
+//! The calls of a client for its lease: request it, read it, renew it, release it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,49 +37,49 @@ use crate::{
 
 /// The most bytes of a note.
 const MAX_NOTE_LEN: usize = 256;
-/// The time for ZooKeeper's own answer, beside the wait of the lease.
+/// The time for ZooKeeper's own response, beside the wait of the lease.
 const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let plan = interface.in_force.plan();
-    let terms = interface.leases.settings();
-    let Some(bounds) = &terms.bounds else {
+    let settings = interface.leases.settings();
+    let Some(bounds) = &settings.bounds else {
         return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
     };
-    let principal = applicant.require_principal()?;
-    let asked: LeaseRequest = parse_body(&body)?;
-    let keys = parse_keys(&plan, &asked.keys)?;
+    let principal = caller.require_principal()?;
+    let request: LeaseRequest = parse_body(&body)?;
+    let keys = parse_keys(&plan, &request.keys)?;
     if !may_take(principal, &keys) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             format!("`{}` may not take these keys", principal.name),
         ));
     }
-    if asked.mode == Mode::Shared && keys.iter().any(is_election_key) {
+    if request.mode == Mode::Shared && keys.iter().any(is_election_key) {
         return Err(Refusal::new(
             Reason::LeaseForbidden,
             "an election has one leader: its key is not shared",
         ));
     }
-    let wait = asked.wait_ms.map(Duration::from_millis);
+    let wait = request.wait_ms.map(Duration::from_millis);
     if wait.is_some_and(|wait| wait > bounds.max_wait) {
         return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
     }
     let in_time = !prefers_async(&headers);
-    let permits = asked.permits.map(parse_permits).transpose()?;
+    let permits = request.permits.map(parse_permits).transpose()?;
     let wanted = NewLease {
-        placed: interface.place_locks(plan, &keys, (asked.mode, permits)).await?,
+        placed: interface.place_locks(plan, &keys, (request.mode, permits)).await?,
         permits,
         keys: keys.into(),
-        mode: asked.mode,
-        ttl: check_ttl(asked.ttl_ms, bounds.default_ttl, bounds)?,
+        mode: request.mode,
+        ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
         principal: principal.name.clone(),
-        note: asked.note.map(parse_note).transpose()?,
+        note: request.note.map(parse_note).transpose()?,
         max_age: bounds.max_age,
         unheard: wait.filter(|_| in_time).unwrap_or_default(),
         request: None,
@@ -91,14 +91,14 @@ pub(super) async fn acquire(
     let lease = interface.acquire_held(wanted, wait.unwrap_or_default()).await?;
     failpoint::pass("after_lease_granted");
     let document = interface.document(&lease);
-    // The lease is over, so its client must not begin to work.
+    // The lease is over, so its client must not begin its work.
     if document.state != HELD {
         return Err(ended_early_refusal(document.why.as_deref()));
     }
     Ok(created_response(StatusCode::CREATED, &lease, &document))
 }
 
-/// A lease that its client does not know yet. Dropping this ends the lease.
+/// A lease whose id its client has not received yet. Dropping this ends the lease.
 struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
 
 impl Drop for UndeliveredLease<'_> {
@@ -148,10 +148,10 @@ impl LeaseApi {
         }
     }
 
-    /// Gives a lease back, here or at the gateway that holds it. A lease that is over counts as given back.
+    /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
     ///
     /// # Errors
-    /// It may be held yet.
+    /// It may still be held.
     pub async fn release_lease(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
         let done = match found {
             Ok(LeaseLocation::Local(lease)) => {
@@ -178,15 +178,15 @@ impl LeaseApi {
         }
     }
 
-    /// For its client.
+    /// The document of a lease for its client.
     pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
         LeaseDocument::new(lease, &self.leases, Viewer::Client(self.tickets.as_deref()))
     }
 
-    /// Where the locks of these keys lie, as requests have them by `plan`.
+    /// The locks of these keys, as requests take them by `plan`.
     ///
     /// # Errors
-    /// Not all of them can be held so.
+    /// Not all of them can be held that way.
     pub async fn place_locks(
         &self,
         plan: Arc<GatewayPlan>,
@@ -225,7 +225,7 @@ fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument)
     (status, [(LOCATION, place)], json_response(document)).into_response()
 }
 
-/// The refusal for a lease that ended before its client knew it. A repeat gets another lease.
+/// The refusal for a lease that ended before its client received the id. A repeat gets another lease.
 fn ended_early_refusal(why: Option<&str>) -> Refusal {
     let why = why.unwrap_or("no word of why");
     Refusal::new(Reason::LockService, format!("the lease ended before its client was told of it: {why}"))
@@ -234,13 +234,13 @@ fn ended_early_refusal(why: Option<&str>) -> Refusal {
 
 pub(super) async fn show(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let watching = WatchOptions::parse(&uri, &headers)?;
-    match interface.locate_requested(&applicant, &reference, &headers)? {
+    match interface.locate_requested(&caller, &reference, &headers)? {
         LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
         LeaseLocation::Local(lease) => {
             watching.wait(&lease, &interface.drain).await;
@@ -249,7 +249,7 @@ pub(super) async fn show(
         LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_remote(id, headers)),
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::GET, &uri, &headers, Bytes::new());
-            let question = PeerRequest { patience: watching.longest, client: applicant.client, ..question };
+            let question = PeerRequest { patience: watching.longest, client: caller.client, ..question };
             interface.ask_peer(id.member().to_owned(), question).await
         }
     }
@@ -257,17 +257,17 @@ pub(super) async fn show(
 
 pub(super) async fn renew(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let lease = match interface.locate_requested(&applicant, &reference, &headers)? {
+    let lease = match interface.locate_requested(&caller, &reference, &headers)? {
         LeaseLocation::Local(lease) => lease,
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::POST, &uri, &headers, body);
-            let question = PeerRequest { client: applicant.client, ..question };
+            let question = PeerRequest { client: caller.client, ..question };
             return interface.ask_peer(id.member().to_owned(), question).await;
         }
     };
@@ -282,7 +282,7 @@ pub(super) async fn renew(
     }
     let ttl = match &terms.bounds {
         Some(bounds) => check_ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
-        // The policy grants no new leases, but existing ones go on.
+        // The policy grants no new leases, but existing ones continue.
         None => before,
     };
     lease.renew(ttl).ok_or_else(lease_over)?;
@@ -292,11 +292,11 @@ pub(super) async fn renew(
 
 pub(super) async fn release(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let found = interface.locate_requested(&applicant, &reference, &headers);
+    let found = interface.locate_requested(&caller, &reference, &headers);
     interface.release_lease(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
 }
 
@@ -305,18 +305,18 @@ fn prefers_async(headers: &HeaderMap) -> bool {
     prefer::has_respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
 }
 
-/// The client has written the key itself, so it may read it again.
+/// The client has written the key itself, so the response may contain it.
 pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
     Refusal::new(Reason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
 }
 
-fn parse_keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
-    if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
+fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+    if !(1..=ResourceKey::MOST_IN_SET).contains(&texts.len()) {
         return Err(malformed("`keys` has 1 to 16 keys"));
     }
-    let keys: Result<Vec<_>, _> = asked.iter().map(|key| plan.serving.parse_key(key)).collect();
+    let keys: Result<Vec<_>, _> = texts.iter().map(|key| plan.serving.parse_key(key)).collect();
     let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
-    // `#` stands before the number of a permit: `job#1` would have the marks of the second permit of `job`.
+    // `#` precedes the number of a permit: `job#1` would share the watermarks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {
         return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));
     }
@@ -328,11 +328,11 @@ fn parse_keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, 
 /// # Errors
 /// It is outside of the bounds.
 pub fn check_ttl(
-    asked: Option<u64>,
-    unless: Duration,
+    requested_ms: Option<u64>,
+    default_ttl: Duration,
     bounds: &plan::LeasePlan,
 ) -> Result<Duration, Refusal> {
-    let ttl = asked.map_or(unless, Duration::from_millis);
+    let ttl = requested_ms.map_or(default_ttl, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
         Ok(ttl)
     } else {
@@ -340,20 +340,20 @@ pub fn check_ttl(
     }
 }
 
-fn parse_permits(asked: u16) -> Result<Permits, Refusal> {
-    Permits::new(asked).ok_or_else(|| malformed("`permits` is 2 to 1000"))
+fn parse_permits(count: u16) -> Result<Permits, Refusal> {
+    Permits::new(count).ok_or_else(|| malformed("`permits` is 2 to 1000"))
 }
 
-fn parse_note(said: String) -> Result<Arc<str>, Refusal> {
-    if said.len() > MAX_NOTE_LEN || !is_line(&said) {
+fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
+    if note.len() > MAX_NOTE_LEN || !is_line(&note) {
         return Err(malformed(
             "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
         ));
     }
-    Ok(said.into())
+    Ok(note.into())
 }
 
-/// Tells the client the mistake, because nothing about it is secret.
+/// The mistake is returned to the client, because it reveals no secret.
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(Reason::Malformed, why).with_advice(why)
 }

@@ -1,4 +1,4 @@
-//! The common parts of all questions about leases: the caller, and the place of the lease.
+//! The common parts of all requests about leases: the caller, and the location of the lease.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::{
 /// The path below which the interface lies.
 pub const PREFIX: &str = "/.fencegate/v1/";
 
-/// The parts that the interface needs.
+/// The dependencies of the interface.
 #[derive(Clone)]
 pub struct LeaseApi {
     pub leases: Arc<LeaseTable>,
@@ -45,15 +45,15 @@ pub struct LeaseApi {
 /// The caller of the interface.
 #[derive(Clone)]
 pub struct LeaseCaller {
-    /// The principal whose credential the request shows; `None` for an unknown one.
+    /// The principal whose credential the request presents; `None` for an unknown one.
     pub principal: Option<Principal>,
-    /// Another gateway has forwarded the request, so it is not forwarded again.
+    /// A peer has forwarded the request, so it is not forwarded again.
     pub sent_on: bool,
-    /// The client for whom it came.
+    /// The client that sent the request.
     pub client: Option<IpAddr>,
 }
 
-/// Refusals become answers in one place.
+/// Refusals become responses in one place.
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = self.status().into_response();
@@ -69,13 +69,13 @@ pub enum LeaseLocation {
 }
 
 impl LeaseApi {
-    /// Where the lease of the request is held.
+    /// Locates the lease of the request.
     ///
     /// # Errors
-    /// The request shows no id, the id of another lease than the path names, or the id of a lease that is gone.
+    /// The request presents no id, the id of another lease than the path, or the id of a lease that is gone.
     pub(super) fn locate_requested(
         &self,
-        applicant: &LeaseCaller,
+        caller: &LeaseCaller,
         reference: &str,
         headers: &HeaderMap,
     ) -> Result<LeaseLocation, Refusal> {
@@ -83,27 +83,27 @@ impl LeaseApi {
         if LeaseReference::parse(reference) != Some(id.reference()) {
             return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
         }
-        self.locate(applicant, id)
+        self.locate(caller, id)
     }
 
-    /// Where the lease with this id is held.
+    /// Locates the lease with this id.
     ///
     /// # Errors
     /// The lease is gone, or the secret is wrong.
-    pub fn locate(&self, applicant: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
-        if applicant.sent_on || self.leases.is_local(&id) {
+    pub fn locate(&self, caller: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
+        if caller.sent_on || self.leases.is_local(&id) {
             return self.leases.find(&id).map(LeaseLocation::Local);
         }
         Ok(LeaseLocation::Remote(id))
     }
 
-    /// Asks the gateway whose session has this member node.
+    /// Queries the gateway whose session has this member node.
     ///
     /// # Errors
-    /// No gateway answers.
+    /// No gateway responds.
     ///
     /// # Cancellation
-    /// The other gateway may carry out the request all the same.
+    /// The peer may execute the request all the same.
     pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
         let (told, answered) = oneshot::channel();
         self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
@@ -127,8 +127,7 @@ impl PeerRequest {
         }
     }
 
-    /// The client's question about a lease, for another gateway. `uri` is the path below our prefix, as routes get
-    /// it.
+    /// The client's request about a lease, for a peer. `uri` is the path below our prefix, as the router delivers it.
     pub(super) fn from_client_request(method: Method, uri: &Uri, headers: &HeaderMap, body: Bytes) -> Self {
         let below = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = format!("{PREFIX}{}", below.trim_start_matches('/'));
@@ -137,7 +136,7 @@ impl PeerRequest {
     }
 }
 
-/// The id of the lease that a request shows.
+/// The id of the lease that a request presents.
 ///
 /// # Errors
 /// There is no id, more than one, or a malformed one.
@@ -150,10 +149,10 @@ pub fn lease_id(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
 }
 
 impl LeaseCaller {
-    /// The caller, if it may see who holds this key: operators and those who may take it.
+    /// The caller, if it may see the holder of this key: operators and principals that may take the key.
     ///
     /// # Errors
-    /// It may not, or the request shows no known credential.
+    /// It may not, or the request presents no known credential.
     pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
         let known = self.require_principal()?;
         if known.operator || may_take(known, std::slice::from_ref(key)) {
@@ -164,7 +163,7 @@ impl LeaseCaller {
     }
 
     /// # Errors
-    /// The request shows no known credential.
+    /// The request presents no known credential.
     pub fn require_principal(&self) -> Result<&Principal, Refusal> {
         let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)

@@ -31,24 +31,24 @@ use crate::{
     refusal::{Reason, Refusal},
 };
 
-/// How often ZooKeeper is asked for the leader while somebody follows the election. Nobody could report a change: the
-/// leader may be a lease of any gateway, or another program.
+/// How often ZooKeeper is queried for the leader while an election has followers. No change is reported otherwise:
+/// the leader may be a lease of any gateway, or another program.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// The least time between two looks on average, over all elections: the more are followed, the less often is each
-/// looked at.
+/// The least time between two queries on average, over all elections: the more elections are followed, the less often
+/// each is queried.
 const MIN_POLL_SPACING: Duration = Duration::from_millis(20);
 
 pub(super) async fn show(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = parse_key(&name)?;
-    if applicant.sent_on {
+    if caller.sent_on {
         return Ok(json_response(&interface.local_state(&name, &key)));
     }
-    let principal = applicant.require_viewer(&key)?;
+    let principal = caller.require_viewer(&key)?;
     if wants_stream(&headers) {
         return stream_election(interface, &principal.name, name, key);
     }
@@ -81,8 +81,8 @@ fn stream_election(
     let drain = interface.drain.clone();
     let elections = interface.elections.clone();
     let most = interface.leases.settings().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
-    let seen = elections.follow(&name.clone(), (principal, most), |told| {
-        drop(tokio::spawn(interface.watch_election(name, key, told)));
+    let seen = elections.follow(&name.clone(), (principal, most), |sender| {
+        drop(tokio::spawn(interface.watch_election(name, key, sender)));
     });
     let seen = seen.ok_or_else(|| {
         Refusal::new(Reason::LeaseLimit, format!("`{principal}` follows as many elections as it may"))
@@ -90,46 +90,47 @@ fn stream_election(
     })?;
     let events = stream::unfold((seen, drain), async |(mut seen, drain)| {
         tokio::select! {
-            told = seen.next() => Some((Ok(to_event(&told?)), (seen, drain))),
+            state = seen.next() => Some((Ok(to_event(&state?)), (seen, drain))),
             () = drain.cancelled() => None,
         }
     });
     Ok(sse(events))
 }
 
-fn to_event(told: &ElectionDocument) -> Event {
-    let text = serde_json::to_string(told).expect("plain fields serialise");
+fn to_event(election: &ElectionDocument) -> Event {
+    let text = serde_json::to_string(election).expect("plain fields serialise");
     Event::default().event("election").data(text)
 }
 
 impl LeaseApi {
-    /// Watches an election as long as somebody follows it, and reports each new leader.
+    /// Watches an election as long as it has followers, and reports each new leader.
     pub(super) async fn watch_election(
         self,
         name: String,
         key: ResourceKey,
-        told: Arc<watch::Sender<ElectionState>>,
+        sender: Arc<watch::Sender<ElectionState>>,
     ) {
-        while !told.is_closed() && !self.drain.is_cancelled() {
-            // If nobody can be asked, the last report stands.
+        while !sender.is_closed() && !self.drain.is_cancelled() {
+            // If no gateway can be queried, the last report remains.
             if let Ok(document) = self.election(&name, &key).await {
-                told.send_if_modified(|seen| seen.replace_if_newer(document));
+                sender.send_if_modified(|seen| seen.replace_if_newer(document));
             }
             let followed = u32::try_from(self.elections.watch_count()).unwrap_or(u32::MAX);
             tokio::select! {
                 () = sleep(POLL_INTERVAL.max(MIN_POLL_SPACING.saturating_mul(followed))) => {}
-                () = told.closed() => {}
+                () = sender.closed() => {}
                 () = self.drain.cancelled() => {}
             }
         }
     }
 
-    /// ZooKeeper says which node holds the key, and the holder says who it is.
+    /// ZooKeeper has the node that holds the key, and the holder reports its identity.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.local_state(name, key);
         let line =
             self.leases.keeper.queue_entries(key, self.leases.site(key)).await.map_err(query_refusal)?;
-        let (holds, waiting) = (line.iter().find(|entry| entry.holds), line.len().saturating_sub(1));
+        let holds = line.iter().find(|entry| entry.holds);
+        let waiting = line.len().saturating_sub(1);
         let leader = match holds {
             None => None,
             Some(entry) if here.leader.as_ref().is_some_and(|leader| leader.number == entry.number) => {
@@ -140,7 +141,7 @@ impl LeaseApi {
         Ok(ElectionDocument { leader, waiting, ..here })
     }
 
-    /// The holder as its gateway describes it; for a program without a gateway, what ZooKeeper knows.
+    /// The holder as its gateway describes it; for a program without a gateway, the data in ZooKeeper.
     async fn remote_leader(&self, name: &str, entry: &LineEntry) -> Leader {
         let plain = Leader {
             gateway: entry.gateway.clone(),
@@ -159,11 +160,14 @@ impl LeaseApi {
             patience: Duration::ZERO,
             client: None,
         };
-        let asked = self.ask_peer(Paths::member_name(gateway, session.cast_signed()), question).await;
-        let Ok(told) = asked else { return plain };
-        let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
-        let told: Option<ElectionDocument> = serde_json::from_slice(&body).ok();
-        told.and_then(|told| told.leader).filter(|leader| leader.number == entry.number).unwrap_or(plain)
+        let result = self.ask_peer(Paths::member_name(gateway, session.cast_signed()), question).await;
+        let Ok(response) = result else { return plain };
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
+        let election: Option<ElectionDocument> = serde_json::from_slice(&body).ok();
+        election
+            .and_then(|election| election.leader)
+            .filter(|leader| leader.number == entry.number)
+            .unwrap_or(plain)
     }
 
     /// The leader, if this gateway holds the lease.

@@ -21,13 +21,13 @@ use crate::{
 
 pub(super) async fn show(
     State(interface): State<LeaseApi>,
-    Extension(applicant): Extension<LeaseCaller>,
+    Extension(caller): Extension<LeaseCaller>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
-    applicant.require_principal()?;
+    caller.require_principal()?;
     let plan = interface.in_force.plan();
     let key = plan.serving.parse_key(&key).map_err(|bad| invalid_key(&bad))?;
-    applicant.require_viewer(&key)?;
+    caller.require_viewer(&key)?;
     let leases = &interface.leases;
     let line = leases.keeper.queue_entries(&key, leases.site(&key)).await.map_err(query_refusal)?;
     let ours = leases.holder(&key);

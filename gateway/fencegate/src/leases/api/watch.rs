@@ -1,4 +1,4 @@
-//! Waits for something to change about a lease: once, or for as long as somebody listens.
+//! Waits for a change of a lease: once, or as long as the client listens.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,9 +31,9 @@ use crate::{
 pub(super) struct WatchOptions {
     /// How long it waits for a change.
     pub(super) longest: Duration,
-    /// The revision that the client knows already.
+    /// The last revision that the client has received.
     seen: Option<u64>,
-    /// The client wants every change from now on.
+    /// The client subscribes to every change from now on.
     pub(super) streams: bool,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct WatchQuery {
     seen: Option<u64>,
 }
 
-/// The longest wait of one question, in seconds.
+/// The longest wait of one request, in seconds.
 const MAX_WATCH_SECS: u64 = 60;
-/// The least time between two questions to another gateway.
+/// The least time between two requests to a peer.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How long one question to another gateway waits for a change.
+/// How long one request to a peer waits for a change.
 const POLL_SECS: u64 = 20;
 
 impl WatchOptions {
@@ -76,14 +76,14 @@ impl WatchOptions {
         }
         let seen = self.seen.unwrap_or_else(|| lease.snapshot().revision);
         tokio::select! {
-            // After the time the lease is looked at as after a change.
+            // After the time limit the lease is reported as after a change.
             late = timeout(self.longest, lease.wait_changed(seen)) => drop(late),
             () = drain.cancelled() => {}
         }
     }
 }
 
-/// True if the client asks for server-sent events.
+/// True if the client requests server-sent events.
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|kind| {
@@ -107,30 +107,32 @@ impl LeaseApi {
         sse(events)
     }
 
-    /// The same for a lease of another gateway, which is asked again and again.
+    /// The same for a lease of a peer, which is polled.
     pub(super) fn stream_remote(self, id: LeaseId, headers: HeaderMap) -> Response {
         let begin = (self, id, headers, Some(0));
         let events = stream::unfold(begin, async |(interface, id, headers, seen)| {
             let mut seen = seen?;
             loop {
-                let asked = Instant::now();
-                let told = tokio::select! {
-                    told = interface.poll_remote(&id, &headers, seen) => told,
+                let started = Instant::now();
+                let polled = tokio::select! {
+                    polled = interface.poll_remote(&id, &headers, seen) => polled,
                     () = interface.drain.cancelled() => return None,
                 };
-                match told {
-                    // A gateway that answers early without a change is about to stop.
-                    Ok(document) if document.revision == seen => sleep_until(asked + MIN_POLL_INTERVAL).await,
+                match polled {
+                    // A gateway that responds early without a change is about to stop.
+                    Ok(document) if document.revision == seen => {
+                        sleep_until(started + MIN_POLL_INTERVAL).await
+                    }
                     Ok(mut document) => {
-                        // An event may be delayed. So it has no times that count from the question, and no secret.
+                        // An event may be delayed. So it has no times that count from the request, and no secret.
                         (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
                         let next = (document.state != OVER).then_some(document.revision);
                         seen = document.revision;
                         return Some((to_event(&document), (interface, id, headers, next.map(|_| seen))));
                     }
                     Err(refusal) => {
-                        let said = Event::default().event("error").data(refusal.reason.word());
-                        return Some((Ok(said), (interface, id, headers, None)));
+                        let event = Event::default().event("error").data(refusal.reason.word());
+                        return Some((Ok(event), (interface, id, headers, None)));
                     }
                 }
             }
@@ -152,9 +154,9 @@ impl LeaseApi {
             patience: Duration::from_secs(POLL_SECS),
             client: None,
         };
-        let told = self.ask_peer(id.member().to_owned(), question).await?;
-        let status = told.status();
-        let body = axum::body::to_bytes(told.into_body(), usize::MAX).await.unwrap_or_default();
+        let response = self.ask_peer(id.member().to_owned(), question).await?;
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
         serde_json::from_slice(&body).map_err(|_| {
             let over = status == StatusCode::PRECONDITION_FAILED;
             let reason = if over { Reason::StaleToken } else { Reason::LeaseAway };
@@ -168,7 +170,7 @@ fn to_event(document: &LeaseDocument) -> Result<Event, Infallible> {
     Ok(Event::default().event("lease").id(document.revision.to_string()).data(text))
 }
 
-/// A stream of events. A comment at times shows whether somebody still listens.
+/// A stream of events. Comments at intervals detect whether the client still listens.
 pub(super) fn sse(
     events: impl futures_util::Stream<Item = Result<Event, Infallible>> + Send + 'static,
 ) -> Response {

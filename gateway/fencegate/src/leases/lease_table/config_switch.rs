@@ -1,4 +1,4 @@
-//! What leases are told while the process goes from one plan to the next.
+//! The state of leases while the process switches from one plan to the next.
 
 use std::{
     collections::HashSet,
@@ -16,17 +16,18 @@ use super::{
     LeaseSettings, LeaseTable,
 };
 
-/// Another plan is being taken over. With the end of this leases begin again, whatever ends it: a panic as well.
+/// Another plan is being taken over. When this is dropped, leases are admitted again, whatever the reason: a panic as
+/// well.
 #[must_use]
 pub struct ConfigSwitchGuard<'l>(&'l LeaseTable);
 
 impl ConfigSwitchGuard<'_> {
-    /// Those that may hold their locks: by whatever plan they were granted, it is one before.
+    /// The leases that may hold their locks. They were granted by an earlier plan.
     pub fn held_leases(&self) -> Vec<Arc<Lease>> {
         self.0.lock_index().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
     }
 
-    /// These routes have other keys by the next plan. To be called before a request begins by that.
+    /// The keys of these routes differ in the next plan. Call this before a request begins under that plan.
     pub fn mark_rekeyed(&self, routes: &[String]) {
         if routes.is_empty() {
             return;
@@ -35,14 +36,14 @@ impl ConfigSwitchGuard<'_> {
         self.held_leases().iter().for_each(|lease| lease.mark_rekeyed(&routes));
     }
 
-    /// What is said of leases from now on.
+    /// The settings of leases from now on.
     pub fn settings(&self) -> Arc<LeaseSettings> {
         self.0.settings()
     }
 
-    /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
+    /// Call this before the plan of these terms is in force, so that a reader of that plan finds these settings.
     pub fn set_settings(&self, terms: LeaseSettings) {
-        // Fails where the process stops.
+        // Fails if the process stops.
         self.0.tasks.send(LeaseCommand::FollowCredentials(terms.authority.clone())).ok();
         self.0.terms.store(Arc::new(terms));
     }
@@ -61,11 +62,11 @@ fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> b
 }
 
 impl LeaseTable {
-    /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. Nobody begins for as
-    /// long as what is returned is there.
+    /// Call this before another plan is taken over. `site`: the lock of a key by that plan; `None` where the plan
+    /// delays. No lease begins as long as the returned guard exists.
     ///
     /// # Errors
-    /// The lock of a key that is leased would lie elsewhere: a lease and a request could hold it at once.
+    /// The lock of a leased key would move: a lease and a request could hold the key at once.
     pub fn begin_switch(
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockSite>,
@@ -74,7 +75,8 @@ impl LeaseTable {
         let turning = ConfigSwitchGuard(self);
         for lease in self.lock_index().leases.values() {
             if lease.may_hold() && is_moved(lease, &site) {
-                let (keys, lease) = (key_redaction::redact_keys(&lease.keys), lease.id.reference());
+                let keys = key_redaction::redact_keys(&lease.keys);
+                let lease = lease.id.reference();
                 return Err(format!(
                     "lease {lease} holds or waits for {keys}, whose lock this plan has elsewhere, or delays: end it first, or wait"
                 ));

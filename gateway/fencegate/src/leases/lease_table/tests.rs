@@ -1,4 +1,4 @@
-//! Whoever takes another plan over keeps leases waiting for that long, and no longer.
+//! Tests that a switch to another plan pauses leases for its duration, and no longer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,17 +14,20 @@ const POLICY: &str = include_str!("../../../../../policies/tests/two_services.ya
 const LEASES: &str =
     "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"job/*\"]}]}\n";
 
-/// With what has to be there for as long as they are.
+/// Together with the dependencies that must live as long.
 fn leases() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
-    let (clock, (tasks, given)) = (Arc::<ManualClock>::default(), mpsc::unbounded_channel());
+    let clock = Arc::<ManualClock>::default();
+    let (tasks, given) = mpsc::unbounded_channel();
     let (keeper, _desks) = lock_manager::lock_manager(clock.clone(), 1);
     let terms =
         LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
     let all = Metrics::for_gateway(&gateway);
-    let (metrics, agreement) = (all.leases(), PlanCompat::new(&gateway, all.clone()));
-    let (in_force, drain) = (CurrentConfig::new(gateway), CancellationToken::new());
+    let metrics = all.leases();
+    let agreement = PlanCompat::new(&gateway, all.clone());
+    let in_force = CurrentConfig::new(gateway);
+    let drain = CancellationToken::new();
     let gateway = "gw-1".into();
     let parts = LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
     (LeaseTable::new(parts, terms), given)
@@ -35,7 +38,7 @@ impl LeaseTable {
         self.admits_by(self.in_force.plan()).is_ok()
     }
 
-    /// What is asked about the lease is asked of `plan`.
+    /// The request for the lease was checked by `plan`.
     fn admits_by(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, Reason> {
         let second = Duration::from_secs(1);
         let wanted = NewLease {
@@ -61,8 +64,9 @@ impl LeaseTable {
     }
 }
 
+/// No lease is admitted during a reload, and leases are admitted again after a reload that panicked.
 #[test]
-fn a_reload_that_panics_does_not_keep_leases_from_beginning() {
+fn panicked_reload_restores_lease_admission() {
     let (leases, _tasks) = leases();
     assert!(leases.admits());
     let turned = catch_unwind(AssertUnwindSafe(|| {
@@ -74,8 +78,9 @@ fn a_reload_that_panics_does_not_keep_leases_from_beginning() {
     assert!(leases.admits(), "the plan has stayed");
 }
 
+/// A plan that would move a leased lock is refused, and leases are admitted as before.
 #[test]
-fn a_plan_that_would_move_a_leased_lock_is_refused_and_leases_go_on() {
+fn refused_switch_keeps_lease_admission() {
     let (leases, _tasks) = leases();
     assert!(leases.admits());
     assert!(leases.begin_switch(|_| None).is_err());
@@ -85,9 +90,9 @@ fn a_plan_that_would_move_a_leased_lock_is_refused_and_leases_go_on() {
     assert!(!leases.admits(), "nobody is granted one by the new plan");
 }
 
-/// The worker of the client stands still in between.
+/// A request that was checked by the plan before begins no lease. The worker of the client was paused in between.
 #[test]
-fn what_was_asked_of_the_plan_before_begins_no_lease() {
+fn replaced_plan_admits_no_lease() {
     let (leases, _tasks) = leases();
     let before = leases.in_force.plan();
     let turning = leases.turns();
@@ -99,8 +104,9 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
     assert!(leases.admits());
 }
 
+/// A principal that may no longer lock a key is granted no lease.
 #[test]
-fn who_may_not_take_a_key_any_more_begins_no_lease() {
+fn withdrawn_key_refuses_lease() {
     let (leases, _tasks) = leases();
     let mut bounds = leases.settings().bounds.clone().expect("the plan grants leases");
     bounds.principals[0].keys.clear();
@@ -109,8 +115,9 @@ fn who_may_not_take_a_key_any_more_begins_no_lease() {
     assert_eq!(leases.admits_by(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
 }
 
+/// A lease is rekeyed for exactly the routes whose keys changed after it was admitted.
 #[test]
-fn a_lease_knows_the_routes_whose_keys_have_changed_since() {
+fn lease_records_routes_rekeyed_since() {
     let (leases, _tasks) = leases();
     let older = leases.admits_by(leases.in_force.plan()).expect("granted");
     leases.turns().mark_rekeyed(&[]);

@@ -45,7 +45,8 @@ pub(super) fn start_admin(
         leases: role.leases,
         csrf: CsrfToken::new(&SystemRandomness),
     };
-    let (followed, watched) = (trends.sample_forever(base.metrics.clone()), base.threads.clone().watch());
+    let followed = trends.sample_forever(base.metrics.clone());
+    let watched = base.threads.clone().watch();
     reception.open(admin::gateway_routes(seen), async { _ = join(followed, watched).await })?;
     Ok(given)
 }

@@ -1,5 +1,5 @@
-//! A gateway whose parts are made and do not run yet. They run on threads of their own; in a simulation, all on one and in
-//! its time.
+//! A gateway whose parts are assembled and do not run yet. They run on threads of their own; in a simulation, all on
+//! one thread and in its time.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,8 @@ use crate::{
     },
 };
 
-/// What is to be run: a session for each desk, what takes the locks of leases, and the workers, which share the rest.
+/// The parts to be run: a session for each session worker, the worker that takes the locks of leases, and the
+/// workers, which share the rest.
 pub struct GatewayParts<N> {
     pub desks: Vec<(SessionWorker, SessionSettings)>,
     /// Where the policy has leases.
@@ -39,45 +40,64 @@ pub struct GatewayParts<N> {
 }
 
 impl<N: Network> GatewayParts<N> {
-    /// `page`: where people can look at it.
+    /// `page`: the URL of the admin page.
     ///
     /// # Errors
-    /// A file cannot be used, or the machine has no thread for what looks after the endpoints.
+    /// A file cannot be used, or the machine has no thread for the checks of the endpoints.
     pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        (base, belongings): (&ProcessContext, &ProcessResources),
+        (base, resources): (&ProcessContext, &ProcessResources),
         page: Option<PageAddress>,
         network: N,
     ) -> Result<Self, ProcessError> {
-        let ProcessResources { memory, name, ours, .. } = belongings;
-        let (keeper, desks) = sessions::keeper(gateway, base);
-        let agreement = PlanCompat::new(gateway, base.metrics.clone());
+        let ProcessResources { memory, name, ours, .. } = resources;
+        let (lock_manager, session_workers) = sessions::keeper(gateway, base);
+        let compat = PlanCompat::new(gateway, base.metrics.clone());
         let reach = ours.as_ref().map(|ours| ours.reach.clone());
         let nameplate = LocalMember::with_endpoint(gateway.fingerprint, reach);
         let nameplate = nameplate.with_page(page).with_publication(
             gateway.fingerprint,
             PlanCompat::publication(gateway),
-            agreement.clone(),
+            compat.clone(),
         );
-        let desks = {
+        let session_workers = {
             let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
-            desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect()
+            session_workers
+                .into_iter()
+                .enumerate()
+                .map(|(number, session_worker)| (session_worker, settings(number)))
+                .collect()
         };
         let in_force = CurrentConfig::new(gateway.clone());
-        let agreeing = (&in_force, &agreement);
-        let granted = lease_setup::set_up_leases(gateway, (belongings, &keeper), agreeing, base, network)?;
-        let (leases, taker) = granted.unzip();
-        let role = GatewayRole::new(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
-        let (workers, beside) = (options.workers, options.beside);
+        let config_and_compat = (&in_force, &compat);
+        let granted = lease_setup::set_up_leases(
+            gateway,
+            (resources, &lock_manager),
+            config_and_compat,
+            base,
+            network,
+        )?;
+        let (leases, lease_worker) = granted.unzip();
+        let role =
+            GatewayRole::new(gateway, (name, lock_manager.clone(), leases), memory, compat, &in_force)?;
+        let workers = options.workers;
+        let beside = options.beside;
         let equipment =
             WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
         let shared = worker_pool::build_context(&gateway.serving, base, equipment)?;
         in_force.replace(gateway.clone(), shared.edition.clone());
-        Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
+        Ok(Self {
+            desks: session_workers,
+            taker: lease_worker,
+            shared,
+            keeper: lock_manager,
+            nameplate,
+            in_force,
+        })
     }
 
-    /// What puts another plan of `file` in force. `turns`: one for each worker.
+    /// The reloader that puts another plan of `file` in force. `turns`: one channel for each worker.
     pub fn reloader(
         &self,
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! What grants leases, where the policy has any.
+//! Sets up the leases, where the policy has any.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use crate::{
     serve::{context::ProcessContext, error::ProcessError},
 };
 
-/// The leases, and what takes their locks.
+/// The leases, and the worker that takes their locks.
 type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
 
 /// # Errors
 /// A file with a token cannot be used.
 pub(super) fn set_up_leases<N: Network>(
     gateway: &GatewayPlan,
-    (ProcessResources { name, ours, .. }, keeper): (&ProcessResources, &LockManager),
-    (in_force, agreement): (&CurrentConfig, &Arc<PlanCompat>),
+    (ProcessResources { name, ours, .. }, lock_manager): (&ProcessResources, &LockManager),
+    (in_force, compat): (&CurrentConfig, &Arc<PlanCompat>),
     base: &ProcessContext,
     network: N,
 ) -> Result<Option<LeaseSetup<N>>, ProcessError> {
@@ -36,11 +36,11 @@ pub(super) fn set_up_leases<N: Network>(
     let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(ProcessError::LeaseToken)?;
     let equipment = LeaseWorkerDeps {
         name: name.clone(),
-        keeper: keeper.clone(),
+        keeper: lock_manager.clone(),
         clock: base.clock.clone(),
         metrics: base.metrics.leases(),
         in_force: in_force.clone(),
-        agreement: agreement.clone(),
+        agreement: compat.clone(),
         drain: base.drain.clone(),
         network,
         turning: Box::pin(base.threads.register(ThreadRole::Leases)),

@@ -1,4 +1,4 @@
-//! Waits for the next demand for a reload or for the end.
+//! Waits for the next request for a reload or for the end.
 
 use tokio::sync::mpsc;
 
@@ -11,9 +11,9 @@ use crate::{
     },
 };
 
-/// Reloads the file on demand.
+/// Reloads the file on request.
 pub(super) struct ReloadLoop {
-    /// Demands it when the file changes; `None` where nobody looks at the file.
+    /// Requests a reload when the file changes; `None` where the file is not watched.
     watcher: Option<FileWatcher>,
     reloader: Reloader,
 }
@@ -24,10 +24,10 @@ impl ReloadLoop {
         Self { watcher: watch.then(|| FileWatcher::new(file)), reloader }
     }
 
-    /// Reads the file again when a signal, an operator or the file itself demands it; returns when a signal or an
-    /// operator demands the end.
+    /// Reads the file again when a signal, an operator or a change of the file requests it; returns when a signal or
+    /// an operator requests the end.
     ///
-    /// `commands` end with it: an operator who commands a process that stops is told so, and does not wait.
+    /// `commands` end with it: the command of an operator to a process that stops fails at once, and does not wait.
     pub(super) async fn run(
         &mut self,
         signals: &mut Signals,
@@ -39,15 +39,15 @@ impl ReloadLoop {
             None => std::future::pending().await,
         };
         loop {
-            let (dry, told) = tokio::select! {
+            let (dry, reply) = tokio::select! {
                 demand = signals.next() => match demand {
                     SignalAction::Shutdown => return,
                     SignalAction::Reload => (false, None),
                 },
                 Some(command) = commands.recv() => match command {
-                    AdminCommand::Reload { dry, told } => (dry, Some(told)),
-                    AdminCommand::Compare { told } => {
-                        told.send(self.reloader.compare().await).ok();
+                    AdminCommand::Reload { dry, told: reply } => (dry, Some(reply)),
+                    AdminCommand::Compare { told: reply } => {
+                        reply.send(self.reloader.compare().await).ok();
                         continue;
                     }
                     AdminCommand::Drain => return,
@@ -56,9 +56,9 @@ impl ReloadLoop {
             };
             let reload = self.reloader.reload(dry);
             let report = if dry { reload.await } else { manager.notify_reload(reload).await };
-            if let Some(told) = told {
-                // Fails when the operator has gone, and then nobody waits for the report.
-                told.send(report).ok();
+            if let Some(reply) = reply {
+                // Fails when the operator has disconnected; then the report has no receiver.
+                reply.send(report).ok();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The things that a gateway claims at its start: its folder, its name, its address for other gateways.
+//! The resources that a gateway claims at its start: its state directory, its name, its address for other gateways.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     },
 };
 
-/// What the process takes at its start, and gives back only with its end.
+/// The resources that the process takes at its start, and releases only with its end.
 pub struct ProcessResources {
-    /// How far tokens have come, as the folder says where there is one.
+    /// The newest token so far, from the state directory where there is one.
     pub memory: Arc<TokenHistory>,
     /// The name of the gateway.
     pub name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
     pub kept: Option<Socket>,
-    /// What this process is to other gateways, where they reach it.
+    /// The address and credentials of this process for other gateways, where they can reach it.
     pub ours: Option<LocalPeer>,
 }
 
 impl ProcessResources {
     /// # Errors
-    /// The folder or an address belongs to another process, or a file cannot be read.
+    /// The state directory or an address belongs to another process, or a file cannot be read.
     pub(super) fn acquire(
         gateway: &GatewayPlan,
         options: &GatewayOptions,

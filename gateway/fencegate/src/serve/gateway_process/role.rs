@@ -1,4 +1,4 @@
-//! The gateway's part of a worker: the keeper of its keys, and the signer of its tickets.
+//! The gateway's state of a worker: the lock manager, and the signer of its tickets.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::{
     ticket_issuer::TicketIssuer,
 };
 
-/// The gateway's part of a worker.
+/// The gateway's state of a worker.
 #[derive(Clone)]
 pub struct GatewayRole {
     pub(super) keeper: LockManager,
@@ -48,23 +48,38 @@ impl GatewayRole {
     /// The key that tickets are signed with cannot be read.
     pub(super) fn new(
         gateway: &GatewayPlan,
-        (name, keeper, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
+        (name, lock_manager, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
         memory: &Arc<TokenHistory>,
-        agreement: Arc<PlanCompat>,
+        compat: Arc<PlanCompat>,
         in_force: &CurrentConfig,
     ) -> Result<Self, ProcessError> {
         let tickets = gateway.tickets.as_ref();
         let tickets = tickets.map(|key| TicketIssuer::new(key, gateway, name, memory)).transpose()?;
-        let (traces, hot, stays) = (Arc::default(), HotKeys::default(), Arc::default());
-        let (elections, in_force) = (ElectionWatches::default(), in_force.clone());
-        Ok(Self { keeper, tickets, traces, hot, stays, agreement, leases, elections, in_force })
+        let traces = Arc::default();
+        let hot = HotKeys::default();
+        let tracker = Arc::default();
+        let elections = ElectionWatches::default();
+        let in_force = in_force.clone();
+        Ok(Self {
+            keeper: lock_manager,
+            tickets,
+            traces,
+            hot,
+            stays: tracker,
+            agreement: compat,
+            leases,
+            elections,
+            in_force,
+        })
     }
 
     /// The lease interface; `None` if the process grants no leases.
     fn lease_api(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
         let leases = self.leases.clone()?;
-        let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
-        let (elections, drain) = (self.elections.clone(), drain.clone());
+        let in_force = self.in_force.clone();
+        let tickets = self.tickets.clone();
+        let elections = self.elections.clone();
+        let drain = drain.clone();
         let interface = LeaseApi { leases, in_force, tickets, elections, drain };
         Some(LeaseApiStep::new(interface, plan.listener.timeouts.request_body))
     }
@@ -79,13 +94,13 @@ fn allows_callbacks(plan: &Plan) -> bool {
 impl<N: Network> WorkerRole<N> for GatewayRole {
     const ROLE: Role = Role::Gateway;
 
-    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerDeps { edition, mut parts, metrics, forward, courier, .. } = bench;
-        parts.leases = shared.role.lease_api(&shared.drain, &edition.plan);
-        parts.callers = shared.role.tickets.clone().filter(|_| allows_callbacks(&edition.plan));
+    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition: config, mut parts, metrics, forward, courier, .. } = deps;
+        parts.leases = shared.role.lease_api(&shared.drain, &config.plan);
+        parts.callers = shared.role.tickets.clone().filter(|_| allows_callbacks(&config.plan));
         let fencing = FenceDeps {
-            accord: shared.role.agreement.route_verdicts(&edition.plan),
-            edition: edition.clone(),
+            accord: shared.role.agreement.route_verdicts(&config.plan),
+            edition: config.clone(),
             keeper: shared.role.keeper.clone(),
             courier,
             guards: shared.guards.clone(),
@@ -101,7 +116,7 @@ impl<N: Network> WorkerRole<N> for GatewayRole {
             metrics: metrics.clone(),
             budget: shared.budget.clone(),
         };
-        let routing = RoutingTable::new(edition, metrics);
+        let routing = RoutingTable::new(config, metrics);
         pipeline::gateway_pipeline(parts, routing, fencing, forward)
     }
 }

@@ -1,4 +1,4 @@
-//! The sessions have a thread of their own: a worker that computes for long must not cost them their life.
+//! The sessions have a thread of their own: a worker that computes for long must not let them expire.
 
 use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 
@@ -31,27 +31,28 @@ use crate::{
 pub(super) struct SessionThread {
     thread: thread::JoinHandle<()>,
     close: CancellationToken,
-    /// Closed, without a word, when the thread unwinds.
+    /// Closed, without a message, when the thread unwinds.
     pub(super) end: oneshot::Receiver<Infallible>,
 }
 
 impl SessionThread {
-    /// Starts a session for each desk.
+    /// Starts a session for each session worker.
     pub(super) fn start(
-        desks: Vec<(SessionWorker, SessionSettings)>,
+        session_workers: Vec<(SessionWorker, SessionSettings)>,
         servers: Servers,
         threads: &ThreadMonitor,
     ) -> io::Result<Self> {
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
-        let (closed, turning) = (close.clone(), threads.register(ThreadRole::Sessions));
+        let closed = close.clone();
+        let turning = threads.register(ThreadRole::Sessions);
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime =
                 runtime.expect("a runtime needs an epoll instance, and the process has just started");
-            let all = desks.into_iter().map(|(desk, settings)| {
-                desk.run(
+            let all = session_workers.into_iter().map(|(session_worker, settings)| {
+                session_worker.run(
                     Instrumented::new(servers.clone(), &settings.metrics),
                     Rc::new(settings),
                     closed.clone(),
@@ -75,23 +76,25 @@ impl SessionThread {
     }
 }
 
-/// Where sessions are made, with the files of TLS as they are from now on.
+/// The source of sessions, with the files of TLS as they are from now on.
 ///
 /// # Errors
-/// They cannot be used.
+/// The files cannot be used.
 pub(super) fn servers(gateway: &GatewayPlan, base: &ProcessContext) -> Result<Servers, CredentialsError> {
     Servers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
 }
 
-/// The keeper of the keys, with its desks: one for each session that is to work for it.
+/// The lock manager, with its session workers: one for each session that is to serve it.
 pub(super) fn keeper(gateway: &GatewayPlan, base: &ProcessContext) -> (LockManager, Vec<SessionWorker>) {
-    let (keeper, desks) = lock_manager::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
-    let counted = keeper.clone();
+    let (lock_manager, session_workers) =
+        lock_manager::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
+    let counted = lock_manager.clone();
     base.metrics.count_keys(move || counted.key_count());
-    (keeper, desks)
+    (lock_manager, session_workers)
 }
 
-/// The settings of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
+/// The settings of the session with a number. The sessions share what one of them has learned about the installation,
+/// and the reason why one is away.
 pub(super) fn settings(
     gateway: &GatewayPlan,
     name: &str,

@@ -16,7 +16,7 @@ use crate::{
     serve::{admin_listener::BoundAdminListener, context::ProcessContext},
 };
 
-/// Opens the admin listener. Returns a token that is cancelled when an operator asks for the end.
+/// Opens the admin listener. Returns a token that is cancelled when an operator requests the end.
 ///
 /// # Errors
 /// The machine has no thread for it.

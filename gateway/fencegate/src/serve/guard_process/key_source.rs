@@ -1,4 +1,4 @@
-//! Where the keys come from that verify tickets: a file, or a URL that is fetched again and again.
+//! The source of the keys that verify tickets: a file, or a URL that is fetched again and again.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct TicketKeySource {
     remote: Option<JwksFetcher>,
 }
 
-/// Fetches the keys again at intervals, for ever. For keys in a file it does nothing.
+/// Fetches the keys again at intervals. Never returns. For keys in a file it does nothing.
 pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.refresh().await;
@@ -36,7 +36,8 @@ impl TicketKeySource {
             plan::TicketVerification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
             plan::TicketVerification::Jwks(url) => {
                 let remote = JwksFetcher::new(url, RefreshPolicy::default())?;
-                // Without keys every ticket is refused: better that than not to start while the gateways do.
+                // Without keys every ticket is refused: better than a guard that does not start while the gateways
+                // do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
                     warn!(%error, "no ticket keys yet");
                 }

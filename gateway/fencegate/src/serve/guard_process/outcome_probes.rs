@@ -1,4 +1,4 @@
-//! Asks endpoints whether they run, while anything that was sent to them is in doubt.
+//! Probes endpoints for liveness, while a request that was sent to them is in doubt.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,38 +11,39 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tracing::{error, info};
 
-/// How soon a new doubt is noticed.
+/// How soon a new request in doubt is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks for ever. Each place has questions of its own, so that one that does not answer holds no other one up. Without
-/// health checks in the policy nothing is ever asked.
+/// Probes without end. Each address has probes of its own, so that one that does not answer delays no other one.
+/// Without health checks in the policy no probe is ever sent.
 ///
 /// # Cancellation
-/// Dropping the future ends the questions; the time until the next one does not count.
+/// Dropping the future ends the probes; the time until the next one does not count.
 pub(super) async fn probe_unknown_outcomes<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
     let mut questions = FuturesUnordered::new();
-    let mut asked = BTreeSet::new();
+    let mut probed = BTreeSet::new();
     loop {
         for place in guard.targets_to_probe() {
-            if asked.insert(place.clone()) {
+            if probed.insert(place.clone()) {
                 questions.push(probe_once(network, fleet, guard, place));
             }
         }
         tokio::select! {
-            Some(place) = questions.next() => drop(asked.remove(&place)),
+            Some(place) = questions.next() => drop(probed.remove(&place)),
             () = sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
-/// Asks once, and returns when the place may be asked again.
+/// Sends one probe, and returns when the address may be probed again.
 async fn probe_once<N: Network>(
     network: &N,
     fleet: &Arc<EndpointSet>,
     guard: &Guard,
     place: DispatchTarget,
 ) -> DispatchTarget {
-    let (upstream, began) = (&fleet.upstream.name, guard.now());
+    let upstream = &fleet.upstream.name;
+    let began = guard.now();
     if health::is_running(network, fleet, &place.endpoint, place.address.as_deref()).await {
         if guard.record_alive(&place, LivenessAnswer { asked: began, answered: guard.now() }) {
             info!(%upstream, endpoint = %place, "guard.endpoint_answers_again");

@@ -1,4 +1,4 @@
-//! The guard's part of a worker: the guard that admits requests, and the verifier of tickets.
+//! The guard's state of a worker: the guard that admits requests, and the verifier of tickets.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The guard's part of a worker.
+/// The guard's state of a worker.
 #[derive(Clone)]
 pub struct GuardRole {
     guard: Arc<Guard>,
@@ -37,12 +37,12 @@ impl GuardRole {
 impl<N: Network> WorkerRole<N> for GuardRole {
     const ROLE: Role = Role::Guard;
 
-    fn pipeline(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerDeps { edition, parts, pool, forward, .. } = bench;
+    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition: config, parts, pool, forward, .. } = deps;
         let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
-        let plan = Rc::new(edition.plan.clone());
+        let plan = Rc::new(config.plan.clone());
         let claiming = ClaimDeps { guard: guard.clone(), plan, tickets, bypass, unbelieved };
-        let fleet = edition.fleets.get(UpstreamId(0)).clone();
+        let fleet = config.fleets.get(UpstreamId(0)).clone();
         let checking = GuardAdmissionDeps {
             guard,
             running: parts.running.clone(),

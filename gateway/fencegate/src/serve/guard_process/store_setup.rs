@@ -1,4 +1,4 @@
-//! Opens the store of a guard, and closes it so that the next start knows everything.
+//! Opens the store of a guard, and closes it so that the next start has the whole state.
 
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
@@ -34,7 +34,7 @@ pub(super) struct GuardWithStore {
 }
 
 impl GuardWithStore {
-    /// `init`: makes the store. Returns `None` if a signal asks for the end before the store is open.
+    /// `init`: creates the store. Returns `None` if a signal requests the end before the store is open.
     ///
     /// # Errors
     /// The store is missing, exists although `init` is given, or cannot be read.
@@ -73,7 +73,8 @@ impl GuardWithStore {
             }
         });
         let instance = Guid::new(&SystemRandomness).to_string();
-        let (clock, metrics) = (base.clock.clone(), base.metrics.guard());
+        let clock = base.clock.clone();
+        let metrics = base.metrics.guard();
         let OpenedGuard { guard, remembered, commit_thread: committing } =
             Guard::open(store, GuardConfig::from_plan(plan), clock, instance, metrics)?;
         let closed = guard.quarantine();
@@ -132,9 +133,9 @@ async fn join_store(
             metrics: base.metrics.guard(),
         };
         match Guard::join(place, GuardConfig::from_plan(plan), around).await {
-            Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why, .. })) => {
+            Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
                 if attempt % LOG_EVERY == 0 {
-                    warn!(database = %place, why, "guard.database_away");
+                    warn!(database = %place, why = reason, "guard.database_away");
                 }
                 sleep(RETRY_INTERVAL).await;
             }
@@ -152,11 +153,10 @@ async fn wait_end(signals: &mut Signals) {
     while signals.next().await == SignalAction::Reload {}
 }
 
-/// Writes to the store what only memory knows. Call this when nothing that the guard has let in runs or is waited
-/// for.
+/// Writes to the store the state that only memory has. Call this when no admitted request runs or is waited for.
 ///
 /// # Errors
-/// The store was not written: the next start takes this end for a crash.
+/// The store was not written: the next start treats this end as a crash.
 pub(super) fn flush(guard: &Guard) -> Result<(), GuardProcessError> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     last.block_on(guard.leave()).map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))

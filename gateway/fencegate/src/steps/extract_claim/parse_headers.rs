@@ -1,4 +1,4 @@
-//! Reads the fields of a dispatch as its gateway stamped them. Nothing is believed here, only read.
+//! Reads the fields of a dispatch as its gateway stamped them. Nothing is verified here, only parsed.
 
 use fencegate_guard::{
     admission::Claim,
@@ -58,7 +58,7 @@ pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
     token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
-/// The moment after which the dispatch must not be begun. Gateways of an older build do not send it.
+/// The moment after which the dispatch must not be started. Gateways of an older build do not send it.
 pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
     let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
     moment
@@ -86,7 +86,7 @@ pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     }
 }
 
-/// The ticket, if the gateway lets the service have it.
+/// The ticket, if the gateway allows the service to have it.
 pub fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
     ticket(presented).ok().filter(|_| wanted).cloned()
@@ -127,15 +127,17 @@ mod tests {
         map
     }
 
+    /// Each hop in `Via` counts, whatever else is in its field.
     #[test]
-    fn a_hop_counts_whatever_else_is_in_its_field() {
+    fn hop_counts_beside_malformed_bytes() {
         let mut headers = fields(&[("Via", "1.1 one, 2 two")]);
         headers.append(VIA, HeaderValue::from_bytes(b"\x80, , 1.1 three").expect("a value"));
         assert_eq!(hops(&headers), 4);
     }
 
+    /// The claim that a gateway stamps is read with its token, mode and keys.
     #[test]
-    fn what_a_gateway_stamps_is_read() {
+    fn stamped_claim_is_read() {
         let stamped = fields(&[
             ("fencing-token", TOKEN),
             ("fencing-number", "171"),
@@ -149,8 +151,9 @@ mod tests {
         );
     }
 
+    /// A token, number, key or mode that no gateway would stamp is malformed.
     #[test]
-    fn a_token_that_a_gateway_would_not_stamp_is_malformed() {
+    fn unstampable_claim_is_malformed() {
         let key = ("fencing-key", "a");
         let mode = ("fencing-mode", "exclusive");
         for (name, bad) in [
@@ -178,8 +181,9 @@ mod tests {
         assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), AdmitError::TokenMissing);
     }
 
+    /// A `Fencing-Not-After` that no gateway would stamp is malformed, also if it is there twice or respelled.
     #[test]
-    fn a_moment_that_a_gateway_would_not_stamp_is_malformed() {
+    fn unstampable_deadline_is_malformed() {
         assert_eq!(not_after(&HeaderMap::new()), Ok(None));
         let stamped = fields(&[("fencing-not-after", "1795727217123")]);
         assert_eq!(not_after(&stamped), Ok(Some(NotAfter::new(1_795_727_217_123, None))));
@@ -196,8 +200,9 @@ mod tests {
         }
     }
 
+    /// A request without a ticket is refused as such, and one with two tickets as invalid.
     #[test]
-    fn a_request_has_one_ticket() {
+    fn request_has_exactly_one_ticket() {
         let mut headers = HeaderMap::new();
         assert_eq!(ticket(&headers), Err(TicketError::Missing));
         assert_eq!(AdmitError::from(TicketError::Missing).code().as_str(), "ticket-missing");

@@ -1,10 +1,11 @@
-//! For upstreams that compare no tokens: keeps the key of an exchange that was given up until the upstream has had
+//! For upstreams that compare no tokens: keeps the key of an exchange that was abandoned until the upstream has had
 //! its time.
 //!
-//! The proof ends before the session, and the session may survive, for example after a short pause or a short loss of
-//! ZooKeeper. Then the lock node still exists. To remove it would let the next holder begin while the upstream is at
-//! work. The upstream may answer until `response_timeout` after the last byte that it was sent. So the key is not
-//! released before then, to requests here or elsewhere. If the session does end, the server removes the node.
+//! The lock validity ends before the session, and the session may survive, for example after a short pause or a short
+//! loss of ZooKeeper. Then the lock node still exists. To remove it would let the next holder begin while the
+//! upstream is at work. The upstream may answer until `response_timeout` after the last byte that it was sent. So the
+//! key is not released before then, to requests here or elsewhere. If the session does end, the server removes the
+//! node.
 //!
 //! The same holds after `response_timeout`. For the client that time counts from the first byte, but the last byte
 //! may leave much later: an upstream reads a body slowly, or a worker stops just before a write.
@@ -13,12 +14,12 @@
 //! tunnel passed its time limit, the answer could not be passed on, or the process stops. A panic of the task that
 //! worked for the request leaves its end unknown as well.
 //!
-//! An answer that a proxy on the way may have made, such as its 504, ends nothing either: the upstream may be at work
+//! An answer that a proxy in between may have made, such as its 504, ends nothing either: the upstream may be at work
 //! behind it, as after no answer.
 //!
-//! A guard closes the key itself for as long as it is in doubt, and it knows the key by its name. So the lock is given
-//! back at once. But a reload may call the same resource otherwise, and the guard knows nothing of that name. So
-//! the request counts as running until the upstream has had its time: requests under other keys wait for that.
+//! A guard closes the key itself for as long as it is in doubt, under the name of the key. So the lock is released at
+//! once. But a reload may give the same resource another key, which the guard does not have. So the request counts as
+//! running until the upstream has had its time: requests under other keys wait for that.
 
 use std::{rc::Rc, time::Duration};
 
@@ -36,13 +37,13 @@ use tracing::info;
 use super::request_grant::RequestGrant;
 use crate::request_context::RequestContext;
 
-/// What is known of an exchange beside its hold.
+/// The facts about an exchange beside its hold.
 #[derive(Clone)]
 pub(super) struct AbandonPolicy {
     pub(super) level: FencingLevel,
     /// The longest time that the upstream may take.
     pub(super) response_timeout: Duration,
-    /// Whether the upstream refuses what comes after the moment until which it may be begun.
+    /// Whether the upstream refuses a request that comes after its deadline.
     pub(super) expiry: ExpiryPolicy,
     /// A stopping process waits for the tasks in here.
     pub(super) running: TaskTracker,
@@ -53,9 +54,9 @@ pub(super) struct AbandonPolicy {
 pub(super) enum ExchangeEnd {
     /// No end was reported, or the gateway ended the exchange itself.
     Abandoned,
-    /// The exchange ended without a complete answer. Its gate tells whether the gateway has ended it.
+    /// The exchange ended without a complete answer. Its gate shows whether the gateway has ended it.
     Broken,
-    /// As `Broken`, but nobody executes the request: that was told.
+    /// As `Broken`, but no service executes the request: that was reported.
     Undispatched,
     /// An answer came in full, but its status is one that a proxy between here and the upstream answers in its own name.
     Unfinished,
@@ -64,9 +65,9 @@ pub(super) enum ExchangeEnd {
 }
 
 impl AbandonPolicy {
-    /// The proof has ended, and the rest of the answer is not waited for.
-    pub(super) fn abandon(hold: &RequestGrant, notes: &RequestContext) {
-        if let Some(gate) = &*notes.gate.borrow() {
+    /// The lock validity has ended, and the rest of the answer is not waited for.
+    pub(super) fn abandon(hold: &RequestGrant, context: &RequestContext) {
+        if let Some(gate) = &*context.gate.borrow() {
             gate.lapse(hold.tenure.validity());
         }
     }
@@ -75,19 +76,19 @@ impl AbandonPolicy {
     pub(super) fn keep_until_safe(
         &self,
         hold: &Rc<RequestGrant>,
-        notes: &RequestContext,
+        context: &RequestContext,
         end: ExchangeEnd,
         now: BootInstant,
     ) {
-        let gate = notes.gate.borrow();
+        let gate = context.gate.borrow();
         let Some(gate) = gate.as_ref() else { return };
-        // A guard always refuses what comes too late.
+        // A guard always refuses a late request.
         let refuses = self.expiry == ExpiryPolicy::Enforced || self.level == FencingLevel::Guard;
-        let not_after = notes.not_after.get().filter(|_| refuses);
+        let not_after = context.not_after.get().filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until((gate, begun_by), end) {
             let running = hold.running.clone();
-            // Not among those that a stopping process waits for: the next process knows nothing of it either.
+            // Not among the tasks that a stopping process waits for: the next process has no record of it either.
             spawn_local(async move {
                 sleep_until(until).await;
                 drop(running);
@@ -103,19 +104,19 @@ impl AbandonPolicy {
         });
     }
 
-    /// `None` if nothing was sent, or if the upstream ended the exchange under a proof that held throughout.
+    /// `None` if nothing was sent, or if the upstream ended the exchange under a lock validity that held throughout.
     ///
     /// The reason why the gate was shut does not decide alone: after a pause a time limit may have passed as well,
-    /// and the first one that is noticed is recorded. The evidence does not decide alone either: a later heartbeat
-    /// may have extended it again.
+    /// and the first one that is noticed is recorded. The lock validity does not decide alone either: a later
+    /// heartbeat may have extended it again.
     ///
-    /// `begun_by`: the moment after which the upstream begins nothing. What a relay still has may be begun until then,
-    /// so its time counts from there. With a delay the next holder waits for the execution itself, and the hold is kept
-    /// only until that moment, after any end that is not known.
+    /// `begun_by`: the moment after which the upstream starts nothing. A request that a relay still has may be
+    /// started until then, so its time counts from there. With a delay the next holder waits for the execution
+    /// itself, and the hold is kept only until that moment, after any end that is not known.
     fn keep_until(
         &self,
         (gate, begun_by): (&Gate, Option<Instant>),
-        evidence: &LockValidity,
+        validity: &LockValidity,
         end: ExchangeEnd,
         now: BootInstant,
     ) -> Option<Instant> {
@@ -126,7 +127,7 @@ impl AbandonPolicy {
             ExchangeEnd::Unfinished => true,
             ExchangeEnd::Abandoned => sent,
             ExchangeEnd::Broken | ExchangeEnd::Undispatched => {
-                sent && (gate.is_abandoned() || !evidence.is_valid_at(now))
+                sent && (gate.is_abandoned() || !validity.is_valid_at(now))
             }
         };
         let last = gate.last_write();
@@ -144,11 +145,12 @@ impl AbandonPolicy {
         }
     }
 
-    /// Until when the upstream may be at work behind whoever closes the key by its name. `response_timeout` is longer
-    /// than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not true.
+    /// Until when the upstream may be at work behind a guard that closes the key by its name. `response_timeout` is
+    /// longer than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not
+    /// true.
     ///
-    /// `begun_by` as in [`Self::keep_until`]: what a relay still has may arrive until then. What a relay behind a guard has may be
-    /// begun later, by the guard's `send_within`, which a gateway does not know.
+    /// `begun_by` as in [`Self::keep_until`]: a request that a relay still has may arrive until then. One that a
+    /// relay behind a guard has may be started later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,
         (gate, begun_by): (&Gate, Option<Instant>),
@@ -157,14 +159,14 @@ impl AbandonPolicy {
         let longest = match self.level {
             FencingLevel::Guard => self.response_timeout,
             FencingLevel::Delay(delay) => delay.max(self.response_timeout),
-            // The hold itself is kept, where it has to be.
+            // The hold itself is kept, where that is needed.
             FencingLevel::None => return None,
-            // It compares tokens, whatever the key is called.
+            // It compares tokens, whatever the name of the key.
             FencingLevel::Upstream => return None,
         };
         let in_doubt = match end {
             ExchangeEnd::Abandoned => gate.written_bytes() > 0,
-            // The guard may have told its doubt in a complete answer, and then nothing is counted any more.
+            // The guard may have reported its doubt in a complete answer, and then nothing is counted any more.
             ExchangeEnd::Broken | ExchangeEnd::Unfinished => true,
             ExchangeEnd::Undispatched | ExchangeEnd::Complete => false,
         };
@@ -199,87 +201,92 @@ mod tests {
         }
     }
 
-    /// The gate of an exchange that has sent so many bytes under a proof of five seconds.
+    /// The gate of an exchange that has sent so many bytes under a lock validity of five seconds.
     async fn sent(bytes: &[u8]) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
-        let proof = Arc::new(SessionDeadline::new(1, at(5)));
-        let evidence = Arc::new(LockValidity::new(proof.clone()));
+        let session_deadline = Arc::new(SessionDeadline::new(1, at(5)));
+        let validity = Arc::new(LockValidity::new(session_deadline.clone()));
         let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(64);
-        gate.arm(Some(evidence.clone()));
-        Gated::new(near, gate.clone()).write_all(bytes).await.expect("within the proof");
-        (gate, proof, evidence)
+        gate.arm(Some(validity.clone()));
+        Gated::new(near, gate.clone()).write_all(bytes).await.expect("within the session deadline");
+        (gate, session_deadline, validity)
     }
 
     /// The same, shut for this reason.
-    async fn ended(bytes: &[u8], why: ShutReason) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
-        let (gate, proof, evidence) = sent(bytes).await;
-        gate.shut(why);
-        (gate, proof, evidence)
+    async fn ended(bytes: &[u8], reason: ShutReason) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
+        let (gate, session_deadline, validity) = sent(bytes).await;
+        gate.shut(reason);
+        (gate, session_deadline, validity)
     }
 
+    /// Without a comparison of tokens the key is kept once the lock validity has ended, whichever limit ended the
+    /// exchange.
     #[tokio::test]
-    async fn the_key_rests_when_the_proof_has_ended_whichever_limit_ended_the_exchange() {
-        for why in [ShutReason::Abandoned, ShutReason::Late, ShutReason::ProofLost] {
-            let (gate, _, evidence) = ended(b"x", why).await;
+    async fn key_is_kept_after_validity_ended() {
+        for reason in [ShutReason::Abandoned, ShutReason::Late, ShutReason::ProofLost] {
+            let (gate, _, validity) = ended(b"x", reason).await;
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(
-                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
                 until,
-                "{why:?}"
+                "{reason:?}"
             );
             for level in [FencingLevel::Guard, FencingLevel::Upstream] {
                 assert_eq!(
-                    terms(level).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                    terms(level).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
                     None,
-                    "{why:?}: tokens are compared"
+                    "{reason:?}: tokens are compared"
                 );
             }
-            let (gate, _, evidence) = ended(b"", why).await;
+            let (gate, _, validity) = ended(b"", reason).await;
             assert_eq!(
-                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(5)),
+                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
                 None,
-                "{why:?}: nothing was sent"
+                "{reason:?}: nothing was sent"
             );
         }
     }
 
+    /// A later extension of the lock validity undoes no end, and an exchange that the other side has ended keeps no
+    /// key.
     #[tokio::test]
-    async fn a_proof_that_goes_on_undoes_no_end_and_what_the_other_side_has_ended_keeps_no_key() {
+    async fn extended_validity_undoes_no_end() {
         let terms = terms(FencingLevel::None);
-        for why in [ShutReason::Late, ShutReason::ProofLost, ShutReason::Stopped, ShutReason::Cut] {
-            let (gate, proof, evidence) = ended(b"x", why).await;
-            proof.extend(at(50));
+        for reason in [ShutReason::Late, ShutReason::ProofLost, ShutReason::Stopped, ShutReason::Cut] {
+            let (gate, session_deadline, validity) = ended(b"x", reason).await;
+            session_deadline.extend(at(50));
             assert_eq!(
-                terms.keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(6)),
+                terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(6)),
                 Some(gate.last_write() + LIMIT),
-                "{why:?}"
+                "{reason:?}"
             );
         }
-        let (gate, _, evidence) = ended(b"x", ShutReason::Abandoned).await;
-        assert_eq!(terms.keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(4)), None);
+        let (gate, _, validity) = ended(b"x", ShutReason::Abandoned).await;
+        assert_eq!(terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(4)), None);
     }
 
+    /// Where no side has reported the end of the exchange, the key is kept, unless tokens are compared.
     #[tokio::test]
-    async fn the_key_rests_when_nobody_has_told_the_end() {
-        let (gate, _, evidence) = ended(b"x", ShutReason::Abandoned).await;
-        let until = |level, end| terms(level).keep_until((&gate, None), &evidence, end, at(4));
+    async fn key_is_kept_without_reported_end() {
+        let (gate, _, validity) = ended(b"x", ShutReason::Abandoned).await;
+        let until = |level, end| terms(level).keep_until((&gate, None), &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Abandoned), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         assert_eq!(until(FencingLevel::Upstream, ExchangeEnd::Abandoned), None, "tokens are compared");
-        let (gate, _, evidence) = ended(b"", ShutReason::Abandoned).await;
+        let (gate, _, validity) = ended(b"", ShutReason::Abandoned).await;
         assert_eq!(
-            terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Abandoned, at(4)),
+            terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Abandoned, at(4)),
             None,
             "nothing was sent"
         );
     }
 
-    /// The connection is back in the pool by then.
+    /// A status that a proxy may have made ends no execution, although the connection is back in the pool by then.
     #[tokio::test]
-    async fn the_key_rests_when_a_proxy_may_have_made_the_whole_answer() {
-        let (gate, _, evidence) = sent(b"x").await;
+    async fn key_is_kept_after_unfinished_answer() {
+        let (gate, _, validity) = sent(b"x").await;
         gate.disarm();
-        let until = |level, end| terms(level).keep_until((&gate, None), &evidence, end, at(4));
+        let until = |level, end| terms(level).keep_until((&gate, None), &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         for level in [FencingLevel::Guard, FencingLevel::Upstream, FencingLevel::Delay(LIMIT)] {
@@ -291,8 +298,9 @@ mod tests {
         assert_eq!(in_doubt(FencingLevel::Upstream), None, "tokens are compared under every name");
     }
 
+    /// What a guard holds in doubt by key name is kept from keys of other names as well.
     #[tokio::test]
-    async fn a_doubt_that_a_guard_keeps_by_name_is_kept_from_keys_of_other_names() {
+    async fn in_doubt_blocks_keys_of_other_names() {
         let (gate, _, _) = ended(b"x", ShutReason::Abandoned).await;
         let until = |level, end| terms(level).in_doubt_until((&gate, None), end);
         for end in [ExchangeEnd::Abandoned, ExchangeEnd::Broken] {
@@ -323,13 +331,15 @@ mod tests {
         );
     }
 
+    /// Where late requests are refused, one may start until its deadline and not later, and its time counts from then
+    /// on.
     #[tokio::test]
-    async fn what_is_refused_when_it_comes_late_may_be_begun_until_then_and_not_later() {
-        let (gate, _, evidence) = ended(b"x", ShutReason::Late).await;
+    async fn enforced_deadline_bounds_late_start() {
+        let (gate, _, validity) = ended(b"x", ShutReason::Late).await;
         let enforced = |level| AbandonPolicy { expiry: ExpiryPolicy::Enforced, ..terms(level) };
         let begun_by = gate.last_write() + LIMIT;
         let until =
-            |level, end, begun_by| enforced(level).keep_until((&gate, Some(begun_by)), &evidence, end, at(4));
+            |level, end, begun_by| enforced(level).keep_until((&gate, Some(begun_by)), &validity, end, at(4));
         let at_none = until(FencingLevel::None, ExchangeEnd::Abandoned, begun_by);
         assert_eq!(at_none, Some(begun_by + LIMIT), "it has its time from then on");
         let before = gate.last_write() - Duration::from_millis(1);
@@ -341,14 +351,14 @@ mod tests {
             let at_delay = until(FencingLevel::Delay(LIMIT), end, begun_by);
             assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
             assert_eq!(
-                terms(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &evidence, end, at(4)),
+                terms(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &validity, end, at(4)),
                 None
             );
         }
         for end in [ExchangeEnd::Complete, ExchangeEnd::Undispatched] {
             assert_eq!(until(FencingLevel::Delay(LIMIT), end, begun_by), None, "{end:?}: nothing runs");
         }
-        // By another name the resource is as long in doubt, where nothing else waits for it.
+        // Under another name the resource is in doubt for as long, where no other rule makes requests wait.
         for level in [FencingLevel::Delay(LIMIT), FencingLevel::Guard] {
             let in_doubt = |begun_by| terms(level).in_doubt_until((&gate, begun_by), ExchangeEnd::Abandoned);
             assert_eq!(in_doubt(Some(begun_by)), Some(begun_by + LIMIT), "{level:?}");
@@ -356,16 +366,17 @@ mod tests {
         }
     }
 
-    /// A tunnel whose client has closed its side in order, while the upstream has not.
+    /// Bytes that were written count, also in a tunnel whose client has closed its side in order, while the upstream
+    /// has not.
     #[tokio::test]
-    async fn what_was_written_counts_after_a_gate_was_opened_for_the_end_of_a_client() {
-        for why in [ShutReason::ProofLost, ShutReason::Stopped] {
-            let (gate, _, evidence) = sent(b"x").await;
+    async fn writes_count_after_disarmed_gate() {
+        for reason in [ShutReason::ProofLost, ShutReason::Stopped] {
+            let (gate, _, validity) = sent(b"x").await;
             gate.disarm_if_held();
-            gate.shut(why);
+            gate.shut(reason);
             let until =
-                terms(FencingLevel::None).keep_until((&gate, None), &evidence, ExchangeEnd::Broken, at(4));
-            assert_eq!(until, Some(gate.last_write() + LIMIT), "{why:?}");
+                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(4));
+            assert_eq!(until, Some(gate.last_write() + LIMIT), "{reason:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waits for the key of a request, here or until the gateway that keeps the key is known.
+//! Waits for the key of a request, here or until the gateway that holds the key is known.
 
 use std::{rc::Rc, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// The result for a request that asked for its lock.
+/// The result for a request that needs its lock.
 pub(super) enum AcquireOutcome {
     Held(RequestGrant),
-    /// The way to the gateway that keeps the key.
+    /// The route to the gateway that holds the key.
     ForwardTo(HolderRoute),
 }
 
@@ -49,8 +49,11 @@ impl<N: Network> FenceDeps<N> {
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
         let level = request.plan.upstream(request.upstream).fencing;
-        let (keys, sites, mode, delay) = (&*fenced.keys, &*fenced.sites, fenced.mode, level.delay());
-        let wish = LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route };
+        let keys = &*fenced.keys;
+        let sites = &*fenced.sites;
+        let mode = fenced.mode;
+        let delay = level.delay();
+        let lock_request = LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route };
         let guarded = level == FencingLevel::Guard;
         let held = |tenure: GrantGuard| RequestGrant {
             keys: visible_keys(&tenure, &fenced.keys),
@@ -66,38 +69,39 @@ impl<N: Network> FenceDeps<N> {
             _stay: None,
             share: None,
         };
-        if let Some(tenure) = self.keeper.try_acquire(wish) {
+        if let Some(tenure) = self.keeper.try_acquire(lock_request) {
             request.notes.waited.set(Some(Duration::ZERO));
             metrics.record_acquire(AcquireLabel::Warm, fenced.mode, Duration::ZERO);
             return Ok(AcquireOutcome::Held(held(tenure)));
         }
-        let (asked, waiting) = (Instant::now(), metrics.track_waiter());
-        request.notes.asked.set(Some(asked));
+        let began = Instant::now();
+        let waiting = metrics.track_waiter();
+        request.notes.asked.set(Some(began));
         let acquired = tokio::select! {
-            acquired = self.keeper.acquire(wish) => acquired,
+            acquired = self.keeper.acquire(lock_request) => acquired,
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
             }
             () = client.disconnected() => {
-                metrics.record_acquire(AcquireLabel::ClientGone, fenced.mode, asked.elapsed());
-                self.hot.record_wait(&fenced.keys, asked.elapsed(), true);
-                // The client has left, so nobody reads this answer.
+                metrics.record_acquire(AcquireLabel::ClientGone, fenced.mode, began.elapsed());
+                self.hot.record_wait(&fenced.keys, began.elapsed(), true);
+                // The client has disconnected, so this answer has no reader.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
             }
         };
         drop(waiting);
-        request.notes.waited.set(Some(asked.elapsed()));
+        request.notes.waited.set(Some(began.elapsed()));
         let result = match &acquired {
             Ok(tenure) if tenure.is_reused() => AcquireLabel::HandedOver,
             Ok(tenure) if tenure.was_contended() => AcquireLabel::Waited,
             Ok(_) => AcquireLabel::Immediate,
             Err(refused) => AcquireLabel::Refused(refused),
         };
-        metrics.record_acquire(result, fenced.mode, asked.elapsed());
-        if let Err(AcquireError::Elsewhere(way)) = acquired {
-            return Ok(AcquireOutcome::ForwardTo(way));
+        metrics.record_acquire(result, fenced.mode, began.elapsed());
+        if let Err(AcquireError::Elsewhere(holder)) = acquired {
+            return Ok(AcquireOutcome::ForwardTo(holder));
         }
-        self.hot.record_wait(&fenced.keys, asked.elapsed(), acquired.is_err());
+        self.hot.record_wait(&fenced.keys, began.elapsed(), acquired.is_err());
         match acquired {
             Ok(tenure) => Ok(AcquireOutcome::Held(held(tenure))),
             Err(refused) => Err(Refusal::from_lock_error(&refused, fence.locked_status)),
@@ -105,7 +109,7 @@ impl<N: Network> FenceDeps<N> {
     }
 }
 
-/// The keys as guards, tickets and services see them: each permit of a key has marks of its own.
+/// The keys in the form for guards, tickets and services: each permit of a key has watermarks of its own.
 pub(super) fn visible_keys(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::all_for_permit(keys, permit))
 }

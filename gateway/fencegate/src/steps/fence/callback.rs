@@ -1,6 +1,6 @@
 //! A request that a service sends while it works under a lock. A request for the same key runs inside its caller's
 //! dispatch, one for another key beside it. Neither waits: a request that waits for its own caller, directly or
-//! through others, would wait for ever.
+//! through others, would never end.
 
 use std::{borrow::Cow, rc::Rc, time::Duration};
 
@@ -70,7 +70,7 @@ impl<N: Network> FenceDeps<N> {
         };
         let from = match shown {
             CallerTicket::Valid(from) => from,
-            CallerTicket::Expired(why) => return Err(stale(why)),
+            CallerTicket::Expired(error) => return Err(stale(error)),
         };
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
@@ -98,7 +98,7 @@ impl<N: Network> FenceDeps<N> {
                 Ok(WaitOutcome::Held(self.request_grant(request, (fenced, fence), part, (tenure, mode))))
             }
             Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
-            Err(why) => Err(Refusal::from_callback_error(why)),
+            Err(error) => Err(Refusal::from_callback_error(error)),
         }
     }
 
@@ -132,7 +132,7 @@ impl<N: Network> FenceDeps<N> {
         }
     }
 
-    /// Another gateway has the tenure. Only that gateway knows which dispatches are in flight.
+    /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
     async fn forward_to_holder(
         &self,
         request: &KeyedRequest,
@@ -142,17 +142,17 @@ impl<N: Network> FenceDeps<N> {
     ) -> Result<WaitOutcome, Refusal> {
         let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
         let forwarded = request.notes.forwarded.get().is_some();
-        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
+        // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
         let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
             return Err(Refusal::from_callback_error(CallbackError::NotHeld));
         };
-        let Some(courier) = &self.courier else {
+        let Some(forwarder) = &self.courier else {
             return Err(deadlock(
                 "its caller has come through another gateway, and the policy has no `peer`",
             ));
         };
-        let way = match self.keeper.locate_member(origin.member.clone()).await {
-            Ok(MemberLocation::Elsewhere(way)) => way,
+        let route = match self.keeper.locate_member(origin.member.clone()).await {
+            Ok(MemberLocation::Elsewhere(route)) => route,
             Ok(MemberLocation::Gone | MemberLocation::Here) => {
                 return Err(stale("the session of its caller's lock is over"));
             }
@@ -161,22 +161,23 @@ impl<N: Network> FenceDeps<N> {
             }
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
-        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
-        let errand = ForwardRequest { way: &way, key, request, left: CONNECT_TIMEOUT, ended_sessions };
-        match self.forward(courier, errand, client).await {
+        let key = &fenced.keys[0];
+        let ended_sessions = self.keeper.ended_sessions();
+        let outbound = ForwardRequest { way: &route, key, request, left: CONNECT_TIMEOUT, ended_sessions };
+        match self.forward(forwarder, outbound, client).await {
             ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
             ForwardOutcome::Refused(refusal) => Err(refusal),
-            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
-                Err(deadlock(format!("the gateway of its caller: {why}")))
+            ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => {
+                Err(deadlock(format!("the gateway of its caller: {reason}")))
             }
         }
     }
 }
 
-fn stale(why: &'static str) -> Refusal {
-    Refusal::new(Reason::StaleToken, why)
+fn stale(reason: &'static str) -> Refusal {
+    Refusal::new(Reason::StaleToken, reason)
 }
 
-fn deadlock(why: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(Reason::DeadlockAvoided, why)
+fn deadlock(reason: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::DeadlockAvoided, reason)
 }

@@ -14,12 +14,12 @@ use crate::{
     },
 };
 
-/// However short the request would wait, ZooKeeper has this long to publish a changed plan.
+/// However short the wait of the request, ZooKeeper has this long to publish a changed plan.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
 impl<N> FenceDeps<N> {
     /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
-    /// the request for the lock then fails and says so.
+    /// the lock request then fails with that reason.
     pub(super) async fn wait_compatible(
         &self,
         request: &KeyedRequest,
@@ -34,12 +34,13 @@ impl<N> FenceDeps<N> {
             match self.accord.route_status(session, fenced.route) {
                 RouteStatus::Compatible => return Ok(()),
                 RouteStatus::Incompatible(by) => {
-                    let why = format!("FG0550: {by} is older, and locks the resource in another way");
-                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                    let detail = format!("FG0550: {by} is older, and locks the resource in another way");
+                    return Err(Refusal::new(Reason::ConfigMismatch, detail));
                 }
                 RouteStatus::Unknown => {}
             }
-            // Most requests need not subscribe. One that does looks once more, because news may have come before.
+            // Most requests need not subscribe. One that does checks once more, because a change may have come
+            // before.
             let Some(news) = &mut news else {
                 news = Some(self.accord.subscribe());
                 continue;
@@ -47,12 +48,12 @@ impl<N> FenceDeps<N> {
             tokio::select! {
                 _ = news.changed() => {}
                 () = sleep_until(deadline) => {
-                    let why = "FG0550: the route is new, and other gateways do not know of it yet";
-                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                    let detail = "FG0550: the route is new, and other gateways do not know of it yet";
+                    return Err(Refusal::new(Reason::ConfigMismatch, detail));
                 }
                 () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
-                    let why = "the other gateways did not know of the route yet when the gateway stops";
-                    return Err(Refusal::new(Reason::Draining, why));
+                    let detail = "the other gateways did not know of the route yet when the gateway stops";
+                    return Err(Refusal::new(Reason::Draining, detail));
                 }
                 () = client.disconnected() => {
                     return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
@@ -62,7 +63,7 @@ impl<N> FenceDeps<N> {
     }
 
     /// Whether the session that got the lock may serve the route. It may be another session than the one that was
-    /// asked before.
+    /// checked before.
     pub(super) fn is_compatible(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
         self.accord.route_status(held.tenure.validity().session(), fenced.route) == RouteStatus::Compatible
     }

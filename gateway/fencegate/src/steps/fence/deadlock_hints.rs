@@ -1,8 +1,8 @@
-//! Remembers which traces hold which keys, to recognise a request that waited in vain for its own caller.
+//! Records which traces hold which keys, to recognise a request that waited in vain for its own caller.
 //!
 //! A request whose trace holds the key may have been called, without its ticket, by the request that holds the key.
-//! Then it waited for itself. Or a third party sent both requests, and the turn of the second came too late. Nothing
-//! in the request tells which. So nobody is refused for this; the refusal after the wait only mentions it.
+//! Then it waited for itself. Or a third party sent both requests, and the turn of the second came too late. The
+//! request does not show which. So no request is refused for this; the refusal after the wait only mentions it.
 
 use std::{
     collections::HashMap,
@@ -66,11 +66,14 @@ impl Drop for TraceGuard {
 mod tests {
     use super::*;
 
+    /// A trace has a key as long as one of its requests has it.
     #[test]
-    fn a_trace_has_a_key_as_long_as_one_of_its_requests_has() {
-        let (traces, key) = (Arc::<TraceIndex>::default(), |name| ResourceKey::parse(name).expect("a key"));
+    fn trace_holds_keys_of_its_requests() {
+        let traces = Arc::<TraceIndex>::default();
+        let key = |name| ResourceKey::parse(name).expect("a key");
         let keys: Rc<[ResourceKey]> = [key("a"), key("b")].into();
-        let (one, again) = (traces.insert(&keys, 7), traces.insert(&keys, 7));
+        let one = traces.insert(&keys, 7);
+        let again = traces.insert(&keys, 7);
         assert!(
             traces.holds_any(&[key("b")], 7)
                 && !traces.holds_any(&[key("b")], 8)

@@ -30,10 +30,10 @@ use crate::{
 #[derive(Clone)]
 pub struct FenceDeps<N> {
     pub keeper: LockManager,
-    /// Sends requests on to the gateways that keep their keys.
+    /// Forwards requests to the gateways that hold their keys.
     pub courier: Option<Rc<PeerForwarder<N>>>,
     pub edition: Arc<ActiveConfig>,
-    /// Tells whether other gateways take the same locks as this one.
+    /// Reports whether other gateways take the same locks as this one.
     pub accord: RouteVerdicts,
     pub guards: Arc<GuardRegistry>,
     /// Signs tickets, where the policy has a key for that.
@@ -43,11 +43,11 @@ pub struct FenceDeps<N> {
     /// The number of requests of each client that wait for or hold keys.
     pub shares: ClientQuotas,
     pub clock: SharedClock,
-    /// Tasks that pass on answers too large to be taken in full.
+    /// Tasks that pass on answers too large to be buffered in full.
     pub running: TaskTracker,
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
-    /// The memory for answers that are taken in full.
+    /// The memory for answers that are buffered in full.
     pub budget: Budget,
     /// The keys that are waited for.
     pub hot: HotKeys,
@@ -63,19 +63,19 @@ impl<N> FenceDeps<N> {
         self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequests::Allow)
     }
 
-    /// Remembers the trace of a request that may be called back.
+    /// Records the trace of a request that may be called back.
     pub(super) fn record_trace(
         &self,
         request: &KeyedRequest,
         held: &RequestGrant,
         fence: &Fence,
     ) -> Option<Rc<TraceGuard>> {
-        // Nobody else can have a request in a trace that has begun here.
+        // No other request can be in a trace that has begun here.
         let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequests::Allow)?;
         Some(Rc::new(self.traces.insert(&held.keys, trace.id)))
     }
 
-    /// After a wait that ended in vain: adds what the client can do, if the request may have waited for itself.
+    /// After a wait in vain: adds what the client can do, if the request may have waited for itself.
     pub(super) fn add_deadlock_hint(
         &self,
         request: &KeyedRequest,
@@ -93,8 +93,8 @@ impl<N> FenceDeps<N> {
         }
     }
 
-    /// Returns when a draining gateway should tell a waiting request to go elsewhere. A request may wait for a part
-    /// of the drain.
+    /// Returns when a draining gateway should send a waiting request elsewhere. A request may wait for a part of the
+    /// drain.
     pub(super) async fn wait_drain(&self, patience: Duration) {
         self.drain.cancelled().await;
         sleep(patience).await;

@@ -25,7 +25,7 @@ pub(super) struct HoldGuard {
     hold: Rc<RequestGrant>,
     terms: AbandonPolicy,
     clock: SharedClock,
-    /// The record of the operation, where ZooKeeper remembers operations.
+    /// The record of the operation, where ZooKeeper stores operations.
     once: Option<OperationPermit>,
     notes: Rc<RequestContext>,
     end: ExchangeEnd,
@@ -37,9 +37,9 @@ impl HoldGuard {
         terms: AbandonPolicy,
         clock: SharedClock,
         once: Option<OperationPermit>,
-        notes: Rc<RequestContext>,
+        context: Rc<RequestContext>,
     ) -> Self {
-        Self { hold, terms, clock, once, notes, end: ExchangeEnd::Abandoned }
+        Self { hold, terms, clock, once, notes: context, end: ExchangeEnd::Abandoned }
     }
 
     pub(super) async fn on_refused(mut self, refusal: &Refusal) {
@@ -64,7 +64,7 @@ impl ExchangeObserver for HoldGuard {
 
     async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
         if self.notes.unfinished.get() {
-            // Dropped without a word, the record of the operation says that its outcome is unknown.
+            // Dropped without a report, the record of the operation has an unknown outcome.
             self.end = ExchangeEnd::Unfinished;
             self.hold.tenure.retire();
             let token = self.notes.token.get().map(|token| token.to_string());

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl<N: Network> FenceDeps<N> {
-    /// `None` for a request that is no operation, or whose operation is remembered elsewhere.
+    /// `None` for a request that is no operation, or whose operation is stored elsewhere.
     pub(super) async fn admit_operation(
         &self,
         request: &KeyedRequest,
@@ -52,14 +52,13 @@ impl<N: Network> FenceDeps<N> {
         let admitted = tokio::select! {
             admitted = admitting => admitted,
             () = hold.tenure.permission().wait_expired(&self.clock) => {
-                // A lock that somebody has removed is noticed here, or by the transaction that does not find its
-                // node.
+                // A lock that was removed is noticed here, or by the transaction that does not find its node.
                 Err(match hold.tenure.validity().is_taken_away() {
                     true => AdmitOperationError::Lost,
                     false => AdmitOperationError::Service("the session could not be proven any more".into()),
                 })
             }
-            // The client has left, so nobody reads this answer.
+            // The client has disconnected, so this answer has no reader.
             () = client.disconnected() => return Err(Refusal::new(Reason::Locked, "the client went away")),
         };
         match admitted.map_err(Refusal::from) {
@@ -75,7 +74,7 @@ impl<N: Network> FenceDeps<N> {
     }
 }
 
-/// The upstream has answered in full. `refused`: the upstream says that the token was stale and that nothing was
+/// The upstream has answered in full. `refused`: the upstream reports that the token was stale and that nothing was
 /// done.
 pub(super) async fn record_response(admitted: OperationPermit, status: StatusCode, refused: bool) {
     let came = if refused {

@@ -1,4 +1,4 @@
-//! Sends a request to the gateway that keeps its key, and says how the request ended, as far as that is known.
+//! Sends a request to the gateway that holds its key, and reports how the request ended, as far as that is known.
 //!
 //! A pause anywhere in here makes a request late, and does no other harm: tokens come only from the tenure of the
 //! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
@@ -49,7 +49,7 @@ pub struct PeerForwarder<N> {
 /// The request to send, and the gateway to send it to.
 #[derive(Clone, Copy)]
 pub struct ForwardRequest<'r> {
-    /// The way to the gateway that keeps the key.
+    /// The route to the gateway that holds the key.
     pub way: &'r HolderRoute,
     pub key: &'r ResourceKey,
     pub request: &'r KeyedRequest,
@@ -62,36 +62,37 @@ pub struct ForwardRequest<'r> {
 pub enum ForwardOutcome {
     /// The answer of the other gateway. It goes to the client unchanged.
     Answered(Reply),
-    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. Why, for the log.
+    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. With the reason, for
+    /// the log.
     Requeue(&'static str),
     /// As [`ForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
     Unreachable(&'static str),
-    /// The client has left, or nobody knows the outcome.
+    /// The client has disconnected, or the outcome is unknown.
     Refused(Refusal),
 }
 
 /// Added to the time that the other gateway may take by its own limits.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// How often a gateway whose session has ended is asked whether it still runs, and the longest time for each answer.
+/// How often a gateway whose session has ended is probed for liveness, and the longest time for each answer.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<N: Network> PeerForwarder<N> {
-    /// Sends a request on, and waits for its answer as long as its client does.
+    /// Forwards a request, and waits for its answer as long as its client does.
     ///
     /// # Cancellation
     /// Must not be dropped before it returns: it would not be known whether anything was written.
-    pub async fn forward(&self, errand: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
-        let ForwardRequest { way, request, .. } = errand;
+    pub async fn forward(&self, outbound: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
+        let ForwardRequest { way, request, .. } = outbound;
         if request.http.extensions().get::<OfferedProtocols>().is_some() {
             return ForwardOutcome::Requeue("it asks for another protocol");
         }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
-        let carried = self.send(errand, client).await;
+        let carried = self.send(outbound, client).await;
         let counted = match &carried {
             ForwardOutcome::Answered(_) => ForwardLabel::Answered,
-            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
-                debug!(gateway = %way.gateway, why, "back from another gateway");
+            ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => {
+                debug!(gateway = %way.gateway, why = reason, "back from another gateway");
                 request.notes.forwarded_to.take();
                 request.notes.sent.take();
                 ForwardLabel::Requeued
@@ -109,7 +110,7 @@ impl<N: Network> PeerForwarder<N> {
 
     async fn send(
         &self,
-        ForwardRequest { way, key, request, left, ended_sessions }: ForwardRequest<'_>,
+        ForwardRequest { way: route, key, request, left, ended_sessions }: ForwardRequest<'_>,
         client: &mut ClientWatch,
     ) -> ForwardOutcome {
         let until = Instant::now() + left;
@@ -126,39 +127,39 @@ impl<N: Network> PeerForwarder<N> {
         let mut fresh = false;
         loop {
             let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
-            let lend = tokio::select! {
-                lend = PeerConnection::acquire(&dialling, &self.idle, way, fresh) => lend,
+            let connection = tokio::select! {
+                connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
                 () = client.disconnected() => return ForwardOutcome::Refused(client_gone(Reason::Locked)),
             };
-            let Ok(mut lend) =
-                lend.inspect_err(|error| debug!(gateway = %way.gateway, %error, "not reached"))
+            let Ok(mut connection) =
+                connection.inspect_err(|error| debug!(gateway = %route.gateway, %error, "not reached"))
             else {
-                self.idle.close_idle(way);
+                self.idle.close_idle(route);
                 return ForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
             let Some(again) = request.try_clone() else {
                 return ForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.build_request(*again.http, request, (way, key, until)) else {
+            let Some(http) = self.build_request(*again.http, request, (route, key, until)) else {
                 return ForwardOutcome::Requeue("its key does not fit into a field");
             };
-            request.notes.record_sent(Instant::now(), &way.gateway);
-            let answer = lend.send(http, due.saturating_duration_since(Instant::now()));
+            request.notes.record_sent(Instant::now(), &route.gateway);
+            let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
-                ended = wait_stop(client, due) => return stop(ended, &mut lend),
-                () = self.wait_holder_lost(&asking, way, ended_sessions) => {
-                    self.idle.close_idle(way);
-                    return stop(StopReason::HolderLost, &mut lend);
+                ended = wait_stop(client, due) => return stop(ended, &mut connection),
+                () = self.wait_holder_lost(&asking, route, ended_sessions) => {
+                    self.idle.close_idle(route);
+                    return stop(StopReason::HolderLost, &mut connection);
                 }
             };
             match answered {
-                Ok(response) => return self.handle_response(response, lend, request, until),
-                Err(failed) => match self.classify_error(failed, lend) {
+                Ok(response) => return self.handle_response(response, connection, request, until),
+                Err(failed) => match self.classify_error(failed, connection) {
                     // The connection was closed while it was idle.
                     ForwardError::Unsent { reused: true } => fresh = true,
                     ForwardError::Unsent { reused: false } => {
-                        self.idle.close_idle(way);
+                        self.idle.close_idle(route);
                         return ForwardOutcome::Unreachable("not a byte could be sent");
                     }
                     ForwardError::Unknown(refusal) => return ForwardOutcome::Refused(refusal),
@@ -167,23 +168,24 @@ impl<N: Network> PeerForwarder<N> {
         }
     }
 
-    /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
-    /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
+    /// Resolves when the session of the other gateway has ended, and its process no longer answers: it is frozen, cut
+    /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
     async fn wait_holder_lost(
         &self,
         dialling: &DialOptions<'_, N>,
-        way: &HolderRoute,
+        route: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {
-        ended_sessions.wait_for(&way.member).await;
-        while dialling.probe(way).await {
+        ended_sessions.wait_for(&route.member).await;
+        while dialling.probe(route).await {
             sleep(PROBE_INTERVAL).await;
         }
     }
 
-    /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
-    /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
-    /// A gateway that is frozen is left sooner, when its session is over. This is for one whose session lives on.
+    /// The longest time that the other gateway may take beside the wait: it buffers the body in full, may try the
+    /// upstream twice, and buffers the answer in full before it sends a byte of it. After that the outcome is
+    /// unknown. A gateway that is frozen is abandoned sooner, when its session is over. This limit is for one whose
+    /// session lives on.
     fn response_timeout(&self, request: &KeyedRequest) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
@@ -195,17 +197,17 @@ impl<N: Network> PeerForwarder<N> {
         &self,
         mut http: Request<Body>,
         request: &KeyedRequest,
-        (way, key, until): (&HolderRoute, &ResourceKey, Instant),
+        (route, key, until): (&HolderRoute, &ResourceKey, Instant),
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
         let certificate = request.notes.certificate.get().map(|digest| &**digest);
-        let said = header::encode(&way.secret, key.as_str(), left, certificate, &self.ours.name);
-        let mut said = HeaderValue::from_str(&said).ok()?;
+        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.ours.name);
+        let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
-        said.set_sensitive(true);
+        value.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
         if let Some(CallerTicket::Valid(from)) = request.notes.shown.get() {
-            // The gateway that keeps the key checks the ticket.
+            // The gateway that holds the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
         }
@@ -214,7 +216,7 @@ impl<N: Network> PeerForwarder<N> {
         }
         let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
         let headers = http.headers_mut();
-        headers.insert(FENCING_FORWARDED, said);
+        headers.insert(FENCING_FORWARDED, value);
         if takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
             headers.insert(CONNECTION, HeaderValue::from_static("TE"));
@@ -226,49 +228,49 @@ impl<N: Network> PeerForwarder<N> {
     fn handle_response(
         &self,
         response: Response<Incoming>,
-        mut lend: PeerConnection,
+        mut connection: PeerConnection,
         request: &KeyedRequest,
         until: Instant,
     ) -> ForwardOutcome {
-        let Some(told) = PeerOutcome::parse(response.headers()) else {
-            lend.abort();
+        let Some(report) = PeerOutcome::parse(response.headers()) else {
+            connection.abort();
             warn!("an answer to what was sent on that no gateway gives");
             return ForwardOutcome::Refused(Refusal::new(
                 Reason::OutcomeUnknown,
                 "it answers as no gateway does",
             ));
         };
-        if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
-            // The gateway at the other end does not know the pass any more.
-            lend.abort();
-            self.idle.close_idle(lend.way());
+        if report.reason == Some(Reason::PeerForbidden) && report.outcome == Outcome::NotDispatched {
+            // The gateway at the other end does not have the peer secret any more.
+            connection.abort();
+            self.idle.close_idle(connection.way());
             return ForwardOutcome::Requeue(Reason::PeerForbidden.word());
         }
         if closes_connection(response.headers()) {
             // The other gateway is probably stopping. A request that met the end of an idle connection would have an
             // unknown outcome.
-            self.idle.close_idle(lend.way());
+            self.idle.close_idle(connection.way());
         }
-        let reply = self.build_reply(response, lend, request);
-        if told.is_peer_failure() && !(told.is_upstream_failure() && Instant::now() >= until) {
-            let why = told.reason.map_or("not-dispatched", Reason::word);
+        let reply = self.build_reply(response, connection, request);
+        if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
+            let reason = report.reason.map_or("not-dispatched", Reason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
-            return ForwardOutcome::Requeue(why);
+            return ForwardOutcome::Requeue(reason);
         }
         let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
         request.notes.upstream.set(began.map(|began| began.elapsed()));
-        request.notes.told.set(Some(told));
-        request.notes.token.set(told.token);
+        request.notes.told.set(Some(report));
+        request.notes.token.set(report.token);
         ForwardOutcome::Answered(reply)
     }
 
-    /// The answer as it is, without the fields of the hop. Its report about the fence is believed, because only
-    /// gateways are asked.
+    /// The answer as it is, without the hop-by-hop fields. Its report about the fence is trusted, because requests
+    /// are forwarded only to gateways.
     fn build_reply(
         &self,
         response: Response<Incoming>,
-        lend: PeerConnection,
+        connection: PeerConnection,
         request: &KeyedRequest,
     ) -> Reply {
         let (mut head, incoming) = response.into_parts();
@@ -280,15 +282,15 @@ impl<N: Network> PeerForwarder<N> {
         head.version = Version::HTTP_11;
         let idle = self.plan.upstream(request.upstream).response_body_idle;
         let trailers = Trailers::Clean(request.plan.clone());
-        Response::from_parts(head, lend.into_body(incoming, trailers, idle))
+        Response::from_parts(head, connection.into_body(incoming, trailers, idle))
     }
 
-    fn classify_error(&self, failed: SendRequestError, mut lend: PeerConnection) -> ForwardError {
-        let unwritten = lend.abort();
+    fn classify_error(&self, failed: SendRequestError, mut connection: PeerConnection) -> ForwardError {
+        let unwritten = connection.abort();
         // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
         // bytes of the request: TLS closes a connection with a message of its own.
         if unwritten || failed.request.is_some() {
-            return ForwardError::Unsent { reused: lend.is_reused() };
+            return ForwardError::Unsent { reused: connection.is_reused() };
         }
         ForwardError::Unknown(Refusal::new(
             Reason::OutcomeUnknown,
@@ -313,7 +315,7 @@ enum ForwardError {
 enum StopReason {
     ClientGone,
     TimedOut,
-    /// The session of the other gateway has ended, and it does not say that it runs.
+    /// The session of the other gateway has ended, and its process does not answer.
     HolderLost,
 }
 
@@ -324,10 +326,10 @@ async fn wait_stop(client: &mut ClientWatch, due: Instant) -> StopReason {
     }
 }
 
-/// To the other gateway this looks like a client that left: it gives up a request that waits, and finishes one that
-/// was dispatched.
-fn stop(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
-    match (ended, lend.abort()) {
+/// To the other gateway this looks like a client that disconnected: it drops a request that waits, and finishes one
+/// that was dispatched.
+fn stop(ended: StopReason, connection: &mut PeerConnection) -> ForwardOutcome {
+    match (ended, connection.abort()) {
         (StopReason::ClientGone, true) => ForwardOutcome::Refused(client_gone(Reason::Locked)),
         (StopReason::ClientGone, false) => ForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown)),
         (StopReason::HolderLost, true) => {
@@ -345,7 +347,7 @@ fn stop(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
     }
 }
 
-/// The client has left, so nobody reads this answer.
+/// The client has disconnected, so this answer has no reader.
 fn client_gone(reason: Reason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }

@@ -33,9 +33,9 @@ pub struct RequestGrant {
     /// Signs the tickets for a guard, and for a service that may call back.
     pub tickets: Option<Arc<TicketIssuer>>,
     pub operation: Option<Rc<Operation>>,
-    /// Tells a guard whether to pass the ticket on to the service.
+    /// Whether a guard passes the ticket on to the service.
     pub nested: NestedRequests,
-    /// Tells a guard in which dispatch the request was called.
+    /// The dispatch in which the request was called, for a guard.
     pub called_from: Option<Token>,
     pub running: Rc<RequestToken>,
     /// The request's trace has these keys, so that a call back can be recognised.

@@ -26,7 +26,7 @@ use crate::{
 
 impl<N: Network> FenceDeps<N> {
     /// # Errors
-    /// The route requires a lease and the request has none, or the route takes no lease.
+    /// The route requires a lease and the request has none, or the route accepts no lease.
     pub(super) fn lease_context(
         &self,
         request: &KeyedRequest,
@@ -93,7 +93,7 @@ impl<N: Network> FenceDeps<N> {
         Ok(WaitOutcome::Held(held))
     }
 
-    /// Another process has the lease. Only that gateway knows whose turn it is.
+    /// Another process has the lease. Only that gateway has the queue of its requests.
     async fn forward_to_issuer(
         &self,
         leases: &LeaseTable,
@@ -103,15 +103,15 @@ impl<N: Network> FenceDeps<N> {
         (deadline, client): (Instant, &mut ClientWatch),
     ) -> Result<WaitOutcome, Refusal> {
         let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
-        // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
+        // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
         if request.notes.forwarded.get().is_some() {
             return leases.find(id).and_then(|_| Err(stale()));
         }
-        let Some(courier) = &self.courier else {
+        let Some(forwarder) = &self.courier else {
             return Err(issuer_unavailable("another gateway holds the lease, and the policy has no `peer`"));
         };
-        let way = match self.keeper.locate_member(id.member().to_owned()).await {
-            Ok(MemberLocation::Elsewhere(way)) => way,
+        let route = match self.keeper.locate_member(id.member().to_owned()).await {
+            Ok(MemberLocation::Elsewhere(route)) => route,
             Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
             Ok(MemberLocation::Unreachable) => {
                 return Err(issuer_unavailable("the gateway that holds the lease has no `peer`"));
@@ -119,20 +119,21 @@ impl<N: Network> FenceDeps<N> {
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
-        let errand = ForwardRequest { way: &way, key, request, left, ended_sessions };
-        match self.forward(courier, errand, client).await {
+        let key = &fenced.keys[0];
+        let ended_sessions = self.keeper.ended_sessions();
+        let outbound = ForwardRequest { way: &route, key, request, left, ended_sessions };
+        match self.forward(forwarder, outbound, client).await {
             ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
             ForwardOutcome::Refused(refusal) => Err(refusal),
-            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
-                Err(issuer_unavailable(format!("the gateway that holds the lease: {why}")))
+            ForwardOutcome::Requeue(detail) | ForwardOutcome::Unreachable(detail) => {
+                Err(issuer_unavailable(format!("the gateway that holds the lease: {detail}")))
             }
         }
     }
 }
 
-fn unusable_refusal(why: UseLeaseError) -> Refusal {
-    match why {
+fn unusable_refusal(error: UseLeaseError) -> Refusal {
+    match error {
         UseLeaseError::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
         UseLeaseError::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
         UseLeaseError::Unproven => {
@@ -142,10 +143,10 @@ fn unusable_refusal(why: UseLeaseError) -> Refusal {
     }
 }
 
-fn forbidden(why: &'static str) -> Refusal {
-    Refusal::new(Reason::LeaseForbidden, why)
+fn forbidden(detail: &'static str) -> Refusal {
+    Refusal::new(Reason::LeaseForbidden, detail)
 }
 
-fn issuer_unavailable(why: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(Reason::LeaseAway, why)
+fn issuer_unavailable(detail: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Reason::LeaseAway, detail)
 }

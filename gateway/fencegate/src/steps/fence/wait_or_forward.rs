@@ -1,8 +1,8 @@
-//! Requests that are sent to another gateway because that gateway keeps their key.
+//! Requests that are sent to another gateway because that gateway holds their key.
 //!
-//! Only the gateway that the client asked sends a request on. So two gateways that take each other for the holder
-//! send nothing in a circle: the second one answers that it is not the holder, and the request is back at the first.
-//! From there it goes to the holder that ZooKeeper names next, but only a few times.
+//! Only the gateway that the client has connected to forwards a request. So two gateways that take each other for the
+//! holder send nothing in a circle: the second one answers that it is not the holder, and the request is back at the
+//! first. From there it goes to the holder that ZooKeeper names next, but only a few times.
 
 use std::{pin::pin, time::Duration};
 
@@ -33,19 +33,19 @@ pub(super) enum WaitOutcome {
     Answered(Box<Reply>),
 }
 
-/// How often a request is sent on before it queues here. The holder may be gone when the request arrives, and so may
-/// the next one. To queue here at once would make every holder yield its key to this gateway, while the requests that
-/// waited there come back one after another.
+/// How often a request is forwarded before it queues here. The holder may be gone when the request arrives, and so
+/// may the next one. To queue here at once would make every holder yield its key to this gateway, while the requests
+/// that waited there come back one after another.
 const MAX_FORWARDS: u32 = 3;
 
-/// A wait that is shorter may have ended because the other gateway was busy, so it says nothing about the gateway.
+/// A wait that is shorter may have ended because the other gateway was busy, so it shows nothing about the gateway.
 const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
 
 impl<N: Network> FenceDeps<N> {
     /// Where a request may wait for its key.
     ///
     /// # Errors
-    /// Another gateway has sent the request, but by our plan it needs other keys than the one that was named.
+    /// Another gateway has sent the request, but by our plan it needs other keys than the one that was sent with it.
     pub(super) fn wait_location(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
         let alone = |fenced: &&RequestLock| is_cached(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
@@ -61,7 +61,7 @@ impl<N: Network> FenceDeps<N> {
         }
     }
 
-    /// Waits for the key here, or sends the request to the gateway that keeps the key.
+    /// Waits for the key here, or sends the request to the gateway that holds the key.
     pub(super) async fn wait(
         &self,
         request: &KeyedRequest,
@@ -70,40 +70,41 @@ impl<N: Network> FenceDeps<N> {
         (deadline, mut waits): (Instant, WaitPlace),
         client: &mut ClientWatch,
     ) -> Result<WaitOutcome, Refusal> {
-        let (key, mut sendings) = (&fenced.keys[0], 0);
+        let key = &fenced.keys[0];
+        let mut sendings = 0;
         loop {
             let left = || deadline.saturating_duration_since(Instant::now());
-            let way = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
+            let route = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
                 AcquireOutcome::Held(hold) => return Ok(WaitOutcome::Held(hold)),
-                AcquireOutcome::ForwardTo(way) => way,
+                AcquireOutcome::ForwardTo(route) => route,
             };
-            let Some(courier) = &self.courier else { continue };
+            let Some(forwarder) = &self.courier else { continue };
             let given = left();
             let ended_sessions = self.keeper.ended_sessions();
-            let errand = ForwardRequest { way: &way, key, request, left: given, ended_sessions };
-            match self.forward(courier, errand, client).await {
+            let outbound = ForwardRequest { way: &route, key, request, left: given, ended_sessions };
+            match self.forward(forwarder, outbound, client).await {
                 ForwardOutcome::Answered(reply) => {
-                    self.keeper.record_holder(key, &way);
+                    self.keeper.record_holder(key, &route);
                     return Ok(WaitOutcome::Answered(Box::new(reply)));
                 }
                 ForwardOutcome::Refused(refusal) => {
                     let cut_off = client.is_disconnected() || self.drain.is_cancelled();
                     if refusal.outcome() == Outcome::Unknown && !cut_off {
-                        self.keeper.mark_unreachable(&way);
+                        self.keeper.mark_unreachable(&route);
                     }
                     return Err(refusal);
                 }
                 ForwardOutcome::Unreachable(_) => {
-                    self.keeper.forget_holder(key, &way);
+                    self.keeper.forget_holder(key, &route);
                     if given >= MIN_FAIR_WAIT {
-                        self.keeper.mark_unreachable(&way);
+                        self.keeper.mark_unreachable(&route);
                     }
                     waits = WaitPlace::Here;
                 }
-                ForwardOutcome::Requeue(why) => {
-                    self.keeper.forget_holder(key, &way);
+                ForwardOutcome::Requeue(reason) => {
+                    self.keeper.forget_holder(key, &route);
                     sendings += 1;
-                    let moved = why == Reason::NotHolder.word();
+                    let moved = reason == Reason::NotHolder.word();
                     // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
                     // none begins when no time is left.
                     if !moved || sendings == MAX_FORWARDS || left().is_zero() {
@@ -114,22 +115,23 @@ impl<N: Network> FenceDeps<N> {
         }
     }
 
-    /// Sends the request on. Waits as long as the client does, but not beyond half of our drain: an answer that is
+    /// Forwards the request. Waits as long as the client does, but not beyond half of our drain: an answer that is
     /// missing then could take longer than this process has left.
     pub(super) async fn forward(
         &self,
-        courier: &PeerForwarder<N>,
-        errand: ForwardRequest<'_>,
+        forwarder: &PeerForwarder<N>,
+        outbound: ForwardRequest<'_>,
         client: &mut ClientWatch,
     ) -> ForwardOutcome {
         let (asking, mut asked) = client_channel();
-        let mut carrying = pin!(courier.forward(errand, &mut asked));
+        let mut carrying = pin!(forwarder.forward(outbound, &mut asked));
         let drained = tokio::select! {
             carried = &mut carrying => return carried,
             () = client.disconnected() => false,
-            () = self.wait_drain(errand.request.plan.listener.timeouts.drain / 2) => true,
+            () = self.wait_drain(outbound.request.plan.listener.timeouts.drain / 2) => true,
         };
-        // For the courier this looks like a client that left. Only the courier knows whether anything was written.
+        // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
+        // anything was written.
         drop(asking);
         match carrying.await {
             ForwardOutcome::Refused(refusal) if drained => {

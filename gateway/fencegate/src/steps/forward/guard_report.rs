@@ -20,8 +20,8 @@ pub(super) struct GuardReport {
     pub(super) replayed: Option<ReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<Reason>,
-    /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a proxy
-    /// between guard and service answers in its own name. The guard keeps the key closed.
+    /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a
+    /// proxy between guard and service answers in its own name. The guard keeps the key closed.
     pub(super) unfinished: bool,
     /// Another hop has forwarded the request on its way to the guard.
     pub(super) hop_seen: bool,
@@ -53,7 +53,7 @@ impl GuardReport {
         }
     }
 
-    /// Decides what the report means for the client. `direct`: nothing between here and the guard sends a request
+    /// Decides what the report means for the client. `direct`: no proxy between here and the guard sends a request
     /// twice. Otherwise a refusal may be about the second copy while the first is being executed.
     ///
     /// # Errors
@@ -64,8 +64,8 @@ impl GuardReport {
             (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
             (Some(Outcome::Unknown), None) if self.unfinished => Ok(()),
             (Some(Outcome::NotDispatched), None) if direct => {
-                // None of these reasons is the guard's fault, and asking again ends none of them. The client that a
-                // guard counts is our client, by the name that we have sent.
+                // None of these reasons is the guard's fault, and a retry ends none of them. The client that a guard
+                // counts is our client, by the name that we have sent.
                 let passed_on = self.reason.filter(|reason| {
                     use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
                     matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
@@ -83,9 +83,9 @@ impl GuardReport {
         }
     }
 
-    /// The guard has let in this dispatch and remembers its token. It does neither for a replayed answer, nor for an
-    /// operation that was done before, nor for a request that it lets pass only because it observes. A token that only we
-    /// remember makes the guard look as if its store had gone back.
+    /// The guard has let in this dispatch and stored its token. It does neither for a replayed answer, nor for an
+    /// operation that was done before, nor for a request that it lets pass only because it observes. A token that
+    /// only the gateway has stored makes the guard look as if its store had gone back.
     pub(super) fn has_admitted(&self) -> bool {
         let runs_now = self.outcome == Some(Outcome::Done) && self.reason.is_none();
         runs_now && self.refusal.is_none() && self.observed.is_none()
@@ -103,7 +103,7 @@ impl GuardReport {
 
     fn to_refusal(&self, word: Reason, direct: bool) -> Refusal {
         let detail = format!("the guard refused: {}", word.word());
-        // These reasons tell the outcome of an earlier request, whoever asks.
+        // These reasons report the outcome of an earlier request, for any client.
         match word {
             Reason::OutcomeRecordedUnknown => {
                 let refusal = Refusal::new(Reason::OutcomeRecordedUnknown, detail);
@@ -124,8 +124,8 @@ impl GuardReport {
             Reason::Stale | Reason::Floor | Reason::Expired => {
                 Refusal::new(Reason::Fenced, detail).with_retirement()
             }
-            // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
-            // know the reason.
+            // The reason is about the resource and not about this tenure. A later attempt may be let in, and the
+            // reason is one for clients.
             _ if word.is_guard_reason() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
             // The reason is about the token or the ticket, so this tenure will never be let in.
             _ => Refusal::new(Reason::Guard, detail).with_retirement(),
@@ -162,8 +162,9 @@ mod tests {
         (refused.reason, refused.retires())
     }
 
+    /// A refusal of the guard is accepted only where no proxy stands between it and the gateway.
     #[test]
-    fn a_refusal_is_believed_only_where_nothing_stands_between() {
+    fn refusal_counts_only_without_proxy() {
         for (word, reason, retires) in [
             ("stale", Reason::Fenced, true),
             ("floor", Reason::Fenced, true),
@@ -181,15 +182,17 @@ mod tests {
         }
     }
 
+    /// A duplicate has an unknown outcome, with a proxy in between and without.
     #[test]
-    fn a_duplicate_is_unknown_to_everybody() {
+    fn duplicate_has_unknown_outcome() {
         for direct in [true, false] {
             assert_eq!(judged("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
         }
     }
 
+    /// An answer of the upstream passes, and the outcome of one that broke off is unknown.
     #[test]
-    fn an_answer_of_the_upstream_passes_and_a_broken_one_is_unknown() {
+    fn broken_answer_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
             assert_eq!(account(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
         }
@@ -224,8 +227,9 @@ mod tests {
         assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
     }
 
+    /// Only a dispatch that ran now is certain to have raised a watermark.
     #[test]
-    fn only_a_dispatch_that_ran_now_is_known_to_have_raised_a_mark() {
+    fn only_fresh_dispatch_raises_watermark() {
         assert!(account("done", "").has_admitted());
         for outcome in [
             "replayed",
@@ -240,8 +244,9 @@ mod tests {
         assert!(!account("done", "stale").has_admitted());
     }
 
+    /// An outcome that was recorded as unknown is refused with its reference.
     #[test]
-    fn what_was_recorded_is_told_with_its_reference() {
+    fn recorded_outcome_keeps_reference() {
         let account = account("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
         let refused = account.check(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
         assert_eq!(refused.reason, Reason::OutcomeRecordedUnknown);

@@ -27,26 +27,27 @@ pub(super) struct UpstreamResponse<'a> {
 }
 
 impl UpstreamResponse<'_> {
-    /// `fenced`: the reader of the whole answer gives the connection back.
+    /// `fenced`: the reader of the whole answer returns the connection to the pool.
     pub(super) fn into_reply(self, fenced: bool) -> Reply {
-        let Self { response, mut lend, plan } = self;
+        let Self { response, lend: mut checkout, plan } = self;
         let (mut head, incoming) = response.into_parts();
         let incoming = (incoming, head.version);
         if head.headers.contains_key(TRANSFER_ENCODING) {
-            // The library has removed the chunked coding. A client would believe a length that stands beside it (RFC
+            // The library has removed the chunked coding. A client would accept a length that stands beside it (RFC
             // 9112, 6.3).
             head.headers.remove(CONTENT_LENGTH);
         }
         merge_content_lengths(&mut head.headers);
         if let Some(longest) = keep_alive(&head.headers) {
-            lend.limit_idle_time(longest);
+            checkout.limit_idle_time(longest);
         }
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
         // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
         // off.
         head.version = Version::HTTP_11;
-        let (trailers, idle) = (Trailers::Clean(plan.clone()), lend.upstream().response_body_idle);
-        Response::from_parts(head, return_on_end::upstream_body(incoming, trailers, idle, lend, fenced))
+        let trailers = Trailers::Clean(plan.clone());
+        let idle = checkout.upstream().response_body_idle;
+        Response::from_parts(head, return_on_end::upstream_body(incoming, trailers, idle, checkout, fenced))
     }
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
@@ -61,7 +62,7 @@ impl UpstreamResponse<'_> {
 /// may write. A 100 Continue is not passed on: the gateway has answered that itself.
 pub(super) fn pass_interims(
     http: &mut Request<Body>,
-    saying: InformationalSender,
+    interims: InformationalSender,
     ours: Arc<ReservedFields>,
 ) {
     on_informational(http, move |answer| {
@@ -72,12 +73,12 @@ pub(super) fn pass_interims(
         hop_by_hop::strip_hop_by_hop(&mut headers, &ours);
         // An interim answer has no body that these fields could describe.
         headers.remove(CONTENT_LENGTH);
-        saying.send(answer.status(), &headers);
+        interims.send(answer.status(), &headers);
     });
 }
 
 /// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). Where a body follows, the library has refused
-/// different ones. Elsewhere (HEAD, 304) nobody counts by them, and a client could not know which is right.
+/// different ones. Elsewhere (HEAD, 304) no reader depends on them, and a client could not know which is right.
 fn merge_content_lengths(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let (Some(line), more) = (lines.next(), lines.next()) else { return };
@@ -85,9 +86,9 @@ fn merge_content_lengths(headers: &mut HeaderMap) {
         return;
     }
     let lines = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::to_str);
-    let said =
+    let values =
         lines.map(|line| line.ok().map(|line| line.split(',').map(str::trim))).collect::<Option<Vec<_>>>();
-    let mut lengths = said.into_iter().flatten().flatten().map(|length| length.parse::<u64>().ok());
+    let mut lengths = values.into_iter().flatten().flatten().map(|length| length.parse::<u64>().ok());
     let length = lengths.next().flatten().filter(|length| lengths.all(|other| other == Some(*length)));
     match length {
         Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
@@ -112,7 +113,8 @@ pub(super) fn is_coded(headers: &HeaderMap) -> bool {
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// An upstream that compares tokens has refused a stale one, and says so. For any other 412 the reason is not known.
+/// An upstream that compares tokens has refused a stale one, and reports that. For any other 412 the reason is not
+/// known.
 pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     match headers.get(FENCING_REFUSAL) {
         Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
@@ -124,7 +126,7 @@ pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool 
     }
 }
 
-/// What enforces the end of the time in which a dispatch may be begun has refused it, and says so.
+/// A filter or guard that enforces the deadline of a dispatch has refused it, and reports that.
 pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     let word = headers.get(FENCING_REFUSAL);
     status == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "expired")
@@ -132,11 +134,11 @@ pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> boo
 
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
-pub(super) fn record_endpoint_result(lend: &Checkout, response: &Response<Incoming>) {
+pub(super) fn record_endpoint_result(checkout: &Checkout, response: &Response<Incoming>) {
     let sick = matches!(response.status().as_u16(), 502..=504);
     if sick && !GuardReport::parse(response.headers()).is_present() {
-        lend.record_failure()
+        checkout.record_failure()
     } else {
-        lend.record_success()
+        checkout.record_success()
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct RetryCopy {
 /// close idle connections when they like, so every client with a pool meets this. Other methods, and requests with a
 /// body, are left to the client to repeat.
 ///
-/// `known`: whether a field overrides the method or the path, where somebody has looked. A GET with such a field changes
+/// `known`: whether a field overrides the method or the path, where that was checked. A GET with such a field changes
 /// something, if the service obeys that field.
 pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<RetryCopy> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
@@ -71,8 +71,9 @@ impl RetryCopy {
 mod tests {
     use super::*;
 
+    /// Only GET and HEAD without a body may be sent a second time.
     #[test]
-    fn only_reads_without_a_body_may_be_sent_a_second_time() {
+    fn only_bodyless_reads_are_retried() {
         for (method, body, may) in [
             ("GET", "", true),
             ("HEAD", "", true),
@@ -98,8 +99,9 @@ mod tests {
         }
     }
 
+    /// A request with a field that asks to be treated as another request is sent once.
     #[test]
-    fn what_asks_to_be_taken_for_another_request_is_sent_once() {
+    fn method_override_prevents_retry() {
         for (name, may) in [
             ("x-http-method-override", false),
             ("X_HTTP_Method_Override", false),
@@ -112,7 +114,7 @@ mod tests {
             let request = Request::get("/a").header(name, "POST").body(Body::whole("".into()));
             let request = request.expect("a request");
             assert_eq!(retry_copy(&request, None).is_some(), may, "{name}");
-            // Whoever has looked before is believed.
+            // An earlier check is trusted.
             assert!(retry_copy(&request, Some(true)).is_none());
         }
     }

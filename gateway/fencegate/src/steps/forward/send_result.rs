@@ -1,4 +1,5 @@
-//! How far an exchange without an answer got. The write gate knows what was written; the HTTP library does not.
+//! How far an exchange without an answer got. The write gate has the count of written bytes; the HTTP library does
+//! not.
 
 use fencegate_http::{
     body::Body,
@@ -41,35 +42,36 @@ pub(super) struct SendAttempt<'a> {
 /// The exchange broke before its answer.
 pub(super) fn classify_failure(
     failed: SendRequestError,
-    lend: &mut Checkout,
+    checkout: &mut Checkout,
     SendAttempt { upload, spare }: SendAttempt<'_>,
     metrics: &WorkerMetrics,
 ) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
-    lend.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
-    let silent = lend.pooled().has_died_silently();
-    let sent = match lend.gate().written_bytes() {
+    checkout.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
+    let silent = checkout.pooled().has_died_silently();
+    let sent = match checkout.gate().written_bytes() {
         0 => BytesSent::Nothing,
         _ if silent && spare.is_some() => BytesSent::Harmless,
         _ => BytesSent::Something,
     };
-    let cause = if lend.gate().is_permission_lost() { FailureKind::ProofLost } else { FailureKind::Closed };
-    let detail = format!("{}: {}", lend.endpoint(), failed.why);
+    let cause =
+        if checkout.gate().is_permission_lost() { FailureKind::ProofLost } else { FailureKind::Closed };
+    let detail = format!("{}: {}", checkout.endpoint(), failed.why);
     if let Some(reason) = client_failure(upload, sent) {
         return AttemptError::Refused(Refusal::new(reason, detail));
     }
     if upload.is_some_and(|upload| upload.body_state() == RequestBodyState::Overdue) {
-        metrics.record_upstream_error(&lend.upstream().name, "timeout");
-        lend.record_failure();
-        return AttemptError::Refused(abandoned_refusal(lend.gate(), Reason::OutcomeLate, detail));
+        metrics.record_upstream_error(&checkout.upstream().name, "timeout");
+        checkout.record_failure();
+        return AttemptError::Refused(abandoned_refusal(checkout.gate(), Reason::OutcomeLate, detail));
     }
     metrics.record_upstream_error(
-        &lend.upstream().name,
+        &checkout.upstream().name,
         if sent == BytesSent::Nothing { "unsent" } else { "broken" },
     );
-    let reused = lend.pooled().reused;
+    let reused = checkout.pooled().reused;
     if cause == FailureKind::Closed && !(reused && sent != BytesSent::Something) {
-        lend.record_failure();
+        checkout.record_failure();
     }
     // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
     // middle.

@@ -1,5 +1,5 @@
-//! Stamps every dispatch with its token, its keys, and the moment after which it must not be begun. This happens last,
-//! so that nothing can strip it.
+//! Stamps every dispatch with its token, its keys, and the moment after which it must not be started. This happens
+//! last, so that nothing can strip it.
 
 use std::fmt::Write as _;
 
@@ -26,8 +26,9 @@ use crate::{
     steps::{authorized::DispatchPermit, extract_claim::parse_headers},
 };
 
-/// Each new connection gets a new dispatch, with the next G. Returns with it the moment after which it must not be
-/// begun: the end of its permission as known now, or `response_timeout` from now, when nobody waits for it any more.
+/// Each new connection gets a new dispatch, with the next dispatch number. Returns with it the moment after which it
+/// must not be started: the end of its permission as known now, or `response_timeout` from now, when it is not waited
+/// for any more.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
     hold: &impl DispatchPermit,
@@ -40,9 +41,10 @@ pub(super) fn stamp(
     let now = clock.now();
     let longest = now + upstream.response_timeout;
     let deadline = dispatch.validity.deadline().min(longest);
-    let said = if failpoint::is_off("rule_not_after") { longest } else { deadline };
+    let announced = if failpoint::is_off("rule_not_after") { longest } else { deadline };
     let is_signed = upstream.fencing == FencingLevel::Guard;
-    let span = DispatchWindow { not_after: clock.not_after(said), remaining: deadline.since(now), is_signed };
+    let span =
+        DispatchWindow { not_after: clock.not_after(announced), remaining: deadline.since(now), is_signed };
     let not_after = hold.stamp(dispatch.token, headers, span);
     headers.insert(FENCING_NOT_AFTER, header_value(&not_after));
     Ok((dispatch, deadline))

@@ -18,12 +18,12 @@ pub(super) struct AttemptTimeouts {
     pub(super) upload: Option<Rc<Exchange>>,
     /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
     pub(super) fenced: bool,
-    /// When the whole body must have been sent. The body checks this as well, but only when it is asked for more, and
-    /// an upstream that takes nothing does not ask.
+    /// When the whole body must have been sent. The body checks this as well, but only when it is polled for more,
+    /// and an upstream that reads nothing does not cause a poll.
     by: Option<Instant>,
 }
 
-/// Who was too slow.
+/// The side that was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeoutKind {
     /// The upstream, with its answer.
@@ -69,7 +69,7 @@ impl AttemptTimeouts {
         self.by.map(|by| if self.is_going_up() { by } else { by + limit })
     }
 
-    /// Who is waited for at the deadline of the upload.
+    /// The side that is waited for at the deadline of the upload.
     fn timeout_kind(&self) -> TimeoutKind {
         match &self.upload {
             Some(upload) if upload.stalled.get() || upload.body_state() == RequestBodyState::Awaited => {
@@ -85,30 +85,30 @@ impl AttemptTimeouts {
         self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
     }
 
-    /// Returns when the proof of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an upload
-    /// is then never sent.
+    /// Returns when the lock validity of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an
+    /// upload is then never sent.
     pub(super) async fn wait_unproven(
         &self,
-        evidence: Option<&dyn SendPermission>,
+        validity: Option<&dyn SendPermission>,
         level: FencingLevel,
         clock: &SharedClock,
     ) {
-        if let (Some(evidence), true) = (evidence, self.is_going_up()) {
-            evidence.wait_expired(clock).await;
+        if let (Some(validity), true) = (validity, self.is_going_up()) {
+            validity.wait_expired(clock).await;
             if self.is_going_up() {
                 return;
             }
         }
-        wait_lock_lost(evidence, level, clock).await;
+        wait_lock_lost(validity, level, clock).await;
     }
 }
 
 /// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
 /// for once the request was written in full: its answer is correct in any case.
-pub async fn wait_lock_lost(evidence: Option<&dyn SendPermission>, level: FencingLevel, clock: &SharedClock) {
-    match (evidence, level) {
+pub async fn wait_lock_lost(validity: Option<&dyn SendPermission>, level: FencingLevel, clock: &SharedClock) {
+    match (validity, level) {
         // The next holder waits for the delay, or not at all, and then assumes that this request is over.
-        (Some(evidence), FencingLevel::None | FencingLevel::Delay(_)) => evidence.wait_expired(clock).await,
+        (Some(validity), FencingLevel::None | FencingLevel::Delay(_)) => validity.wait_expired(clock).await,
         (None, _) | (_, FencingLevel::Guard | FencingLevel::Upstream) => std::future::pending().await,
     }
 }
@@ -132,8 +132,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_millis(300);
     const UPLOAD: Duration = Duration::from_millis(900);
 
-    /// How long the gateway waits for an upload, and who was late. `coming` gives the state of the upload over time.
-    /// The upstream reads a byte now and then, for ever.
+    /// How long the gateway waits for an upload, and which side was late. `coming` gives the state of the upload over
+    /// time. The upstream reads a byte now and then, without end.
     async fn waits(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
         let began = Instant::now();
         let (upload, _answering) = ConnectionState::new_http2().begin();
@@ -158,8 +158,9 @@ mod tests {
         }
     }
 
+    /// A slow upload ends in time, and its timeout names the side that was waited for.
     #[tokio::test]
-    async fn an_upload_that_goes_up_slowly_ends_in_time_and_is_laid_to_who_was_waited_for() {
+    async fn slow_upload_times_out_by_cause() {
         let began = Instant::now();
         let (taking, late) = waits(|_| RequestBodyState::Receiving(began)).await;
         assert!(taking >= UPLOAD && late == TimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
@@ -167,8 +168,9 @@ mod tests {
         assert!(sending >= UPLOAD && late == TimeoutKind::ClientUpload, "{late:?} after {sending:?}");
     }
 
+    /// Bytes in the gateway's own buffers do not hold the key longer than upload and response timeout.
     #[tokio::test]
-    async fn what_lies_in_our_own_buffers_does_not_hold_the_key_for_as_long_as_the_upstream_likes() {
+    async fn buffered_upload_ends_in_time() {
         let over_at = |time| {
             move |now| {
                 if now < Duration::from_millis(time) {

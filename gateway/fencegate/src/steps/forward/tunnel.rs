@@ -21,7 +21,7 @@ use crate::{metrics::WorkerMetrics, request_context::RequestContext, steps::upgr
 /// A tunnel without a lock ends only when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The protocol that an upstream was asked for, and the source of its stream.
+/// The protocol that was requested from an upstream, and the source of its stream.
 pub(super) struct PendingUpgrade {
     pub(super) asked: RequestedUpgrade,
     pub(super) stream: oneshot::Receiver<UpgradedIo>,
@@ -37,39 +37,39 @@ pub(super) struct TunnelContext<'a> {
 }
 
 impl PendingUpgrade {
-    /// Makes the tunnel. Under a dispatch, whoever keeps the key runs it.
+    /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
     pub(super) fn tunnel(
         self,
         around: &TunnelContext<'_>,
         answer: Response<Incoming>,
-        (lend, permission): (Checkout, Option<Arc<dyn SendPermission>>),
-        (plan, notes): (&Plan, &RequestContext),
+        (checkout, permission): (Checkout, Option<Arc<dyn SendPermission>>),
+        (plan, context): (&Plan, &RequestContext),
     ) -> Reply {
         let bounds = TunnelTimeouts {
-            idle: lend.upstream().tunnel_idle,
-            farewell: lend.upstream().response_timeout,
+            idle: checkout.upstream().tunnel_idle,
+            farewell: checkout.upstream().response_timeout,
             drain: plan.listener.timeouts.drain / 2,
         };
         let (mut head, _) = answer.into_parts();
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
         self.asked.grant(&mut head.headers);
         let metrics = around.metrics;
-        let route = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+        let route = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
-        let (taker, client) = oneshot::channel();
-        let body = Body::for_upgrade(taker);
+        let (stream_sender, client) = oneshot::channel();
+        let body = Body::for_upgrade(stream_sender);
         let tunnel = Tunnel {
             client,
             upstream: self.stream,
-            lend,
+            lend: checkout,
             permission,
             clock: around.clock.clone(),
             bounds,
             drain: around.drain.clone(),
             counts: Box::new((
-                notes.permit.get().cloned(),
+                context.permit.get().cloned(),
                 route.track_tunnel(),
-                notes.unlocked.borrow().clone(),
+                context.unlocked.borrow().clone(),
             )),
         };
         if fenced {

@@ -20,7 +20,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `ticket` is what the service needs to call back, where its gateway allows that.
+    /// `ticket` is for the service to call back, where its gateway allows that.
     pub(super) fn new(running: &Execution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
         Self {
@@ -34,7 +34,7 @@ impl Admission {
 }
 
 impl DispatchPermit for Admission {
-    /// The same dispatch again. It is asked for a second time only if nothing was sent.
+    /// The same dispatch again. It is requested a second time only if nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
         Some(Dispatch { token: self.token, validity: self.permission.clone() })
     }
@@ -47,7 +47,7 @@ impl DispatchPermit for Admission {
         self.mode
     }
 
-    /// The service gets no ticket unless its gateway says so. With a ticket it could pass for a gateway for some
+    /// The service gets no ticket unless its gateway allows it. With a ticket it could pass for a gateway for some
     /// minutes, and a service that does not call back needs none.
     fn stamp(&self, _: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
         if let Some(ticket) = &self.ticket {

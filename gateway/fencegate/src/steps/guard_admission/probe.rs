@@ -1,4 +1,4 @@
-//! Asks the upstream about an operation whose answer was lost.
+//! Probes the upstream about an operation whose answer was lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,8 +42,8 @@ impl ProbeAnswer {
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// One question, on a connection of its own. `place`: where the request went, if that is known. The question goes to the
-/// same endpoint, because another instance may know nothing of what the first one is about to do.
+/// One probe, on a connection of its own. `place`: the address to which the request went, if that is known. The probe
+/// goes to the same endpoint, because another instance may not know what the first one is about to do.
 ///
 /// # Cancellation
 /// Dropping the future ends the connection.
@@ -62,8 +62,8 @@ pub(super) async fn probe_operation<N: Network>(
             debug!(status, "the probe was answered with a status that says nothing");
             ProbeAnswer::Unclear
         }
-        Err(why) => {
-            debug!(why, "the probe was not answered");
+        Err(error) => {
+            debug!(why = error, "the probe was not answered");
             ProbeAnswer::Unclear
         }
     };
@@ -84,9 +84,9 @@ async fn status<N: Network>(
     if let Some(endpoint) = sent_to {
         tour.pin_to(endpoint);
     }
-    let mut lend = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
+    let mut checkout = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escape(unquote(name)));
-    let host = HeaderValue::from_str(host_of(lend.endpoint())).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(host_of(checkout.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
     let field = match fleet.upstream.operation_field.as_deref() {
@@ -102,14 +102,14 @@ async fn status<N: Network>(
             .header(&fields.number, entry.token.number().to_string());
     }
     let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
-    lend.gate().arm(None);
-    let answer = lend.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
+    checkout.gate().arm(None);
+    let answer = checkout.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
     Ok(answer.status().as_u16())
 }
 
-/// The name by which the upstream knows this operation alone. With an empty name, or a name that changes the path,
-/// the question would be about something else, such as the list of all operations. With principals, it could be about
-/// the operation of another principal.
+/// The name by which the upstream identifies this operation alone. With an empty name, or a name that changes the
+/// path, the probe would be about something else, such as the list of all operations. With principals, it could be
+/// about the operation of another principal.
 fn probe_name(entry: &JournalEntry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
     (!["", ".", ".."].contains(&&*unquote(name))).then_some(name)
@@ -130,7 +130,7 @@ fn escape(name: String) -> String {
         .collect()
 }
 
-/// The pauses between questions. Each is twice as long as the one before, and together they take about `most`.
+/// The pauses between probes. Each is twice as long as the one before, and together they take about `most`.
 pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
@@ -143,8 +143,9 @@ mod tests {
     use super::*;
     use fencegate_guard::operation::State;
 
+    /// The outcome is probed only for an operation that its name alone distinguishes from others.
     #[test]
-    fn only_what_its_name_alone_tells_from_others_is_asked_about() {
+    fn only_operation_unique_by_name_is_probed() {
         let entry = |name: Option<&str>, askable| JournalEntry {
             format: 1,
             fingerprint: String::new(),
@@ -166,8 +167,9 @@ mod tests {
         }
     }
 
+    /// The name of an operation is escaped to one segment of the path of a probe.
     #[test]
-    fn a_name_in_a_path_is_one_segment() {
+    fn name_is_one_path_segment() {
         assert_eq!(escape(unquote("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
         assert_eq!(escape(unquote("8e03978e-40d5")), "8e03978e-40d5");
         assert_eq!(escape(unquote("../x?y#z")), "..%2Fx%3Fy%23z");

@@ -1,4 +1,4 @@
-//! What is kept of the answer to an operation, and how the answer is replayed.
+//! The stored part of the answer to an operation, and how the answer is replayed.
 
 use fencegate_guard::operation::StoredResponse;
 use fencegate_http::body::{Body, Reply};
@@ -12,17 +12,17 @@ use crate::{
     request_context::{ReplayExtent, RequestContext},
 };
 
-/// The operation was done, but nobody here saw its answer.
+/// The operation was done, but its answer was not seen here.
 pub(super) fn unseen_answer() -> StoredResponse {
     StoredResponse { status: 0, fields: Vec::new(), body: None }
 }
 
 /// The answer of an earlier execution.
-pub(super) fn replay(kept: StoredResponse, notes: &RequestContext) -> Result<Reply, Refusal> {
+pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<Reply, Refusal> {
     let Some(status) = StatusCode::from_u16(kept.status).ok() else {
         return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
     };
-    notes.replayed.set(Some(if kept.body.is_some() {
+    context.replayed.set(Some(if kept.body.is_some() {
         ReplayExtent::Whole
     } else {
         ReplayExtent::WithoutBody
@@ -37,7 +37,7 @@ pub(super) fn replay(kept: StoredResponse, notes: &RequestContext) -> Result<Rep
     Ok(reply)
 }
 
-/// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
+/// Fields of an answer that mean the same when it is replayed. `Retry-After` does not: this answer will not change.
 const REPLAYED_FIELDS: [HeaderName; 8] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -49,7 +49,7 @@ const REPLAYED_FIELDS: [HeaderName; 8] = [
     header::LINK,
 ];
 
-/// What is kept of an answer's fields.
+/// The stored part of an answer's fields.
 pub(super) fn replayable_fields(headers: &HeaderMap) -> Vec<(String, String)> {
     let values = REPLAYED_FIELDS
         .iter()

@@ -15,12 +15,12 @@ pub struct FingerprintInput<'a> {
     /// Path and query.
     pub target: &'a str,
     pub body: &'a [u8],
-    /// Who asks, where nothing else tells clients apart.
+    /// The credentials of the client, where nothing else distinguishes clients.
     pub credentials: &'a ClientCredentials,
 }
 
-/// What a client proves itself by. Where operations have no principal, only the client that has begun one is told what
-/// came of it.
+/// The credentials of a client. Where operations have no principal, only the client that has started one receives its
+/// outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClientCredentials(Vec<Vec<u8>>);
 
@@ -43,7 +43,7 @@ impl ClientCredentials {
     }
 }
 
-/// The digest of the identity in a client's certificate. A renewed certificate has the same.
+/// The digest of the identity in a client's certificate. A renewed certificate has the same digest.
 pub fn certificate_digest(identity: &ClientIdentity) -> String {
     let ClientIdentity { subject, common_names, names, fingerprint: _ } = identity;
     let parts = [subject].into_iter().chain(common_names).chain(names);
@@ -125,8 +125,9 @@ mod tests {
         ClientCredentials::from_request(&headers, certificate)
     }
 
+    /// One name in two scopes, or of two principals, names two operations.
     #[test]
-    fn names_of_two_scopes_or_principals_are_two_operations() {
+    fn scope_and_principal_separate_operations() {
         let id = |scope, name, principal| operation("u", &once(scope), &named(name, principal), WANTED).id;
         let ids =
             [id("s", "n", "p"), id("t", "n", "p"), id("s", "n", "q"), id("s", "np", ""), id("sn", "", "p")];
@@ -135,8 +136,9 @@ mod tests {
         }
     }
 
+    /// The former identity of an operation has the name of the upstream as its scope.
     #[test]
-    fn the_upstream_s_name_is_how_operations_were_called_before() {
+    fn former_identity_has_upstream_name() {
         let of = |upstream, scope| operation(upstream, &once(scope), &named("n", "p"), WANTED);
         assert_eq!(of("u", "").id, of("v", "").id);
         assert_ne!(of("u", "").former, of("v", "").former);
@@ -146,8 +148,9 @@ mod tests {
         assert_eq!(of("u", "u").former, None);
     }
 
+    /// The fingerprint depends on method, target, body and credentials.
     #[test]
-    fn the_fingerprint_is_that_of_the_request() {
+    fn fingerprint_covers_whole_request() {
         let of = |wanted| operation("u", &once(""), &named("n", "p"), wanted).fingerprint;
         let same = of(WANTED);
         assert_eq!(of(FingerprintInput { ..WANTED }), same);
@@ -161,8 +164,9 @@ mod tests {
         }
     }
 
+    /// A request with other credentials or another certificate has another fingerprint.
     #[test]
-    fn whoever_proves_another_identity_makes_another_request() {
+    fn fingerprint_depends_on_credentials() {
         let fingerprint = |credentials: &ClientCredentials| {
             operation("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED }).fingerprint
         };
@@ -188,8 +192,9 @@ mod tests {
         assert_eq!(shown(&[("accept", "*/*")], None), *NOBODY);
     }
 
+    /// A renewed certificate with the same subject and names is the same identity.
     #[test]
-    fn a_renewed_certificate_is_the_same_identity() {
+    fn renewed_certificate_keeps_identity() {
         let identity = |subject: &str, names: &[&str], fingerprint: &str| ClientIdentity {
             subject: subject.into(),
             common_names: Vec::new(),

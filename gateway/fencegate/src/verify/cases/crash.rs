@@ -23,16 +23,16 @@ pub(super) const CASES: &[Case] = &[
             write(epoch(7)).expect(Accepted),
         ]),
         money: "after each deployment late payments are carried out, because nobody remembers the newer ones",
-        mend: "keep the mark in the database that has the effect, and not in memory",
+        mend: "keep the watermark in the database that has the effect, and not in memory",
     },
     Case {
         group: CaseGroup::Crash,
         name: "cut",
-        title: "a write that a crash cuts off has its effect and its mark, or neither",
+        title: "a write that a crash cuts off has its effect and its watermark, or neither",
         needs: &[Restart],
         play: Scenario::CrashMidWrite,
         money: "an effect without its mark is carried out again; a mark without its effect is a payment that is never \
                 made",
-        mend: "raise the mark in the transaction that has the effect, and answer after its commit",
+        mend: "raise the watermark in the transaction that has the effect, and answer after its commit",
     },
 ];

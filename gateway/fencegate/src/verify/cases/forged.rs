@@ -77,7 +77,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Forged,
         name: "malformed",
-        title: "what is not exactly a token is refused, and leaves no mark",
+        title: "what is not exactly a token is refused, and leaves no watermark",
         needs: &[],
         play: Malformed {
             token: &[
@@ -162,7 +162,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Forged,
         name: "stuck",
-        title: "after all that was refused, the key goes on with its true mark",
+        title: "after all that was refused, the key goes on with its true watermark",
         needs: &[],
         play: Steps(&[
             write(epoch(5)),

@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::InTime,
         name: "late",
-        title: "a request after its `Fencing-Not-After` is refused as expired, and leaves no mark",
+        title: "a request after its `Fencing-Not-After` is refused as expired, and leaves no watermark",
         needs: &[Claimed],
         play: Steps(&[
             write(epoch(5)),
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::InTime,
         name: "not-after-malformed",
-        title: "a `Fencing-Not-After` that cannot be read is refused, and leaves no mark",
+        title: "a `Fencing-Not-After` that cannot be read is refused, and leaves no watermark",
         needs: &[Claimed],
         play: Steps(&[
             write(epoch(5)),

@@ -1,4 +1,4 @@
-//! Cases in which the service is asked what became of an operation, as a guard asks after a lost answer.
+//! Cases in which the service is probed for the outcome of an operation, as by a guard after a lost answer.
 
 use crate::verify::{
     case::{

@@ -1,4 +1,4 @@
-//! Cases with readers that share a key, so that there is a mark of writes and a mark of reads.
+//! Cases with readers that share a key, so that there is a watermark of writes and a watermark of reads.
 
 use crate::verify::{
     case::{Case, CaseGroup, Requirement::Shared, Scenario::Steps},
@@ -57,7 +57,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Shared,
         name: "older-reader",
-        title: "an older reader does not lower the mark of reads",
+        title: "an older reader does not lower the watermark of reads",
         needs: &[Shared],
         play: Steps(&[
             read(epoch(7)),
@@ -70,6 +70,6 @@ pub(super) const CASES: &[Case] = &[
             write(epoch(9)).on_key(C).expect(SameTenure),
         ]),
         money: "a stale payment passes because somebody has read late",
-        mend: "the mark of reads is the greatest of all reads, not the last one: `max(read, :token)`",
+        mend: "the watermark of reads is the greatest of all reads, not the last one: `max(read, :token)`",
     },
 ];

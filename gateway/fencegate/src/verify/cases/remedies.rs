@@ -1,4 +1,4 @@
-//! Advice that several cases give.
+//! Advice that several cases share.
 
 /// The remedy for most failures.
 pub(super) const UPSERT: &str = "raise one row per key by one statement, the first of the transaction that has the effect, and \

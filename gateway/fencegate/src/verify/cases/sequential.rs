@@ -102,7 +102,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Order,
         name: "keys-apart",
-        title: "each key has a mark of its own",
+        title: "each key has a watermark of its own",
         needs: &[],
         play: Steps(&[
             write(epoch(900)),
@@ -116,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Order,
         name: "other-request",
-        title: "requests of another kind are compared with the same mark of their key",
+        title: "requests of another kind are compared with the same watermark of their key",
         needs: &[OtherWrite],
         play: Steps(&[
             write(epoch(5)),
@@ -132,7 +132,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Order,
         name: "remembered",
-        title: "a mark is still known after a while in which nobody asked for its key",
+        title: "a watermark is still known after a while in which nobody asked for its key",
         needs: &[Remember],
         play: Steps(&[
             write(epoch(6)),

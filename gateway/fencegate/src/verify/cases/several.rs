@@ -1,4 +1,4 @@
-//! Cases with two keys per request: the service raises both marks or neither.
+//! Cases with two keys per request: the service raises both watermarks or neither.
 
 use crate::verify::{
     case::{
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Several,
         name: "all-or-none",
-        title: "where one key refuses, the mark of the other one is not raised",
+        title: "where one key refuses, the watermark of the other one is not raised",
         needs: &[Several],
         play: Steps(&[
             write(epoch(9)).on_both(A, B),

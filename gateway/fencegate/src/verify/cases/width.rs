@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         group: CaseGroup::Width,
         name: "overflow",
-        title: "a number of 2^63 or more is refused, and leaves no mark",
+        title: "a number of 2^63 or more is refused, and leaves no watermark",
         needs: &[],
         play: Malformed {
             token: &[

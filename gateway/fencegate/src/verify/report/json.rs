@@ -9,7 +9,7 @@ use crate::verify::{
 };
 
 pub fn report(service: &Service, report: &VerifyReport) -> String {
-    let told = json!({
+    let document = json!({
         "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
         "request": service.write.to_string(),
         "compares": service.fields.compared_header().as_str(),
@@ -18,13 +18,13 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
         "summary": report.counts(),
         "cases": report.entries.iter().map(entry).collect::<Vec<_>>(),
     });
-    serde_json::to_string_pretty(&told).expect("plain fields serialise")
+    serde_json::to_string_pretty(&document).expect("plain fields serialise")
 }
 
 fn entry(entry: &CaseReport) -> Value {
     let case = entry.case;
-    let proof = match entry.verdict {
-        CaseResult::Passed(proof) => Some(proof),
+    let strength = match entry.verdict {
+        CaseResult::Passed(strength) => Some(strength),
         _ => None::<PassStrength>,
     };
     json!({
@@ -32,7 +32,7 @@ fn entry(entry: &CaseReport) -> Value {
         "name": case.name,
         "title": case.title,
         "verdict": entry.verdict.as_str(),
-        "proof": proof,
+        "proof": strength,
         "why": entry.verdict.reason(),
         "means": case.money,
         "mend": case.mend,

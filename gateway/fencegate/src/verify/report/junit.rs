@@ -39,16 +39,16 @@ fn case(entry: &CaseReport) -> String {
     );
     let inner = match &entry.verdict {
         CaseResult::Passed(_) => return format!("{head}/>\n"),
-        CaseResult::Skipped(why) => format!("<skipped message=\"{}\"/>", escape(why)),
-        CaseResult::Failed(why) => render_element("failure", why, entry),
-        CaseResult::Undecided(why) => render_element("error", why, entry),
+        CaseResult::Skipped(reason) => format!("<skipped message=\"{}\"/>", escape(reason)),
+        CaseResult::Failed(reason) => render_element("failure", reason, entry),
+        CaseResult::Undecided(reason) => render_element("error", reason, entry),
     };
     format!("{head}>\n{inner}\n</testcase>\n")
 }
 
-fn render_element(element: &str, why: &str, entry: &CaseReport) -> String {
+fn render_element(element: &str, reason: &str, entry: &CaseReport) -> String {
     let text = super::text::entry(entry);
-    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escape(why), escape(&text))
+    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escape(reason), escape(&text))
 }
 
 /// Escapes text and attributes in double quotes. Characters that XML 1.0 cannot contain become U+FFFD (section 2.2).
@@ -73,8 +73,9 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// No text ends its element or attribute in the JUnit report.
     #[test]
-    fn nothing_in_a_text_ends_its_element_or_attribute() {
+    fn escaped_text_ends_no_element() {
         assert_eq!(escape("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
         assert_eq!(escape("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
     }

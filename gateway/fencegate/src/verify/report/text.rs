@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report for users.
 
 use super::{CaseReport, VerifyReport};
 use crate::verify::{
@@ -35,14 +35,14 @@ pub fn entry(entry: &CaseReport) -> String {
     match verdict {
         CaseResult::Passed(PassStrength::Effects) => {}
         CaseResult::Passed(PassStrength::Answers) => text.push_str(" (by its answers alone)"),
-        CaseResult::Skipped(why) => line("because", why),
-        CaseResult::Failed(why) | CaseResult::Undecided(why) => {
+        CaseResult::Skipped(reason) => line("because", reason),
+        CaseResult::Failed(reason) | CaseResult::Undecided(reason) => {
             for event in last(events) {
                 let effect = event.effect.as_ref().map(|effect| format!(", {effect}")).unwrap_or_default();
                 line("sent", &event.sent);
                 line("came", &format!("{}{effect}", event.came));
             }
-            line("so", why);
+            line("so", reason);
             if let CaseResult::Failed(_) = verdict {
                 line("means", case.money);
                 line("mend", case.mend);

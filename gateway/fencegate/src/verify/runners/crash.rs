@@ -1,4 +1,4 @@
-//! Ends the service during writes, starts it again, and checks its marks and effects.
+//! Ends the service during writes, starts it again, and checks its watermarks and effects.
 
 use std::{
     cell::Cell,
@@ -37,8 +37,11 @@ struct WrittenKey {
 }
 
 /// Runs the command, and waits until every instance can be reached.
-pub(super) async fn run_restart(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let Some(command) = &scene.service.restart else {
+pub(super) async fn run_restart(
+    context: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let Some(command) = &context.service.restart else {
         unreachable!("cases that need it are skipped without")
     };
     match shell(command).await {
@@ -52,7 +55,7 @@ pub(super) async fn run_restart(scene: &TestContext<'_>, log: &mut Vec<StepRecor
     log.push(StepRecord { sent: command.clone(), came: "done".into(), effect: None });
     sleep(WRITE_TIME).await;
     let deadline = Instant::now() + RESTART_TIMEOUT;
-    for instance in &scene.service.instances {
+    for instance in &context.service.instances {
         while let Err(error) = instance.open().await {
             if Instant::now() > deadline {
                 return CaseError::undecided(format!(
@@ -86,21 +89,21 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
 }
 
 pub(super) async fn run_crash_mid_write(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let over = Cell::new(false);
     let mut work = Vec::new();
     for _ in 0..KEYS {
-        let keys = scene.fresh_keys();
-        require_accepted(scene.write(&keys, epoch(8)).await, log)?;
+        let keys = context.fresh_keys();
+        require_accepted(context.write(&keys, epoch(8)).await, log)?;
         // All readings are done before the crash, because a reading that breaks off shows nothing.
-        let before = scene.read_effects(&keys).await?;
-        work.push(write_until_cut(scene, keys, before, &over));
+        let before = context.read_effects(&keys).await?;
+        work.push(write_until_cut(context, keys, before, &over));
     }
     let crash = async {
-        sleep((scene.pace * 5).min(Duration::from_secs(5))).await;
-        let restarted = run_restart(scene, log).await;
+        sleep((context.pace * 5).min(Duration::from_secs(5))).await;
+        let restarted = run_restart(context, log).await;
         over.set(true);
         restarted
     };
@@ -110,7 +113,7 @@ pub(super) async fn run_crash_mid_write(
     for worked in work {
         open += usize::from(worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done()));
         log.push(worked.event());
-        check_remaining(scene, &worked, log).await?;
+        check_remaining(context, &worked, log).await?;
     }
     match open {
         0 => CaseError::undecided(
@@ -122,7 +125,7 @@ pub(super) async fn run_crash_mid_write(
 
 /// Writes again and again until a write is not answered, or until the restart is over.
 async fn write_until_cut(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     keys: TestKeys,
     before: Option<Reading>,
     over: &Cell<bool>,
@@ -130,8 +133,8 @@ async fn write_until_cut(
     let mut worked = WrittenKey { keys, before, done: 0, cut: None };
     while !over.get() {
         let stamp = TokenHeaders::Whole(epoch(16 * (worked.done + 1)));
-        let aim = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
-        let shot = scene.send(aim).await;
+        let spec = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let shot = context.send(spec).await;
         if !matches!(shot.came, RequestOutcome::Accepted(_)) {
             worked.cut = Some(shot);
             break;
@@ -141,9 +144,9 @@ async fn write_until_cut(
     worked
 }
 
-/// Checks the effects and the mark of one key after the crash.
+/// Checks the effects and the watermark of one key after the crash.
 async fn check_remaining(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     worked: &WrittenKey,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
@@ -151,7 +154,7 @@ async fn check_remaining(
     if *done == 0 {
         return Ok(());
     }
-    let last = scene.write(keys, epoch(16 * done - 1)).await;
+    let last = context.write(keys, epoch(16 * done - 1)).await;
     log.push(last.event(None));
     if matches!(last.came, RequestOutcome::Accepted(_)) {
         return CaseError::failed(format!(
@@ -159,8 +162,8 @@ async fn check_remaining(
             last.sent
         ));
     }
-    let now = scene.read_effects(keys).await?;
-    let Some(EffectChange::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
+    let now = context.read_effects(keys).await?;
+    let Some(EffectChange::Effects(effects)) = context.change(worked.before.as_ref(), now.as_ref()) else {
         return Ok(());
     };
     let more = effects - i128::from(*done);
@@ -175,21 +178,21 @@ async fn check_remaining(
         return Ok(());
     }
     // Compared by number, the same token is not older.
-    let mark = epoch(16 * (done + 1));
-    let (probe, expected) = match (scene.service.fields.form, more) {
-        (ComparedField::Number, 1) => (epoch(mark.epoch - 1), RequestOutcome::Stale),
-        (_, 1) => (mark, RequestOutcome::Stale),
-        _ => (mark, RequestOutcome::Accepted(200)),
+    let watermark = epoch(16 * (done + 1));
+    let (probe, expected) = match (context.service.fields.form, more) {
+        (ComparedField::Number, 1) => (epoch(watermark.epoch - 1), RequestOutcome::Stale),
+        (_, 1) => (watermark, RequestOutcome::Stale),
+        _ => (watermark, RequestOutcome::Accepted(200)),
     };
-    let shot = scene.write(keys, probe).await;
+    let shot = context.write(keys, probe).await;
     log.push(shot.event(None));
     match (&shot.came, expected) {
         (RequestOutcome::Accepted(_), RequestOutcome::Stale) => CaseError::failed(format!(
-            "`{}` was let in, and what the crash had cut off had its effect: the mark was lost",
+            "`{}` was let in, and what the crash had cut off had its effect: the watermark was lost",
             shot.sent
         )),
         (RequestOutcome::Stale, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
-            "`{}` was refused, and what the crash had cut off had no effect: its mark is all that was left of it",
+            "`{}` was refused, and what the crash had cut off had no effect: its watermark is all that was left of it",
             shot.sent
         )),
         _ => Ok(()),

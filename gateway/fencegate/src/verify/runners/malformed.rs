@@ -1,4 +1,4 @@
-//! Sends malformed tokens, each for a key of its own, and checks that none is accepted or leaves a mark.
+//! Sends malformed tokens, each for a key of its own, and checks that none is accepted or leaves a watermark.
 
 use super::sequence;
 use crate::verify::{
@@ -10,24 +10,25 @@ use crate::verify::{
 
 /// Tries all texts and reports all failures.
 pub(super) async fn run(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     token: &[&'static str],
     number: &[&'static str],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let texts = match scene.service.fields.form {
+    let texts = match context.service.fields.form {
         ComparedField::Token => token,
         ComparedField::Number => number,
     };
-    let (mut failed, mut undecided) = (Vec::new(), Vec::new());
+    let mut failed = Vec::new();
+    let mut undecided = Vec::new();
     for text in texts {
         let bad = with_headers(TokenHeaders::Text(text)).expect(Expectation::Refused);
         let good = |number| write(epoch(number)).expect(Expectation::Accepted);
         let story = [write(epoch(2)), bad, good(4), bad.on_key(B), good(5).on_key(B)];
-        match sequence::run_steps(scene, &story, log).await {
+        match sequence::run_steps(context, &story, log).await {
             Ok(()) => {}
-            Err(CaseError::Failed(why)) => failed.push(why),
-            Err(CaseError::Undecided(why)) => undecided.push(why),
+            Err(CaseError::Failed(reason)) => failed.push(reason),
+            Err(CaseError::Undecided(reason)) => undecided.push(reason),
         }
     }
     match (failed.is_empty(), undecided.is_empty()) {

@@ -1,4 +1,4 @@
-//! Sends requests at the same moment, many times, and checks the mark afterwards.
+//! Sends requests at the same moment, many times, and checks the watermark afterwards.
 
 use std::time::Duration;
 
@@ -33,24 +33,24 @@ impl InstanceSpread {
 }
 
 pub(super) async fn run_concurrent(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     spread: InstanceSpread,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    for round in 0..scene.service.rounds {
-        let keys = scene.fresh_keys();
-        let prior = prepare(scene, &keys, round, log).await?;
-        let before = scene.read_effects(&keys).await?;
+    for round in 0..context.service.rounds {
+        let keys = context.fresh_keys();
+        let prior = prepare(context, &keys, round, log).await?;
+        let before = context.read_effects(&keys).await?;
         let mut copies = Vec::new();
         for copy in 0..COPIES {
             let ready =
-                ready(scene, RequestKind::Write, &keys, epoch(32), spread.instance(copy as usize)).await;
+                ready(context, RequestKind::Write, &keys, epoch(32), spread.instance(copy as usize)).await;
             // At one moment, or spread over the time that one of them takes.
-            copies.push(send_after(scene.pace * (copy * (round % 3)) / COPIES, ready));
+            copies.push(send_after(context.pace * (copy * (round % 3)) / COPIES, ready));
         }
         let shots = join_all(copies).await;
         log.push(summary(&format!("{COPIES} with one token at once"), &shots));
-        settle(scene, &keys, prior, shots, before.as_ref(), log).await?;
+        settle(context, &keys, prior, shots, before.as_ref(), log).await?;
     }
     Ok(())
 }
@@ -59,56 +59,57 @@ pub(super) async fn run_concurrent(
 /// another until it is answered. In the other rounds the older ones begin together, so that one of them may take
 /// long.
 pub(super) async fn run_overtaken(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     spread: InstanceSpread,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    for round in 0..scene.service.rounds {
-        let keys = scene.fresh_keys();
-        let prior = prepare(scene, &keys, round / 2, log).await?;
-        let before = scene.read_effects(&keys).await?;
+    for round in 0..context.service.rounds {
+        let keys = context.fresh_keys();
+        let prior = prepare(context, &keys, round / 2, log).await?;
+        let before = context.read_effects(&keys).await?;
         let begins = round.is_multiple_of(2);
-        let part = scene.pace * (round + 1) / scene.service.rounds;
-        let (mut older, place) = (Vec::new(), round as usize / 2);
+        let part = context.pace * (round + 1) / context.service.rounds;
+        let mut older = Vec::new();
+        let place = round as usize / 2;
         for number in 0..OLDER {
             let at = spread.instance(place + 1 + number as usize);
-            let ready = ready(scene, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
-            let behind = (scene.pace * number + part) / OLDER;
+            let ready = ready(context, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
+            let behind = (context.pace * number + part) / OLDER;
             older.push(send_after(if begins { behind } else { Duration::ZERO }, ready));
         }
-        let newer = ready(scene, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
-        let newer = send_then_read(scene, newer, &keys, if begins { Duration::ZERO } else { part });
+        let newer = ready(context, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
+        let newer = send_then_read(context, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
         log.extend(older.iter().chain([&newer]).map(|shot| shot.event(None)));
-        let now = scene.read_effects(&keys).await?;
-        check_no_late_effect(scene, &newer, between.as_ref(), now.as_ref())?;
+        let now = context.read_effects(&keys).await?;
+        check_no_late_effect(context, &newer, between.as_ref(), now.as_ref())?;
         let race = older.into_iter().chain([newer]).collect();
-        settle(scene, &keys, prior, race, before.as_ref(), log).await?;
+        settle(context, &keys, prior, race, before.as_ref(), log).await?;
     }
     Ok(())
 }
 
 /// Sends the newer write after a pause, and reads the effects as soon as it is answered.
 pub(super) async fn send_then_read(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     newer: PreparedRequest,
     keys: &TestKeys,
     pause: Duration,
 ) -> Result<(SentRequest, Option<Reading>), CaseError> {
     let shot = send_after(pause, newer).await;
-    let seen = scene.read_effects(keys).await?;
+    let seen = context.read_effects(keys).await?;
     Ok((shot, seen))
 }
 
 /// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
 pub(super) fn check_no_late_effect(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     newer: &SentRequest,
     between: Option<&Reading>,
     now: Option<&Reading>,
 ) -> Result<(), CaseError> {
-    let change = scene.change(between, now).filter(|change| *change != EffectChange::Effects(0));
+    let change = context.change(between, now).filter(|change| *change != EffectChange::Effects(0));
     match change {
         Some(change) if matches!(newer.came, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
             "`{}` had been answered {}, and after that there was {change} of what is older",
@@ -118,34 +119,40 @@ pub(super) fn check_no_late_effect(
     }
 }
 
-pub(super) async fn run_writers(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let keys = scene.fresh_keys();
-    let first = scene.write(&keys, epoch(1000)).await;
+pub(super) async fn run_writers(
+    context: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let keys = context.fresh_keys();
+    let first = context.write(&keys, epoch(1000)).await;
     let prior = require_accepted(first, log)?;
-    let before = scene.read_effects(&keys).await?;
+    let before = context.read_effects(&keys).await?;
     let mut all = Vec::new();
     for writer in 0..WRITERS {
         // In an order that differs from the order of the tokens.
         let number = writer * 37 % WRITERS;
-        let mint = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
+        let token = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(ready(scene, RequestKind::Write, &keys, mint, at).await.send_now());
+        all.push(ready(context, RequestKind::Write, &keys, token, at).await.send_now());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
-    settle(scene, &keys, Some(prior), shots, before.as_ref(), log).await
+    settle(context, &keys, Some(prior), shots, before.as_ref(), log).await
 }
 
-pub(super) async fn run_crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
-    let forth = scene.fresh_keys();
-    let back = scene.keys_for(forth.other.clone(), forth.key.clone());
-    for round in 0..scene.service.rounds.div_ceil(4) {
+pub(super) async fn run_crossed(
+    context: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let forth = context.fresh_keys();
+    let back = context.keys_for(forth.other.clone(), forth.key.clone());
+    for round in 0..context.service.rounds.div_ceil(4) {
         let mut all = Vec::new();
         for writer in 0..u64::from(COPIES) * 2 {
             let keys = if writer.is_multiple_of(2) { &forth } else { &back };
-            let mint = epoch(1000 * (u64::from(round) + 1) + writer);
+            let token = epoch(1000 * (u64::from(round) + 1) + writer);
             all.push(
-                ready(scene, RequestKind::Write, keys, mint, usize::try_from(writer / 2).expect("few"))
+                ready(context, RequestKind::Write, keys, token, usize::try_from(writer / 2).expect("few"))
                     .await
                     .send_now(),
             );
@@ -169,13 +176,13 @@ pub(super) async fn run_crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecor
 }
 
 async fn ready(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     ask: RequestKind,
     keys: &TestKeys,
-    mint: SyntheticToken,
+    token: SyntheticToken,
     at: usize,
 ) -> PreparedRequest {
-    scene.prepare(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(mint), at, operation: None }).await
+    context.prepare(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(token), at, operation: None }).await
 }
 
 pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentRequest {
@@ -183,9 +190,9 @@ pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentR
     ready.send_now().await
 }
 
-/// In every second round the key is known before the race; in the others its row must be made during the race.
+/// In every second round the service has the key before the race; in the others its row must be made during the race.
 async fn prepare(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     keys: &TestKeys,
     round: u32,
     log: &mut Vec<StepRecord>,
@@ -193,7 +200,7 @@ async fn prepare(
     if round.is_multiple_of(2) {
         return Ok(None);
     }
-    let shot = scene.write(keys, epoch(8)).await;
+    let shot = context.write(keys, epoch(8)).await;
     require_accepted(shot, log).map(Some)
 }
 
@@ -211,31 +218,31 @@ pub(super) fn require_accepted(
     }
 }
 
-/// Checks all answers, then the effects, then the mark. `before` was read after `prior` and before the race.
+/// Checks all answers, then the effects, then the watermark. `before` was read after `prior` and before the race.
 pub(super) async fn settle(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     keys: &TestKeys,
     prior: Option<SentRequest>,
     race: Vec<SentRequest>,
     before: Option<&Reading>,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let now = scene.read_effects(keys).await?;
-    let told = counted(scene, &race, before, now.as_ref());
+    let now = context.read_effects(keys).await?;
+    let counted_effects = counted(context, &race, before, now.as_ref());
     let shots: Vec<SentRequest> = prior.into_iter().chain(race).collect();
-    let judged = check(&shots, scene.service.fields.form);
+    let judged = check(&shots, context.service.fields.form);
     if matches!(judged, Err(CaseError::Failed(_))) {
         return judged;
     }
-    told?;
+    counted_effects?;
     let done = shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_)));
     let Some(newest) = done.filter_map(|shot| shot.mint).max() else { return judged };
     let probe = epoch(newest.epoch - 1);
-    let shot = scene.write(keys, probe).await;
+    let shot = context.write(keys, probe).await;
     log.push(shot.event(None));
     if matches!(shot.came, RequestOutcome::Accepted(_)) {
         return CaseError::failed(format!(
-            "when all was over, `{}` was let in: the mark is not that of the newest that was done, of epoch {}",
+            "when all was over, `{}` was let in: the watermark is not that of the newest that was done, of epoch {}",
             shot.sent, newest.epoch
         ));
     }
@@ -244,7 +251,7 @@ pub(super) async fn settle(
 
 /// Checks that each accepted request had one effect, and that refused ones had none.
 fn counted(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     shots: &[SentRequest],
     before: Option<&Reading>,
     now: Option<&Reading>,
@@ -252,7 +259,7 @@ fn counted(
     let accepted =
         shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).count() as i128;
     let most = shots.iter().filter(|shot| shot.came.may_have_been_done()).count() as i128;
-    match scene.change(before, now) {
+    match context.change(before, now) {
         Some(EffectChange::Effects(effects)) if effects < accepted => CaseError::failed(format!(
             "{accepted} were answered 2xx, and there was {}: what was paid is lost",
             EffectChange::Effects(effects)
@@ -270,10 +277,8 @@ fn counted(
 
 fn summary(what: &str, shots: &[SentRequest]) -> StepRecord {
     let count = |wanted: fn(&RequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
-    let (done, stale) = (
-        count(|came| matches!(came, RequestOutcome::Accepted(_))),
-        count(|came| *came == RequestOutcome::Stale),
-    );
+    let done = count(|came| matches!(came, RequestOutcome::Accepted(_)));
+    let stale = count(|came| *came == RequestOutcome::Stale);
     let other = shots.len() - done - stale;
     let came = format!("{done} let in, {stale} stale, {other} neither");
     StepRecord { sent: what.to_owned(), came, effect: None }

@@ -34,37 +34,37 @@ enum OperationNaming {
 }
 
 pub(super) async fn run_steps(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     steps: &[Step],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    run(scene, steps, OperationNaming::Own, log).await
+    run(context, steps, OperationNaming::Own, log).await
 }
 
 pub(super) async fn about_one_operation(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     steps: &[Step],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    run(scene, steps, OperationNaming::One, log).await
+    run(context, steps, OperationNaming::One, log).await
 }
 
 async fn run(
-    scene: &TestContext<'_>,
+    context: &TestContext<'_>,
     steps: &[Step],
     operations: OperationNaming,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let mut cast = CaseState::new(scene);
+    let mut cast = CaseState::new(context);
     let mut operation = String::new();
     for (number, step) in steps.iter().enumerate() {
         match step.act {
             StepKind::Crash => {
-                crash::run_restart(scene, log).await?;
+                crash::run_restart(context, log).await?;
                 continue;
             }
             StepKind::Wait => {
-                sleep(scene.service.remember.unwrap_or_default()).await;
+                sleep(context.service.remember.unwrap_or_default()).await;
                 continue;
             }
             StepKind::Write
@@ -88,24 +88,24 @@ async fn run(
             StepKind::WriteOther => RequestKind::WriteOther,
             _ => RequestKind::Write,
         };
-        let aim = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
+        let spec = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
-            StepKind::Question => scene.ask_outcome(&operation, step.stamp, at).await,
-            _ => scene.send(aim).await,
+            StepKind::Question => context.ask_outcome(&operation, step.stamp, at).await,
+            _ => context.send(spec).await,
         };
-        let after = scene.read_effects(&keys).await?;
-        let change = scene.change(before.as_ref(), after.as_ref());
+        let after = context.read_effects(&keys).await?;
+        let change = context.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
-        let expect = step.expect.resolve(scene.service.fields.form);
+        let expect = step.expect.resolve(context.service.fields.form);
         let lets_in = matches!(expect, Expectation::Accepted | Expectation::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
-        let told =
+        let effect_change =
             change.filter(|_| step.act != StepKind::Read && !(step.act == StepKind::WriteOther && lets_in));
         match expect {
             Expectation::Done | Expectation::NotDone => {
-                check_answer(&shot, expect, told, scene.service.probe.as_ref())?
+                check_answer(&shot, expect, effect_change, context.service.probe.as_ref())?
             }
-            _ => check_response(&shot, expect, told)?,
+            _ => check_response(&shot, expect, effect_change)?,
         }
         if let Some(after) = after {
             cast.seen.insert(keys.key.clone(), after);
@@ -118,9 +118,9 @@ async fn run(
 }
 
 impl<'a, 's> CaseState<'a, 's> {
-    fn new(scene: &'a TestContext<'s>) -> Self {
-        let names = (0..KEYS).map(|_| scene.fresh_keys()).map(|keys| (keys.key, keys.other)).collect();
-        Self { scene, names, seen: HashMap::new() }
+    fn new(context: &'a TestContext<'s>) -> Self {
+        let names = (0..KEYS).map(|_| context.fresh_keys()).map(|keys| (keys.key, keys.other)).collect();
+        Self { scene: context, names, seen: HashMap::new() }
     }
 
     fn keys(&self, who: KeySelector) -> TestKeys {
@@ -173,8 +173,9 @@ pub(super) fn check_response(
     expect: Expectation,
     change: Option<EffectChange>,
 ) -> Result<(), CaseError> {
-    let (sent, came) = (&shot.sent, &shot.came);
-    // A server that hangs up on malformed input has refused it, if the readings show no effect.
+    let sent = &shot.sent;
+    let came = &shot.came;
+    // A server that closes the connection on malformed input has refused it, if the readings show no effect.
     let untouched = expect == Expectation::Refused && change == Some(EffectChange::Effects(0));
     if matches!(came, RequestOutcome::Disconnected(_)) && untouched {
         return Ok(());
@@ -225,14 +226,15 @@ pub(super) fn check_response(
     }
 }
 
-/// Judges the answer to a question, and that the question itself changes nothing.
+/// Judges the answer to a probe, and that the probe itself changes nothing.
 fn check_answer(
     shot: &SentRequest,
     expect: Expectation,
     change: Option<EffectChange>,
     probe: Option<&Probe>,
 ) -> Result<(), CaseError> {
-    let (sent, came) = (&shot.sent, &shot.came);
+    let sent = &shot.sent;
+    let came = &shot.came;
     let Some((status, probe)) = came.status().zip(probe) else {
         return CaseError::undecided(format!("`{sent}` got {came}"));
     };
@@ -255,10 +257,13 @@ fn check_accepted(
     expect: Expectation,
     change: Option<EffectChange>,
 ) -> Result<(), CaseError> {
-    let (sent, came) = (&shot.sent, &shot.came);
-    let wrong = |why: String| match expect {
-        Expectation::Ready => CaseError::undecided(format!("what had to come before it was not done: {why}")),
-        _ => CaseError::failed(why),
+    let sent = &shot.sent;
+    let came = &shot.came;
+    let wrong = |reason: String| match expect {
+        Expectation::Ready => {
+            CaseError::undecided(format!("what had to come before it was not done: {reason}"))
+        }
+        _ => CaseError::failed(reason),
     };
     if !matches!(came, RequestOutcome::Accepted(_)) {
         return wrong(format!("`{sent}` was answered {came}; right is 2xx"));
@@ -293,9 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_right_only_with_its_effect() {
+    fn answer_is_right_only_with_effect() {
         use EffectChange::Effects;
-        let (yes, no) = (|| RequestOutcome::Accepted(200), || RequestOutcome::Refused(400, String::new()));
+        let yes = || RequestOutcome::Accepted(200);
+        let no = || RequestOutcome::Refused(400, String::new());
         for (came, expect, change, verdict) in [
             (yes(), Expectation::Accepted, None, "right"),
             (yes(), Expectation::Accepted, Some(Effects(1)), "right"),

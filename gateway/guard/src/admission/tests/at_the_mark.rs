@@ -1,12 +1,13 @@
-//! What happens exactly at a mark, at the floor and at the end of the largest jump.
+//! Behaviour exactly at a watermark, at the floor and at the end of the largest jump.
 
 use fencegate_policies::token::LARGEST_JUMP;
 
 use super::*;
 use crate::store::{CommitSeq, KeyWatermarks};
 
+/// A write with the token of a read is stale, both when it is announced and when it is settled.
 #[test]
-fn a_write_under_the_token_of_a_read_is_stale_at_both_looks() {
+fn write_with_read_token_is_stale() {
     let mut first = register();
     first.announce(&read(20), NOW).expect("newer");
     assert!(matches!(first.announce(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
@@ -16,8 +17,9 @@ fn a_write_under_the_token_of_a_read_is_stale_at_both_looks() {
     assert!(matches!(second.settle(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
 }
 
+/// A read with the token of a write is stale, both when it is announced and when it is settled.
 #[test]
-fn a_read_under_the_token_of_a_write_is_stale_at_both_looks() {
+fn read_with_write_token_is_stale() {
     let mut first = register();
     first.announce(&write(20, 1), NOW).expect("newer");
     assert!(matches!(first.announce(&read(20), NOW), Err(AdmitError::Stale { .. })));
@@ -27,80 +29,88 @@ fn a_read_under_the_token_of_a_write_is_stale_at_both_looks() {
     assert!(matches!(second.settle(&read(20), NOW), Err(AdmitError::Stale { .. })));
 }
 
-/// It may have been forgotten between the two looks, and begun anew by somebody else.
+/// The key may have been evicted between announcement and settling, and recreated by another claim: a read at the
+/// floor is refused.
 #[test]
-fn a_read_at_the_floor_is_refused_at_the_second_look_too() {
-    let mut register = register();
-    assert!(matches!(register.settle(&read(10), NOW), Err(AdmitError::Floor { floor: 10 })));
-    assert!(matches!(register.settle(&read(11), NOW), Ok((AdmitDecision::Running(_), _))));
+fn settle_refuses_read_at_floor() {
+    let mut table = register();
+    assert!(matches!(table.settle(&read(10), NOW), Err(AdmitError::Floor { floor: 10 })));
+    assert!(matches!(table.settle(&read(11), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
+/// A token exactly `LARGEST_JUMP` above the floor is accepted; one above that is refused.
 #[test]
-fn the_largest_jump_is_believed_and_no_larger_one() {
+fn largest_jump_is_accepted_larger_refused() {
     let farthest = remembered().floor + LARGEST_JUMP;
     assert!(matches!(register().announce(&write(farthest + 1, 1), NOW), Err(AdmitError::Future { .. })));
     register().announce(&write(farthest, 1), NOW).expect("believed");
 }
 
+/// The floor and the highest epoch that the guard announces are those of the tokens that it has seen.
 #[test]
-fn the_epochs_that_are_announced_of_the_guard_are_those_that_it_has_seen() {
-    let mut register = register();
-    assert_eq!((register.floor(), register.highest(), register.len()), (10, 10, 0));
-    assert!(register.is_empty());
-    register.announce(&write(20, 1), NOW).expect("newer");
-    register.announce(&claim("b", 15, 1, Mode::Exclusive), NOW).expect("newer");
-    assert_eq!((register.floor(), register.highest(), register.len()), (10, 20, 2));
-    assert!(!register.is_empty());
+fn floor_and_highest_follow_announced_epochs() {
+    let mut table = register();
+    assert_eq!((table.floor(), table.highest(), table.len()), (10, 10, 0));
+    assert!(table.is_empty());
+    table.announce(&write(20, 1), NOW).expect("newer");
+    table.announce(&claim("b", 15, 1, Mode::Exclusive), NOW).expect("newer");
+    assert_eq!((table.floor(), table.highest(), table.len()), (10, 20, 2));
+    assert!(!table.is_empty());
 }
 
-/// Sent before that, it could be unknown to the guard that comes after a crash.
+/// A claim waits until the newest change of any of its keys is durable. Sent earlier, it could be unknown to the
+/// guard after a crash.
 #[test]
-fn a_claim_waits_for_the_newest_change_of_any_of_its_keys() {
-    let mut register = register();
+fn claim_waits_for_newest_key_change() {
+    let mut table = register();
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
-    assert_eq!(register.required_seq(&set), CommitSeq::default());
+    assert_eq!(table.required_seq(&set), CommitSeq::default());
     let [early, late] = [3, 7].map(CommitSeq::new);
     for (claim, moment) in [(write(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
-        let changes = register.announce(&claim, NOW).expect("newer");
-        register.record_submitted(&changes, moment);
+        let changes = table.announce(&claim, NOW).expect("newer");
+        table.record_submitted(&changes, moment);
     }
-    assert_eq!((register.required_seq(&write(20, 2)), register.required_seq(&set)), (early, late));
-    let (_, at_work) = register.register(&write(20, 1), NOW);
-    register.record_submitted(&at_work, late);
-    assert_eq!(register.required_seq(&write(20, 2)), late, "what is at work has to be known as well");
+    assert_eq!((table.required_seq(&write(20, 2)), table.required_seq(&set)), (early, late));
+    let (_, at_work) = table.register(&write(20, 1), NOW);
+    table.record_submitted(&at_work, late);
+    assert_eq!(table.required_seq(&write(20, 2)), late, "what is at work has to be known as well");
 }
 
+/// Each dispatch in flight has its own name, and its end leaves the others in flight.
 #[test]
-fn each_dispatch_in_flight_has_a_name_of_its_own_and_ends_alone() {
-    let mut register = register();
-    let (one, other) = (runs(&mut register, &read(20)), runs(&mut register, &read(21)));
+fn concurrent_dispatches_end_separately() {
+    let mut table = register();
+    let one = runs(&mut table, &read(20));
+    let other = runs(&mut table, &read(21));
     assert_ne!(one, other);
-    register.end(&read(20), one, DispatchEnd::Known, NOW);
-    assert!(waits(&mut register, &write(22, 1)), "the other reader is at work");
-    register.end(&read(21), other, DispatchEnd::Known, NOW);
-    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
+    table.end(&read(20), one, DispatchEnd::Known, NOW);
+    assert!(waits(&mut table, &write(22, 1)), "the other reader is at work");
+    table.end(&read(21), other, DispatchEnd::Known, NOW);
+    assert!(matches!(table.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
+/// A doubt is resolved by its own token, once, and no other doubt ends with it.
 #[test]
-fn a_doubt_is_over_for_who_knows_its_token_and_no_other_one_with_it() {
-    let mut register = register();
+fn resolve_ends_only_doubt_of_token() {
+    let mut table = register();
     let until = NOW + Duration::from_secs(30);
     for reader in [read(20), read(21)] {
-        let id = runs(&mut register, &reader);
-        register.end(&reader, id, DispatchEnd::InDoubt { until }, NOW);
+        let id = runs(&mut table, &reader);
+        table.end(&reader, id, DispatchEnd::InDoubt { until }, NOW);
     }
     let of = |epoch| Token::new(epoch, 0, 1).expect("small");
-    assert!(!register.resolve(&[key("a")], of(19), NOW), "nobody doubts it");
-    assert!(register.resolve(&[key("a")], of(20), NOW));
-    assert!(!register.resolve(&[key("a")], of(20), NOW), "it was over");
-    assert!(waits(&mut register, &write(22, 1)), "the other doubt stands");
-    assert!(register.resolve(&[key("a")], of(21), NOW));
-    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
+    assert!(!table.resolve(&[key("a")], of(19), NOW), "nobody doubts it");
+    assert!(table.resolve(&[key("a")], of(20), NOW));
+    assert!(!table.resolve(&[key("a")], of(20), NOW), "it was over");
+    assert!(waits(&mut table, &write(22, 1)), "the other doubt stands");
+    assert!(table.resolve(&[key("a")], of(21), NOW));
+    assert!(matches!(table.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
-/// After a crash only epochs are known, and nothing of them is let in again; after an orderly end all of a token is.
+/// After a crash only epochs are restored, and none of them is admitted again; after a clean stop the whole tokens
+/// are.
 #[test]
-fn the_next_process_knows_marks_by_their_epochs_or_as_they_were() {
+fn restart_recovers_epochs_or_whole_watermarks() {
     let epochs = Epochs { write: Some(20), read: Some(25) };
     let known = |mark: Option<Watermark>| mark.map(|mark| (mark.token.number(), mark.exact));
     let (write, read) = recover_watermarks(&epochs, None);
@@ -114,56 +124,58 @@ fn the_next_process_knows_marks_by_their_epochs_or_as_they_were() {
 }
 
 #[test]
-fn only_what_says_where_it_was_called_from_is_called() {
+fn only_claim_with_parent_is_callback() {
     assert!(called(20, 2, 1).is_callback() && !write(20, 1).is_callback());
 }
 
-/// Nobody looks again before that: a request that is not told waits until its patience ends.
+/// A waiting claim is notified of each end and of each newer token. Without a notification it waits until its time
+/// limit.
 #[tokio::test]
-async fn who_waits_is_told_of_each_end_and_of_each_newer_token() {
+async fn end_and_newer_token_wake_waiter() {
     let until = NOW + Duration::from_secs(30);
     type EndDispatch<'a> = &'a dyn Fn(&mut AdmissionTable, DispatchId);
     let ends: [EndDispatch<'_>; 3] = [
-        &|register, running| register.end(&write(20, 1), running, DispatchEnd::Known, NOW),
-        &|register, running| register.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW),
-        &|register, _| drop(register.announce(&write(22, 1), NOW).expect("newer")),
+        &|table, running| table.end(&write(20, 1), running, DispatchEnd::Known, NOW),
+        &|table, running| table.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW),
+        &|table, _| drop(table.announce(&write(22, 1), NOW).expect("newer")),
     ];
     for end in ends {
-        let mut register = register();
-        let running = runs(&mut register, &write(20, 1));
-        register.announce(&write(21, 1), NOW).expect("newer");
-        let Ok((AdmitDecision::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
+        let mut table = register();
+        let running = runs(&mut table, &write(20, 1));
+        table.announce(&write(21, 1), NOW).expect("newer");
+        let Ok((AdmitDecision::Wait { told, .. }, _)) = table.settle(&write(21, 1), NOW) else {
             panic!("somebody is at work")
         };
-        end(&mut register, running);
+        end(&mut table, running);
         tokio::time::timeout(Duration::from_secs(10), told).await.expect("told");
     }
 }
 
 #[tokio::test]
-async fn who_waits_for_a_doubt_is_told_when_it_is_over() {
-    let mut register = register();
-    let running = runs(&mut register, &write(20, 1));
+async fn waiter_wakes_when_doubt_is_resolved() {
+    let mut table = register();
+    let running = runs(&mut table, &write(20, 1));
     let until = NOW + Duration::from_secs(30);
-    register.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
-    register.announce(&write(21, 1), NOW).expect("newer");
-    let Ok((AdmitDecision::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
+    table.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
+    table.announce(&write(21, 1), NOW).expect("newer");
+    let Ok((AdmitDecision::Wait { told, .. }, _)) = table.settle(&write(21, 1), NOW) else {
         panic!("somebody may be at work")
     };
-    assert!(register.resolve(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
+    assert!(table.resolve(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
     tokio::time::timeout(Duration::from_secs(10), told).await.expect("told");
 }
 
 #[test]
-fn a_read_that_is_newer_than_the_last_write_runs() {
-    let mut register = register();
-    let running = runs(&mut register, &write(20, 1));
-    register.end(&write(20, 1), running, DispatchEnd::Known, NOW);
-    runs(&mut register, &read(21));
+fn read_newer_than_last_write_runs() {
+    let mut table = register();
+    let running = runs(&mut table, &write(20, 1));
+    table.end(&write(20, 1), running, DispatchEnd::Known, NOW);
+    runs(&mut table, &read(21));
 }
 
+/// A doubt that a clean stop has written down closes its key after the restart, and no other key.
 #[test]
-fn a_doubt_that_an_orderly_end_has_written_down_closes_its_key() {
+fn doubt_of_clean_stop_closes_key() {
     let token = Token::new(20, 0, 1).expect("small");
     let doubt = UnresolvedExecution {
         keys: vec![key("a")],
@@ -173,9 +185,9 @@ fn a_doubt_that_an_orderly_end_has_written_down_closes_its_key() {
         place: None,
     };
     let clean_stop = Some(CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() });
-    let mut register = AdmissionTable::new(&RecoveredState { clean_stop, ..remembered() }, NOW, EXECUTION);
-    assert!(waits(&mut register, &write(21, 1)));
-    runs(&mut register, &claim("b", 21, 1, Mode::Exclusive));
-    let over = register.settle(&write(21, 1), NOW + EXECUTION);
+    let mut table = AdmissionTable::new(&RecoveredState { clean_stop, ..remembered() }, NOW, EXECUTION);
+    assert!(waits(&mut table, &write(21, 1)));
+    runs(&mut table, &claim("b", 21, 1, Mode::Exclusive));
+    let over = table.settle(&write(21, 1), NOW + EXECUTION);
     assert!(matches!(over, Ok((AdmitDecision::Running(_), _))));
 }

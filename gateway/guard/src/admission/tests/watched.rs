@@ -1,4 +1,4 @@
-//! Doubts that end only with time in which an endpoint was seen to run.
+//! Doubts that end only with time in which an endpoint was seen running.
 
 use super::*;
 use crate::dispatch_target::DispatchTarget;
@@ -6,9 +6,9 @@ use crate::dispatch_target::DispatchTarget;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn watched() -> AdmissionTable {
-    let mut register = register();
-    register.watch(watch(&["one:80", "two:80"]), NOW);
-    register
+    let mut table = register();
+    table.watch(watch(&["one:80", "two:80"]), NOW);
+    table
 }
 
 fn watch(endpoints: &[&str]) -> EndpointWatch {
@@ -23,214 +23,226 @@ fn two() -> DispatchTarget {
     DispatchTarget::for_endpoint("two:80")
 }
 
-/// Asks a place once a second from `from` on, each time answered at once. Returns the moment after the last answer.
+/// Probes a target once a second from `from` on, each time answered at once. Returns the moment after the last
+/// answer.
 fn answers(
-    register: &mut AdmissionTable,
-    place: &DispatchTarget,
+    table: &mut AdmissionTable,
+    target: &DispatchTarget,
     from: BootInstant,
     times: u32,
 ) -> BootInstant {
     let mut now = from;
     for _ in 0..times {
-        register.record_alive(place, LivenessAnswer { asked: now, answered: now }, now);
+        table.record_alive(target, LivenessAnswer { asked: now, answered: now }, now);
         now = now + SECOND;
     }
     now - SECOND
 }
 
-/// A write of `a` is in doubt, and was sent to this place.
-fn in_doubt(register: &mut AdmissionTable, epoch: u64, place: Option<DispatchTarget>) {
+/// A write of `a` is in doubt, and was sent to this target.
+fn in_doubt(table: &mut AdmissionTable, epoch: u64, target: Option<DispatchTarget>) {
     let old = write(epoch, 1);
-    register.announce(&old, NOW).expect("newer");
-    let (AdmitDecision::Running(id), _) = register.settle(&old, NOW).expect("the newest") else {
+    table.announce(&old, NOW).expect("newer");
+    let (AdmitDecision::Running(id), _) = table.settle(&old, NOW).expect("the newest") else {
         panic!("free")
     };
-    register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
-    register.record_target(id, place, EXECUTION, NOW);
+    table.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
+    table.record_target(id, target, EXECUTION, NOW);
 }
 
 /// Whether the next write of `a` has to wait.
-fn is_closed(register: &mut AdmissionTable, epoch: u64, now: BootInstant) -> bool {
+fn is_closed(table: &mut AdmissionTable, epoch: u64, now: BootInstant) -> bool {
     let next = write(epoch, 1);
-    register.announce(&next, now).expect("newer");
-    match register.settle(&next, now).expect("the newest").0 {
+    table.announce(&next, now).expect("newer");
+    match table.settle(&next, now).expect("the newest").0 {
         AdmitDecision::Wait { doubt, .. } => {
             assert!(doubt.expect("only a doubt is in the way") > now, "whoever waits would look without end");
             true
         }
         AdmitDecision::Running(id) => {
-            register.end(&next, id, DispatchEnd::Known, now);
+            table.end(&next, id, DispatchEnd::Known, now);
             false
         }
     }
 }
 
+/// A doubt about a watched endpoint does not end by the clock alone, however much time passes.
 #[test]
-fn the_clock_alone_opens_nothing() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
+fn clock_alone_ends_no_doubt() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
     let later = NOW + EXECUTION * 100;
     assert!(
-        register
+        table
             .release_resting(Duration::ZERO, 100, later)
             .iter()
             .all(|change| !matches!(change, Change::AtRest { .. }))
     );
-    assert!(is_closed(&mut register, 21, later), "nobody has seen it run");
-    assert_eq!(register.targets_to_probe(), [one()]);
+    assert!(is_closed(&mut table, 21, later), "nobody has seen it run");
+    assert_eq!(table.targets_to_probe(), [one()]);
 }
 
+/// Time between two answers of an endpoint counts for the doubts about dispatches to it, and for no other endpoint.
 #[test]
-fn the_time_between_answers_counts_for_what_was_sent_there() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
-    let now = answers(&mut register, &two(), NOW, 60);
-    assert!(is_closed(&mut register, 21, now), "the other endpoint says nothing about this one");
-    let now = answers(&mut register, &one(), now, 30);
-    assert!(is_closed(&mut register, 22, now), "29 s lie between 30 answers");
-    let now = answers(&mut register, &one(), now + SECOND, 1);
-    assert!(!is_closed(&mut register, 23, now));
-    assert!(register.targets_to_probe().is_empty());
-    assert_eq!(register.doubts(), 0);
+fn time_between_answers_ends_doubt() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
+    let now = answers(&mut table, &two(), NOW, 60);
+    assert!(is_closed(&mut table, 21, now), "the other endpoint says nothing about this one");
+    let now = answers(&mut table, &one(), now, 30);
+    assert!(is_closed(&mut table, 22, now), "29 s lie between 30 answers");
+    let now = answers(&mut table, &one(), now + SECOND, 1);
+    assert!(!is_closed(&mut table, 23, now));
+    assert!(table.targets_to_probe().is_empty());
+    assert_eq!(table.doubts(), 0);
 }
 
+/// Time in which an endpoint gave no answer does not count towards the end of a doubt.
 #[test]
-fn nothing_counts_of_a_pause() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
-    let now = answers(&mut register, &one(), NOW, 30);
-    // It stands still for a minute, then one question is answered.
-    let now = answers(&mut register, &one(), now + SECOND * 60, 1);
-    assert!(is_closed(&mut register, 21, now), "a minute in which nobody saw it run");
-    let now = answers(&mut register, &one(), now + SECOND, 1);
-    assert!(!is_closed(&mut register, 22, now), "it ran again");
+fn pause_of_endpoint_does_not_count() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
+    let now = answers(&mut table, &one(), NOW, 30);
+    // The process stands still for a minute, then one probe is answered.
+    let now = answers(&mut table, &one(), now + SECOND * 60, 1);
+    assert!(is_closed(&mut table, 21, now), "a minute in which nobody saw it run");
+    let now = answers(&mut table, &one(), now + SECOND, 1);
+    assert!(!is_closed(&mut table, 22, now), "it ran again");
 }
 
-/// A process that stands still answers late. When it ran between question and answer is not known.
+/// A process that stands still answers late. When it ran between probe and answer is not known, so that time does not
+/// count.
 #[test]
-fn nothing_counts_while_an_answer_is_waited_for() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
+fn time_until_answer_does_not_count() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
     let mut now = NOW;
     for _ in 0..20 {
-        register.record_alive(
+        table.record_alive(
             &one(),
             LivenessAnswer { asked: now, answered: now + SECOND * 2 },
             now + SECOND * 2,
         );
         now = now + SECOND * 3;
     }
-    assert!(is_closed(&mut register, 21, now), "57 s passed, of which 19 were seen");
+    assert!(is_closed(&mut table, 21, now), "57 s passed, of which 19 were seen");
 }
 
+/// An answer from before a doubt began counts only from the beginning of the doubt.
 #[test]
-fn an_answer_from_before_the_doubt_counts_for_nothing_before_it() {
-    let mut register = watched();
+fn time_before_doubt_does_not_count() {
+    let mut table = watched();
     let before = NOW - SECOND * 3 / 4;
-    register.record_alive(&one(), LivenessAnswer { asked: before, answered: before }, before);
-    in_doubt(&mut register, 20, Some(one()));
-    register.record_alive(
+    table.record_alive(&one(), LivenessAnswer { asked: before, answered: before }, before);
+    in_doubt(&mut table, 20, Some(one()));
+    table.record_alive(
         &one(),
         LivenessAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
         NOW + SECOND / 4,
     );
-    let left = register.open_doubts(NOW)[0].until.since(NOW);
+    let left = table.open_doubts(NOW)[0].until.since(NOW);
     assert_eq!(left, EXECUTION - SECOND / 4);
 }
 
+/// A doubt about a dispatch whose endpoint is unknown ends only after every endpoint was seen running for long
+/// enough.
 #[test]
-fn where_the_place_is_not_known_every_endpoint_has_to_be_seen() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, None);
-    assert_eq!(register.targets_to_probe(), [one(), two()]);
-    let now = answers(&mut register, &one(), NOW, 31);
-    assert!(is_closed(&mut register, 21, now));
-    assert_eq!(register.targets_to_probe(), [two()]);
-    let now = answers(&mut register, &two(), now, 31);
-    assert!(!is_closed(&mut register, 22, now));
+fn unknown_target_needs_every_endpoint() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, None);
+    assert_eq!(table.targets_to_probe(), [one(), two()]);
+    let now = answers(&mut table, &one(), NOW, 31);
+    assert!(is_closed(&mut table, 21, now));
+    assert_eq!(table.targets_to_probe(), [two()]);
+    let now = answers(&mut table, &two(), now, 31);
+    assert!(!is_closed(&mut table, 22, now));
 }
 
+/// A silent endpoint is reported once, and counts as silent until it answers again.
 #[test]
-fn an_endpoint_without_an_answer_is_told_once_and_counted() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
-    assert!(register.record_silent(&one()) && !register.record_silent(&one()), "told once");
-    assert_eq!(register.silent_count(), 1);
-    assert!(register.open_doubts(NOW)[0].silent);
+fn silent_endpoint_is_reported_once() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
+    assert!(table.record_silent(&one()) && !table.record_silent(&one()), "told once");
+    assert_eq!(table.silent_count(), 1);
+    assert!(table.open_doubts(NOW)[0].silent);
     assert!(
-        register.record_alive(&one(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
+        table.record_alive(&one(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
         "it answers again"
     );
-    assert_eq!(register.silent_count(), 0);
+    assert_eq!(table.silent_count(), 0);
 }
 
+/// A probe or an operator can resolve a doubt about a watched endpoint.
 #[test]
-fn the_word_of_a_probe_or_an_operator_ends_such_a_doubt() {
-    let mut register = watched();
-    in_doubt(&mut register, 20, Some(one()));
-    assert_eq!(register.dispatch_target(&[key("a")], write(20, 1).token), Some(one()));
-    assert!(register.resolve(&[key("a")], write(20, 1).token, NOW));
-    assert!(register.targets_to_probe().is_empty());
-    assert!(!is_closed(&mut register, 21, NOW));
+fn resolve_ends_watched_doubt() {
+    let mut table = watched();
+    in_doubt(&mut table, 20, Some(one()));
+    assert_eq!(table.dispatch_target(&[key("a")], write(20, 1).token), Some(one()));
+    assert!(table.resolve(&[key("a")], write(20, 1).token, NOW));
+    assert!(table.targets_to_probe().is_empty());
+    assert!(!is_closed(&mut table, 21, NOW));
 }
 
+/// After a restart, a doubt ends once its endpoints were seen running for the rest of its time.
 #[test]
-fn after_a_restart_what_was_in_doubt_has_to_be_seen_for_what_was_left() {
-    let left = |place| UnresolvedExecution {
+fn restarted_doubt_needs_remaining_time() {
+    let left = |target| UnresolvedExecution {
         keys: vec![key("a")],
         token: write(20, 1).token,
         mode: Mode::Exclusive,
         remaining: SECOND * 5,
-        place,
+        place: target,
     };
-    for (place, asked) in [
+    for (target, asked) in [
         (Some(two()), vec![two()]),
         (None, vec![one(), two()]),
-        // It is no endpoint of the policy any more.
+        // No longer an endpoint of the policy.
         (Some(DispatchTarget::for_endpoint("three:80")), vec![one(), two()]),
     ] {
-        let stop = CleanShutdown { doubts: vec![left(place)], ..CleanShutdown::default() };
-        let remembered = RecoveredState { clean_stop: Some(stop), ..remembered() };
-        let mut register = AdmissionTable::new(&remembered, NOW, EXECUTION);
-        register.watch(watch(&["one:80", "two:80"]), NOW);
-        assert_eq!(register.targets_to_probe(), asked);
+        let stop = CleanShutdown { doubts: vec![left(target)], ..CleanShutdown::default() };
+        let recovered = RecoveredState { clean_stop: Some(stop), ..remembered() };
+        let mut table = AdmissionTable::new(&recovered, NOW, EXECUTION);
+        table.watch(watch(&["one:80", "two:80"]), NOW);
+        assert_eq!(table.targets_to_probe(), asked);
         let mut now = NOW + EXECUTION;
-        assert!(is_closed(&mut register, 21, now));
-        for place in &asked {
-            now = answers(&mut register, place, now, 6);
+        assert!(is_closed(&mut table, 21, now));
+        for target in &asked {
+            now = answers(&mut table, target, now, 6);
         }
-        assert!(!is_closed(&mut register, 22, now));
+        assert!(!is_closed(&mut table, 22, now));
     }
 }
 
+/// A quarantine ends only after every endpoint was seen running for its whole length.
 #[test]
-fn a_quarantine_ends_with_time_in_which_all_endpoints_were_seen() {
-    let mut register = crashed(ActiveKeys::Keys(vec![key("a")]), None);
-    register.watch(watch(&["one:80", "two:80"]), NOW);
-    let now = answers(&mut register, &one(), NOW + EXECUTION * 2, 31);
-    assert!(register.quarantined_until(&[key("a")], now).is_some(), "nobody has seen the other one run");
-    assert_eq!(register.targets_to_probe(), [two()]);
-    let now = answers(&mut register, &two(), now, 31);
-    assert_eq!(register.quarantined_until(&[key("a")], now), None);
-    register.release_resting(Duration::ZERO, 100, now);
-    assert!(register.targets_to_probe().is_empty());
+fn quarantine_ends_when_all_endpoints_seen() {
+    let mut table = crashed(ActiveKeys::Keys(vec![key("a")]), None);
+    table.watch(watch(&["one:80", "two:80"]), NOW);
+    let now = answers(&mut table, &one(), NOW + EXECUTION * 2, 31);
+    assert!(table.quarantined_until(&[key("a")], now).is_some(), "nobody has seen the other one run");
+    assert_eq!(table.targets_to_probe(), [two()]);
+    let now = answers(&mut table, &two(), now, 31);
+    assert_eq!(table.quarantined_until(&[key("a")], now), None);
+    table.release_resting(Duration::ZERO, 100, now);
+    assert!(table.targets_to_probe().is_empty());
 }
 
-/// Guard and service slept together, so the clock has counted what nobody lived through.
+/// Without probes, time in which the guard slept does not count: the service may have slept as well.
 #[test]
-fn without_questions_the_time_that_the_guard_slept_through_does_not_count() {
-    let mut register = register();
+fn slept_time_does_not_end_doubt() {
+    let mut table = register();
     let old = write(20, 1);
-    register.announce(&old, NOW).expect("newer");
-    let (AdmitDecision::Running(id), _) = register.settle(&old, NOW).expect("the newest") else {
+    table.announce(&old, NOW).expect("newer");
+    let (AdmitDecision::Running(id), _) = table.settle(&old, NOW).expect("the newest") else {
         panic!("free")
     };
-    register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
+    table.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     let woken = NOW + SECOND + EXECUTION * 2;
-    register.record_sleep(EXECUTION * 2, woken);
-    assert!(is_closed(&mut register, 21, woken));
-    assert!(is_closed(&mut register, 22, woken + EXECUTION - SECOND * 2));
-    assert!(!is_closed(&mut register, 23, woken + EXECUTION));
-    register.release_resting(Duration::ZERO, 100, woken + EXECUTION);
-    assert_eq!(register.doubts(), 0);
+    table.record_sleep(EXECUTION * 2, woken);
+    assert!(is_closed(&mut table, 21, woken));
+    assert!(is_closed(&mut table, 22, woken + EXECUTION - SECOND * 2));
+    assert!(!is_closed(&mut table, 23, woken + EXECUTION));
+    table.release_resting(Duration::ZERO, 100, woken + EXECUTION);
+    assert_eq!(table.doubts(), 0);
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::recovery::StoreIdentity;
 
-/// The first line, with the version of the written form.
+/// The first line, with the version of the format.
 pub(super) const FIRST_LINE: &[u8] = b"fencegate guard backup 1\n";
 
 /// The beginning of every backup, of any version.
@@ -17,9 +17,9 @@ pub(in crate::store) const BEGINNING: &[u8] = b"fencegate guard backup ";
 pub struct BackupHeader {
     /// The identity of the store that was copied.
     pub identity: StoreIdentity,
-    /// Seconds of the wall clock when it was made, for people.
+    /// Seconds of the wall clock when it was made, for display only.
     pub taken: u64,
-    /// No mark in it is above this epoch, nor is its floor.
+    /// No watermark in it is above this epoch, nor is its floor.
     pub highest: u64,
     pub floor: u64,
     pub era: u64,
@@ -27,7 +27,7 @@ pub struct BackupHeader {
     pub time: Option<u64>,
     /// How long executions may take; a store of an older build does not have this.
     pub max_execution: Option<Duration>,
-    /// Keys of which marks were remembered.
+    /// The number of keys with watermarks.
     pub marks: u64,
     /// Operations in the journal.
     pub operations: u64,
@@ -36,7 +36,7 @@ pub struct BackupHeader {
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowKind {
-    /// A key, and the epochs of its marks: that of writes and that of reads, eight bytes each, zero for none.
+    /// A key, and the epochs of its watermarks: that of writes and that of reads, eight bytes each, zero for none.
     Mark,
     /// The id of an operation, and its entry.
     Operation,
@@ -55,5 +55,5 @@ pub(super) const MARK: u8 = b'm';
 pub(super) const OPERATION: u8 = b'o';
 pub(super) const SUM: u8 = b's';
 
-/// The longest key or value of a row. Answers are kept up to `journal.store_body`, which is far below a gibibyte.
+/// The longest key or value of a row. Responses are kept up to `journal.store_body`, which is far below a gibibyte.
 pub(super) const LONGEST: u32 = 1 << 30;

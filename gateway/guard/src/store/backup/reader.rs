@@ -1,4 +1,4 @@
-//! Reads a backup. Its data is not trusted: a disk, a copy or a person may have changed any byte.
+//! Reads a backup. Its data is not trusted: a disk, a copy or an operator may have changed any byte.
 
 use std::{
     fs::File,
@@ -36,8 +36,8 @@ pub fn verify(path: &Path) -> Result<BackupHeader, BackupFormatError> {
     read(path, |_| Ok(()))
 }
 
-/// Hands each row to `each`. The rows count only when this has returned without an error, because the sum comes after
-/// them.
+/// Passes each row to `each`. The rows count only when this has returned without an error, because the sum comes
+/// after them.
 ///
 /// # Errors
 /// The file is no backup or not whole, or `each` has failed.
@@ -65,13 +65,15 @@ impl<R: BufRead> BackupReader<R> {
         mut each: impl FnMut(BackupRow) -> Result<(), E>,
     ) -> Result<BackupHeader, E> {
         let header = self.header()?;
-        let (mut marks, mut operations) = (0, 0);
+        let mut marks = 0;
+        let mut operations = 0;
         while let Some(kind) = self.kind()? {
             *match kind {
                 RowKind::Mark => &mut marks,
                 RowKind::Operation => &mut operations,
             } += 1;
-            let (key, value) = (self.part()?, self.part()?);
+            let key = self.part()?;
+            let value = self.part()?;
             each(BackupRow { kind, key, value })?;
         }
         self.end()?;

@@ -46,7 +46,7 @@ fn place() -> TestFolder {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_backup_reads_back() {
     let place = place();
     let path = place.with(&written(&header()));
     let mut rows = Vec::new();
@@ -62,9 +62,11 @@ fn what_was_written_is_read() {
     );
 }
 
+/// A backup that is cut off at any byte, or has bytes behind its end, is refused.
 #[test]
-fn one_that_is_cut_off_anywhere_is_refused() {
-    let (place, whole) = (place(), written(&header()));
+fn truncated_or_longer_backup_is_refused() {
+    let place = place();
+    let whole = written(&header());
     for length in 0..whole.len() {
         verify(&place.with(&whole[..length])).expect_err("a part of it");
     }
@@ -72,9 +74,11 @@ fn one_that_is_cut_off_anywhere_is_refused() {
     assert!(matches!(verify(&place.with(&more)), Err(BackupFormatError::Corrupt(_))));
 }
 
+/// A backup of which a single bit has changed is refused.
 #[test]
-fn one_of_which_a_bit_has_changed_is_refused() {
-    let (place, whole) = (place(), written(&header()));
+fn flipped_bit_is_refused() {
+    let place = place();
+    let whole = written(&header());
     for at in 0..whole.len() {
         for bit in 0..8 {
             let mut changed = whole.clone();
@@ -84,15 +88,17 @@ fn one_of_which_a_bit_has_changed_is_refused() {
     }
 }
 
+/// A backup whose rows are not as many as its header says is refused.
 #[test]
-fn one_that_counts_otherwise_than_it_says_is_refused() {
+fn wrong_row_count_is_refused() {
     let place = place();
     let fewer = BackupHeader { marks: 1, ..header() };
     assert!(matches!(verify(&place.with(&written(&fewer))), Err(BackupFormatError::Corrupt(_))));
 }
 
+/// The error tells a foreign file, a newer backup and an unreadable file apart.
 #[test]
-fn of_what_is_none_it_is_said_what_it_is() {
+fn foreign_or_newer_file_is_named() {
     let place = place();
     assert!(matches!(verify(&place.with(b"redb\x1a\x0a\xa9\x0d\x0a")), Err(BackupFormatError::Foreign)));
     assert!(matches!(verify(&place.with(b"fencegate guard backup 2\n{}\n")), Err(BackupFormatError::Newer)));

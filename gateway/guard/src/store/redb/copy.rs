@@ -20,7 +20,7 @@ use crate::{
     wall_clock::wall_clock,
 };
 
-/// Bytes of one write.
+/// The size of one write, in bytes.
 const CHUNK: usize = 64 << 10;
 
 impl RedbStore {
@@ -34,7 +34,7 @@ impl RedbStore {
         self.read_header(&read, identity)
     }
 
-    /// The backup has exactly the commits before this call. A reading transaction does not hold up commits; pages that
+    /// The backup has exactly the commits before this call. A read transaction does not hold up commits; pages that
     /// they free stay in use until the read has ended.
     pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         let identity = self.identity()?;

@@ -1,6 +1,6 @@
-//! Hands over the rows of a store that is moved elsewhere, and marks the file as moved.
+//! Exports the rows of a store that is moved elsewhere, and marks the file as moved.
 //!
-//! Nothing else in the file is changed, so a move that is given up before the mark leaves no trace.
+//! Nothing else in the file is changed, so a move that is given up before the marker leaves no trace.
 
 use std::{ops::Bound, path::Path, sync::Mutex};
 
@@ -19,7 +19,7 @@ use crate::{
 /// Bytes of operations in one batch; the last operation may go beyond.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A row of marks in the file's form: key, epochs, and whole marks.
+/// A row of watermarks in the file's form: key, epochs, and whole watermarks.
 type MarksRow = (String, Vec<u8>, Option<Vec<u8>>);
 
 impl RedbStore {
@@ -36,7 +36,7 @@ impl RedbStore {
             DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.display().to_string() },
             error => read_error(path, error),
         })?;
-        // After an orderly stop the library trusts every page, so check them here.
+        // After a clean stop the library trusts every page, so check them here.
         match database.check_integrity() {
             Ok(true) => Ok(Self { database, path: path.display().to_string(), journal: Mutex::default() }),
             Ok(false) => Err(read_error(path, "pages are damaged")),
@@ -72,7 +72,8 @@ impl RedbStore {
         most: usize,
     ) -> Result<Vec<StoredKey>, StoreError> {
         let rows: Vec<MarksRow> = self.read(|read| {
-            let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
+            let marks = read.open_table(MARKS)?;
+            let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
             for row in marks.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
                 let (key, epochs) = row?;
@@ -84,10 +85,11 @@ impl RedbStore {
         rows.into_iter().map(|row| self.key_marks(row)).collect()
     }
 
-    /// Keys that only have whole marks, from an orderly end.
+    /// Keys that only have whole watermarks, from a clean stop.
     pub(crate) fn watermark_only_keys(&self) -> Result<Vec<StoredKey>, StoreError> {
         let rows: Vec<MarksRow> = self.read(|read| {
-            let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
+            let marks = read.open_table(MARKS)?;
+            let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
             for row in whole.iter()? {
                 let (key, whole) = row?;
@@ -102,7 +104,7 @@ impl RedbStore {
 
     fn key_marks(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
         let key = self.parse_key(&key)?;
-        let damaged = || self.damaged(format!("the marks of `{key}` are damaged"));
+        let damaged = || self.damaged(format!("the watermarks of `{key}` are damaged"));
         let epochs = decode_epochs(&epochs).ok_or_else(damaged)?;
         if i64::try_from(epochs.highest()).is_err() {
             return Err(damaged());
@@ -119,7 +121,8 @@ impl RedbStore {
         most: usize,
     ) -> Result<Vec<(ResourceKey, Epochs)>, StoreError> {
         let rows: Vec<(String, Option<Vec<u8>>)> = self.read(|read| {
-            let (at_work, marks) = (read.open_table(AT_WORK)?, read.open_table(MARKS)?);
+            let at_work = read.open_table(AT_WORK)?;
+            let marks = read.open_table(MARKS)?;
             let mut rows = Vec::new();
             for row in at_work.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
                 let key = row?.0;
@@ -147,7 +150,8 @@ impl RedbStore {
         let rows: Vec<(Vec<u8>, Vec<u8>)> = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
             let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_bytes().as_slice()));
-            let (mut rows, mut bytes) = (Vec::new(), 0);
+            let mut rows = Vec::new();
+            let mut bytes = 0;
             for row in table.range::<&[u8]>((from, Bound::Unbounded))?.take(most) {
                 let (id, written) = row?;
                 bytes += written.value().len();

@@ -1,4 +1,4 @@
-//! Makes a store from a backup. The store cannot know what came after the backup, so it refuses all tokens of that
+//! Makes a store from a backup. The store cannot contain what came after the backup, so it refuses all tokens of that
 //! time.
 
 use std::{path::Path, time::Duration};
@@ -21,9 +21,9 @@ use crate::store::{
 pub struct RestoreOptions {
     /// A new name, because the store that was backed up may still be in use somewhere.
     pub store: String,
-    /// No token up to here is let in, on any key. It has to be at or above every token that was ever given out.
+    /// No token up to here is admitted, on any key. It has to be at or above every token that was ever issued.
     pub floor: u64,
-    /// How long earlier dispatches may still be sent, and may then run; longer if the backup says so.
+    /// How long earlier dispatches may still be sent, and may then run; longer if the backup has longer settings.
     pub send_within: Duration,
     pub max_execution: Duration,
 }
@@ -42,7 +42,8 @@ const BYTES_AT_ONCE: usize = 8 << 20;
 impl RedbStore {
     /// Makes the file at `path` from the backup. Until this has returned, the file has no identity and is no store.
     ///
-    /// No mark is taken over: a mark counts in place of the floor, so it would let in tokens between mark and floor.
+    /// No watermark is taken over: a watermark counts in place of the floor, so it would admit tokens between
+    /// watermark and floor.
     ///
     /// # Errors
     /// The backup is not whole, or the floor is below the backup's own highest epoch.

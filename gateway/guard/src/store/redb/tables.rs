@@ -1,4 +1,4 @@
-//! The tables of the file, and what each change does to them.
+//! The tables of the file, and the effect of each change on them.
 
 use bytes::Bytes;
 use fencegate_policies::operation::OperationId;
@@ -9,11 +9,11 @@ use crate::{
     store::{Change, Epochs, JournalSize},
 };
 
-/// Resource key to the epochs of its marks: 16 bytes, big-endian, zero for none.
+/// Resource key to the epochs of its watermarks: 16 bytes, big-endian, zero for none.
 pub(super) const MARKS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("marks");
-/// Resource keys that may be at work. [`LIST`] says whether the table is complete.
+/// Resource keys that may be at work. [`LIST`] records whether the table is complete.
 pub(super) const AT_WORK: TableDefinition<'_, &str, ()> = TableDefinition::new("at-work");
-/// Resource key to its whole marks of a clean stop, JSON.
+/// Resource key to its whole watermarks of a clean stop, JSON.
 pub(super) const WHOLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("whole");
 /// Operation id to its entry, JSON.
 pub(super) const OPERATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("operations");
@@ -31,7 +31,7 @@ pub(super) const CLEAN_STOP: &str = "clean-stop";
 /// Milliseconds.
 pub(super) const MAX_EXECUTION: &str = "max-execution";
 pub(super) const TIME: &str = "time";
-/// [`NEW`], [`RESTORED`] or [`LISTED`]; missing after a build that knows no list.
+/// [`NEW`], [`RESTORED`] or [`LISTED`]; missing after a build without the list.
 pub(super) const LIST: &str = "at-work-list";
 pub(super) const NEW: &[u8] = b"new";
 pub(super) const RESTORED: &[u8] = b"restored";
@@ -57,7 +57,7 @@ pub(super) struct Tables<'t> {
 }
 
 impl<'t> Tables<'t> {
-    /// Makes those that are missing.
+    /// Creates the missing ones.
     pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, redb::Error> {
         let single = write.open_table(SINGLE)?;
         let before = single.get(JOURNAL)?.map(|value| decode_journal_size(value.value())).unwrap_or_default();
@@ -185,7 +185,7 @@ fn expires_at(entry: &JournalEntry) -> Option<u64> {
     }
 }
 
-/// The latest time in any operation of the journal. Damaged entries are passed over.
+/// The latest time in any operation of the journal. Damaged entries are skipped.
 pub(super) fn latest(
     operations: &impl ReadableTable<&'static [u8], &'static [u8]>,
 ) -> Result<Option<u64>, redb::Error> {
@@ -200,7 +200,7 @@ pub(super) fn latest(
     Ok(latest)
 }
 
-/// The length of the JSON, the JSON, and the body of a kept answer if there is one.
+/// The length of the JSON, the JSON, and the body of a kept response if there is one.
 fn encode_entry(entry: &JournalEntry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");

@@ -1,9 +1,10 @@
-//! A store that is moved elsewhere: the rows that it hands over, and the file that is left.
+//! A store that is moved elsewhere: the rows that it exports, and the file that is left.
 
 use super::*;
 
+/// No guard opens a file whose store has moved; a repeated move reads the same rows from it as before.
 #[test]
-fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_before() {
+fn moved_file_refuses_guard_keeps_rows() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
     let departed = MovedMarker { id: "m-1".into(), to: "a database".into() };
@@ -36,8 +37,9 @@ fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_
     assert_eq!((store.moved_marker().expect("readable"), given(&store)), (Some(departed), before));
 }
 
+/// The rows of a store that moves come in batches without gaps; a key with only a whole watermark is not lost.
 #[test]
-fn what_a_file_gives_away_comes_in_batches_without_gaps() {
+fn moved_rows_come_in_batches() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
@@ -46,7 +48,8 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     let operation = |id: &OperationId| Change::Operation { id: *id, entry: entry(State::Admitted).into() };
     store.commit(&marks).expect("written");
     store.commit(&ids.iter().map(operation).collect::<Vec<_>>()).expect("written");
-    let (mut keys, mut operations) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut operations = Vec::new();
     while let Some(last) = store.marks_after(keys.last(), 10).expect("readable").pop().map(|row| row.key) {
         keys.extend(store.marks_after(keys.last(), 10).expect("readable").into_iter().map(|row| row.key));
         assert_eq!(keys.last(), Some(&last));
@@ -60,7 +63,7 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     }
     assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), names);
     assert_eq!(operations, ids);
-    // A key that only has whole marks is not lost.
+    // A key that only has whole watermarks is not lost.
     let whole = KeyWatermarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
     store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
     let only = store.watermark_only_keys().expect("readable");

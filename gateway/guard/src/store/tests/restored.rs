@@ -1,4 +1,4 @@
-//! A store that was made from a backup: what it knows, and what it refuses.
+//! A store that was made from a backup: its contents, and the tokens that it refuses.
 
 use std::{fs, io, path::PathBuf};
 
@@ -42,8 +42,9 @@ fn restored(floor: u64) -> RestoreOptions {
 /// The tests write eight operations for each of these: more than fit into one transaction.
 const MANY: u8 = 250;
 
+/// A restored store has the operations of its backup, no watermark and no clean stop; it is marked as restored.
 #[test]
-fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
+fn restored_store_keeps_operations_drops_watermarks() {
     let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7), mark("b", 9), Change::Era(2), Change::Time(77)]).expect("written");
@@ -66,36 +67,37 @@ fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
     let path = place.path("restored.redb");
     RedbStore::restore(&path, &backup, &restored(20)).expect("made");
     let made = RedbStore::open(&path).expect("a store");
-    let remembered = made.load(SECOND).expect("readable");
-    assert_eq!(remembered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
-    assert_eq!((remembered.floor, remembered.era, remembered.time), (20, 2, 77));
-    assert_eq!(remembered.at_work, ActiveKeys::Restored);
-    assert_eq!(remembered.clean_stop, None, "the word of an end before the backup");
-    assert_eq!(remembered.marks, HashMap::new());
-    assert_eq!(remembered.max_execution, Some(SECOND * 31), "and what may still be sent");
+    let recovered = made.load(SECOND).expect("readable");
+    assert_eq!(recovered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
+    assert_eq!((recovered.floor, recovered.era, recovered.time), (20, 2, 77));
+    assert_eq!(recovered.at_work, ActiveKeys::Restored);
+    assert_eq!(recovered.clean_stop, None, "the word of an end before the backup");
+    assert_eq!(recovered.marks, HashMap::new());
+    assert_eq!(recovered.max_execution, Some(SECOND * 31), "and what may still be sent");
     assert_eq!(made.journal().entries, 2000);
     assert_eq!(made.unfinished(9999).expect("readable").len(), 1000);
     let id = OperationId::from_bytes([2; 32]);
     assert_eq!(made.operation(&id).expect("readable"), store.operation(&id).expect("readable"));
 }
 
+/// A guard on a restored store admits no token up to its floor, for any key, and quarantines every key.
 #[test]
-fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken() {
+fn restored_guard_refuses_overtaken_tokens() {
     let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7)]).expect("written");
     let path = place.path("restored.redb");
     RedbStore::restore(&path, &place.backup(&store), &restored(20)).expect("made");
-    let remembered = RedbStore::open(&path).expect("a store").load(SECOND).expect("readable");
+    let recovered = RedbStore::open(&path).expect("a store").load(SECOND).expect("readable");
     let now = BootInstant::from_nanos(1_000_000_000);
-    let mut register = AdmissionTable::new(&remembered, now, SECOND);
-    assert_eq!(register.highest(), 20, "what gateways are told of it");
-    let closed = register.quarantine(now).expect("closed");
+    let mut table = AdmissionTable::new(&recovered, now, SECOND);
+    assert_eq!(table.highest(), 20, "what gateways are told of it");
+    let closed = table.quarantine(now).expect("closed");
     assert_eq!(
         (closed.scope, closed.until),
         (QuarantineScope::EveryKey(QuarantineReason::Restored), now + SECOND * 3)
     );
-    // `a` has a mark below the floor, and `b` was first used after the backup.
+    // `a` has a watermark below the floor, and `b` was first used after the backup.
     for text in ["a", "b"] {
         let claim = |epoch| Claim {
             keys: vec![key(text)].into(),
@@ -105,41 +107,47 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
             parent: None,
         };
         for overtaken in [6, 7, 8, 19, 20] {
-            let refused = register.announce(&claim(overtaken), now).expect_err("it may have been overtaken");
+            let refused = table.announce(&claim(overtaken), now).expect_err("it may have been overtaken");
             assert!(matches!(refused, AdmitError::Floor { floor: 20 }), "{text}: {refused}");
         }
-        register.announce(&claim(21), now).expect("newer than all");
+        table.announce(&claim(21), now).expect("newer than all");
     }
 }
 
+/// A backup with an unlimited `max_execution` leads to a quarantine without an end.
 #[test]
-fn a_backup_that_says_that_what_runs_takes_for_ever_closes_for_ever() {
+fn unlimited_execution_makes_quarantine_endless() {
     let place = TestFolder::new();
     let mut header = place.store().header().expect("readable");
     header.max_execution = Some(Duration::MAX);
     assert_eq!(restored(20).quarantine_length(&header), Duration::MAX);
 }
 
+/// A floor below the highest epoch of the backup is refused, and no store is left that opens.
 #[test]
-fn a_floor_below_what_the_backup_knows_is_refused_and_no_store_is_left_that_opens() {
+fn restore_refuses_floor_below_backup() {
     let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7)]).expect("written");
-    let (backup, path) = (place.backup(&store), place.path("restored.redb"));
+    let backup = place.backup(&store);
+    let path = place.path("restored.redb");
     let refused = RedbStore::restore(&path, &backup, &restored(6)).expect_err("it would let 7 in again");
     assert!(matches!(refused, RestoreStoreError::Floor { floor: 6, highest: 7 }));
     assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
 
+/// After the restore of a truncated backup has failed, no store is left that opens.
 #[test]
-fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
+fn restore_of_truncated_backup_leaves_nothing() {
     let place = TestFolder::new();
     let store = place.store();
     for number in 0..9 {
-        let (id, entry) = (OperationId::from_bytes([number; 32]), entry(State::Admitted).into());
+        let id = OperationId::from_bytes([number; 32]);
+        let entry = entry(State::Admitted).into();
         store.commit(&[Change::Operation { id, entry }]).expect("written");
     }
-    let (backup, path) = (place.backup(&store), place.path("restored.redb"));
+    let backup = place.backup(&store);
+    let path = place.path("restored.redb");
     let whole = fs::read(&backup).expect("there");
     fs::write(&backup, &whole[..whole.len() - 1]).expect("there");
     let refused = RedbStore::restore(&path, &backup, &restored(20)).expect_err("not whole");
@@ -147,8 +155,9 @@ fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
     assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
 
+/// A backup that is opened as a store is refused, with a hint at `guard restore`, and stays unchanged.
 #[test]
-fn a_backup_is_no_store_and_stays_as_it_is_where_somebody_starts_with_it() {
+fn backup_opened_as_store_is_refused() {
     let place = TestFolder::new();
     let backup = place.backup(&place.store());
     let before = fs::read(&backup).expect("there");
@@ -158,7 +167,7 @@ fn a_backup_is_no_store_and_stays_as_it_is_where_somebody_starts_with_it() {
     assert_eq!(fs::read(&backup).expect("there"), before);
 }
 
-/// A target with room for this many bytes.
+/// A target with space for this many bytes.
 struct LimitedWriter(usize);
 
 impl io::Write for LimitedWriter {
@@ -192,8 +201,9 @@ impl io::Write for CommittingWriter<'_> {
     }
 }
 
+/// A copy shows the store at one moment, despite commits meanwhile; a full disk leaves the store as it was.
 #[test]
-fn a_copy_is_of_one_moment_and_a_full_disk_leaves_the_store_as_it_was() {
+fn copy_is_consistent_snapshot() {
     let place = TestFolder::new();
     let store = place.store();
     let marks: Vec<_> = (0..9000).map(|number| mark(&format!("k{number}"), 50)).collect();

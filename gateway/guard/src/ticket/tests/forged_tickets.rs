@@ -1,4 +1,4 @@
-//! What nobody signed is refused, whatever it looks like.
+//! A text without a valid signature is refused, whatever it looks like.
 
 use std::sync::LazyLock;
 
@@ -35,8 +35,9 @@ fn joined(parts: &[String; 3]) -> String {
     parts.join(".")
 }
 
+/// A ticket of which any character has changed is invalid, also when the original is in the cache.
 #[test]
-fn a_tampered_ticket_is_invalid() {
+fn tampered_ticket_is_invalid() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let good = signed(&pair);
@@ -57,8 +58,9 @@ fn a_tampered_ticket_is_invalid() {
     }
 }
 
+/// A ticket signed with another algorithm than that of the key is invalid, also with the public key as secret.
 #[test]
-fn the_algorithm_is_that_of_the_key() {
+fn algorithm_must_match_key() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let kid = pair.public().kid();
@@ -82,7 +84,7 @@ fn the_algorithm_is_that_of_the_key() {
 }
 
 #[test]
-fn none_is_no_algorithm() {
+fn algorithm_none_is_refused() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     for name in ["none", "None", "NONE", "", "EdDSA "] {
@@ -99,9 +101,12 @@ fn none_is_no_algorithm() {
     }
 }
 
+/// A ticket signed with a foreign key is invalid, also under the id of a trusted key or with its own key in the
+/// header.
 #[test]
-fn a_stranger_signs_nothing() {
-    let (ours, stranger) = (pair(), pair());
+fn foreign_key_is_refused() {
+    let ours = pair();
+    let stranger = pair();
     let verifier = KeySetFolder::of(&[&ours]).verifier();
     assert_eq!(
         verify(&verifier, &signed(&stranger)),
@@ -109,7 +114,7 @@ fn a_stranger_signs_nothing() {
     );
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
     assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTicketError::Signature)));
-    // The stranger puts its own key into the header.
+    // The forger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());
@@ -117,8 +122,9 @@ fn a_stranger_signs_nothing() {
     assert_eq!(verify(&verifier, &brought), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 }
 
+/// A signed token with another type, no key id or a critical header is no ticket.
 #[test]
-fn a_token_for_something_else_is_no_ticket() {
+fn other_jwt_is_no_ticket() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let good = header(Algorithm::EdDSA, pair.public().kid());
@@ -136,8 +142,9 @@ fn a_token_for_something_else_is_no_ticket() {
     }
 }
 
+/// Claims that are malformed, missing or repeated are refused although they are signed; unknown claims are ignored.
 #[test]
-fn claims_that_make_no_sense_are_refused_though_signed() {
+fn signed_but_malformed_claims_are_refused() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let header = header(Algorithm::EdDSA, pair.public().kid());
@@ -184,21 +191,22 @@ fn claims_that_make_no_sense_are_refused_though_signed() {
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
         assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Claims)), "without {name}");
     }
-    // Two readers could take different ones (RFC 7519, 4).
+    // Two readers could use different ones (RFC 7519, 4).
     let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
     let head = parts(&signed(&pair))[0].clone();
     let message = format!("{head}.{}", base64(twice.as_bytes()));
     let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &pair.encoding, Algorithm::EdDSA);
     let ticket = format!("{message}.{}", signature.expect("signed"));
     assert_eq!(verify(&verifier, &ticket), Err(TicketError::Invalid(InvalidTicketError::Claims)));
-    // What is not known is passed over.
+    // Unknown claims are ignored.
     let mut more = payload();
     more["later"] = json!({ "x": [1, 2] });
     assert_eq!(verify(&verifier, &signed_by(&pair, &header, &more)), Ok(()));
 }
 
+/// A text above the largest length is refused before it is parsed, and deep nesting is refused as malformed.
 #[test]
-fn a_huge_text_is_not_even_looked_at() {
+fn oversized_ticket_is_refused_unparsed() {
     let verifier = KeySetFolder::of(&[&pair()]).verifier();
     let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
     assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::TooLong)));
@@ -207,7 +215,7 @@ fn a_huge_text_is_not_even_looked_at() {
     assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Format)));
 }
 
-/// A key, and who knows it.
+/// A key, and a verifier that trusts it.
 static KNOWN: LazyLock<(SigningKeyPair, Verifier)> = LazyLock::new(|| {
     let pair = pair();
     let set = KeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
@@ -234,8 +242,9 @@ prop_compose! {
 }
 
 proptest! {
+    /// Any bytes are an invalid ticket and never cause a panic.
     #[test]
-    fn garbage_is_invalid_and_never_a_panic(
+    fn garbage_ticket_is_invalid(
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..600),
             "[A-Za-z0-9_.=-]{0,600}".prop_map(String::into_bytes),
@@ -247,8 +256,9 @@ proptest! {
         prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
     }
 
+    /// A garbled header or payload is an invalid ticket and never causes a panic.
     #[test]
-    fn a_garbled_header_or_payload_is_invalid_and_never_a_panic(header in ".{0,80}", payload in ".{0,80}") {
+    fn garbled_header_or_payload_is_invalid(header in ".{0,80}", payload in ".{0,80}") {
         let (pair, verifier) = &*KNOWN;
         let texts = [
             format!("{}.{}.AAAA", base64(header.as_bytes()), base64(payload.as_bytes())),
@@ -260,9 +270,9 @@ proptest! {
         }
     }
 
-    /// Whatever a gateway holds: its guard reads exactly that, and nothing of it can be changed.
+    /// The claims of any tenure are read exactly as they were signed, and no character of the ticket can be changed.
     #[test]
-    fn any_claims_are_read_as_they_were_signed_and_nothing_else_is(
+    fn any_claims_roundtrip_and_resist_change(
         claims in any_claims(),
         at: prop::sample::Index,
         other in "[A-Za-z0-9_-]",
@@ -280,8 +290,9 @@ proptest! {
         }
     }
 
+    /// Any bytes are refused as a key or key set and never cause a panic.
     #[test]
-    fn garbage_is_no_key_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
+    fn garbage_key_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
         for bytes in [&bytes[..], text.as_bytes()] {
             prop_assert!(SigningKeyPair::parse(bytes).is_err());
             prop_assert!(KeySet::parse(bytes).is_err());

@@ -3,16 +3,19 @@
 use super::*;
 
 #[test]
-fn while_two_keys_overlap_both_are_good() {
-    let (old, new) = (pair(), pair());
+fn overlapping_keys_both_verify() {
+    let old = pair();
+    let new = pair();
     let verifier = KeySetFolder::of(&[&old, &new]).verifier();
     assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
 }
 
+/// A new key of the file is used at its first ticket, also within the second of an earlier look at the file.
 #[test]
-fn a_new_key_counts_at_its_first_ticket() {
-    let (old, new) = (pair(), pair());
+fn new_key_verifies_at_first_ticket() {
+    let old = pair();
+    let new = pair();
     let keys = KeySetFolder::of(&[&old]);
     let verifier = keys.verifier();
     assert_eq!(verify(&verifier, &signed(&new)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
@@ -22,9 +25,11 @@ fn a_new_key_counts_at_its_first_ticket() {
     assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
 }
 
+/// A ticket of a removed key is refused, also when it is in the cache.
 #[test]
-fn a_removed_key_is_refused_also_where_its_ticket_is_known() {
-    let (old, new) = (pair(), pair());
+fn removed_key_invalidates_cached_ticket() {
+    let old = pair();
+    let new = pair();
     let keys = KeySetFolder::of(&[&old, &new]);
     let verifier = keys.verifier();
     let ticket = signed(&old);
@@ -35,9 +40,11 @@ fn a_removed_key_is_refused_also_where_its_ticket_is_known() {
     assert_eq!(later(&signed(&new)), Ok(()));
 }
 
+/// Another key under the same id does not make the cached tickets of the former one valid.
 #[test]
-fn another_key_under_the_same_name_does_not_inherit_tickets() {
-    let (old, new) = (pair(), pair());
+fn replaced_key_invalidates_cached_ticket() {
+    let old = pair();
+    let new = pair();
     let named = |pair: &SigningKeyPair| {
         let key = PublicKey { kid: "ours".into(), ..pair.public().clone() };
         jwks::render(&[&key]).expect("one key")
@@ -46,8 +53,8 @@ fn another_key_under_the_same_name_does_not_inherit_tickets() {
     keys.write(&named(&old));
     let verifier = keys.verifier();
     let signer = |pair: &SigningKeyPair| {
-        let (encoding, public) =
-            (pair.encoding.clone(), PublicKey { kid: "ours".into(), ..pair.public().clone() });
+        let encoding = pair.encoding.clone();
+        let public = PublicKey { kid: "ours".into(), ..pair.public().clone() };
         Signer::with_key(&SigningKeyPair { encoding, public, seed: [0; 32] })
     };
     let ticket = signer(&old).sign(&claims(), NOW);
@@ -57,9 +64,11 @@ fn another_key_under_the_same_name_does_not_inherit_tickets() {
     assert_eq!(later, Err(TicketError::Invalid(InvalidTicketError::Signature)));
 }
 
+/// A malformed or missing key file leaves the former keys in use; a good one replaces them.
 #[test]
-fn a_bad_file_changes_nothing_and_a_good_one_does() {
-    let (old, new) = (pair(), pair());
+fn bad_key_file_keeps_former_keys() {
+    let old = pair();
+    let new = pair();
     let keys = KeySetFolder::of(&[&old]);
     let verifier = keys.verifier();
     let mut now = NOW;
@@ -78,9 +87,11 @@ fn a_bad_file_changes_nothing_and_a_good_one_does() {
     assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 }
 
+/// A key set holds public Ed25519 keys for signatures; private, duplicate and unusable ones are refused.
 #[test]
-fn a_key_set_holds_public_keys_for_signatures() {
-    let (one, other) = (pair(), pair());
+fn key_set_accepts_only_signature_keys() {
+    let one = pair();
+    let other = pair();
     let public = serde_json::to_value(one.public().jwk()).expect("plain data");
     let set =
         |keys: serde_json::Value| KeySet::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes());
@@ -92,7 +103,7 @@ fn a_key_set_holds_public_keys_for_signatures() {
     let x = other.public().jwk();
     let taken = serde_json::json!([public, { "kty": "OKP", "crv": "Ed25519",
         "x": serde_json::to_value(x).expect("plain data")["x"], "kid": one.public().kid() }]);
-    for (keys, why) in [
+    for (keys, expected) in [
         (serde_json::json!([with("d", "AAAA")]), TicketKeyError::Private),
         (serde_json::json!([with("use", "enc")]), TicketKeyError::NoKey),
         (serde_json::json!([with("alg", "HS256")]), TicketKeyError::NoKey),
@@ -101,7 +112,7 @@ fn a_key_set_holds_public_keys_for_signatures() {
         (serde_json::json!([7, null, {}]), TicketKeyError::NoKey),
         (taken, TicketKeyError::Duplicate),
     ] {
-        assert_eq!(set(keys).err(), Some(why));
+        assert_eq!(set(keys).err(), Some(expected));
     }
     let kept = set(serde_json::json!([{ "kty": "RSA", "n": "AQAB" }, public, public])).expect("one good key");
     assert_eq!(kept.kids(), [one.public().kid()]);

@@ -1,9 +1,10 @@
-//! A ticket is good for its five minutes, give or take the leeway, to the second.
+//! A ticket is valid for its five minutes, plus or minus the leeway, to the second.
 
 use super::*;
 
+/// A ticket is valid from its leeway before issue to its leeway after expiry, to the second.
 #[test]
-fn the_leeway_ends_at_exactly_its_second() {
+fn leeway_ends_at_exact_second() {
     let pair = pair();
     let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
@@ -11,7 +12,7 @@ fn the_leeway_ends_at_exactly_its_second() {
     let expires = NOW + VALID;
     let expired = |now| Err(TicketError::Expired { expires, now });
     let future = Err(TicketError::Invalid(InvalidTicketError::Future));
-    // Twice: the second time it is known already.
+    // Twice: the second time it is in the cache.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);
         assert_eq!(at(NOW - LEEWAY), Ok(()));
@@ -24,8 +25,9 @@ fn the_leeway_ends_at_exactly_its_second() {
     assert_eq!(word(TicketError::Expired { expires, now: NOW }), "ticket-expired");
 }
 
+/// A ticket is signed again at half of its validity, and when the clock was set back.
 #[test]
-fn a_tenure_signs_again_at_half_of_the_time() {
+fn ticket_is_renewed_at_half_life() {
     let pair = pair();
     let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
     let first = ticket.text(NOW);

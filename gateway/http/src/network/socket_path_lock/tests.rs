@@ -1,4 +1,4 @@
-//! Which process gets a path, and when its file goes.
+//! Which process gets a path, and when its file is removed.
 
 use std::os::unix::net::UnixStream;
 
@@ -21,8 +21,9 @@ fn stale(path: &Path) {
     drop(UnixListener::bind(path).expect("bound"));
 }
 
+/// The socket file has the configured mode, and is removed when its process releases it.
 #[test]
-fn it_listens_with_its_mode_and_leaves_nothing_behind() {
+fn listener_has_mode_and_removes_file() {
     let (_folder, file) = file();
     let taken = take(&file).expect("free");
     assert_eq!(fs::metadata(&file.path).expect("there").permissions().mode() & 0o777, 0o600);
@@ -36,8 +37,9 @@ fn it_listens_with_its_mode_and_leaves_nothing_behind() {
     assert!(!file.path.exists());
 }
 
+/// A path in use is refused, also when its queue is full; a stale socket file is taken.
 #[test]
-fn a_path_belongs_to_one_process_and_a_stale_file_to_nobody() {
+fn used_path_is_refused_stale_taken() {
     let (_folder, file) = file();
     stale(&file.path);
     let taken = take(&file).expect("nobody listens");
@@ -52,8 +54,9 @@ fn a_path_belongs_to_one_process_and_a_stale_file_to_nobody() {
     drop(taken);
 }
 
+/// A file, link or folder at the path is not replaced, also by a takeover.
 #[test]
-fn what_is_no_socket_stays() {
+fn other_files_are_not_replaced() {
     let (folder, file) = file();
     let target = folder.path().join("target");
     fs::write(&target, "kept").expect("written");
@@ -74,8 +77,9 @@ fn what_is_no_socket_stays() {
     assert!(take(&nowhere).expect_err("no folder").to_string().contains("none"));
 }
 
+/// A takeover leaves no moment in which the path has no listener.
 #[test]
-fn one_takes_over_from_another_without_a_moment_in_which_nobody_listens() {
+fn takeover_leaves_no_gap() {
     let (_folder, file) = file();
     let old = take(&file).expect("free");
     let new = SocketPathLock::bind(&file, Takeover::FromPredecessor).expect("taken over");
@@ -90,8 +94,9 @@ fn one_takes_over_from_another_without_a_moment_in_which_nobody_listens() {
     assert!(!file.path.exists());
 }
 
+/// Of many processes that bind a stale path at once, exactly one gets it.
 #[test]
-fn of_many_that_come_at_once_one_gets_a_stale_path() {
+fn concurrent_binds_give_one_winner() {
     for _ in 0..20 {
         let (_folder, file) = file();
         stale(&file.path);
@@ -104,11 +109,12 @@ fn of_many_that_come_at_once_one_gets_a_stale_path() {
     }
 }
 
+/// The wait for a folder that another process keeps locked has an end.
 #[test]
-fn a_folder_that_others_keep_locked_is_not_waited_for_without_end() {
+fn locked_folder_times_out() {
     let (folder, file) = file();
     let other = File::open(folder.path()).expect("opened");
     other.lock().expect("locked");
-    let told = SocketFolder::open_parent(&file.path).and_then(|folder| folder.lock(LOOK_AGAIN).map(drop));
-    assert!(told.expect_err("locked").to_string().contains("locked"));
+    let result = SocketFolder::open_parent(&file.path).and_then(|folder| folder.lock(LOOK_AGAIN).map(drop));
+    assert!(result.expect_err("locked").to_string().contains("locked"));
 }

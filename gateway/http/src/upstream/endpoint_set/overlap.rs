@@ -1,4 +1,4 @@
-//! Finds out whether an upstream reaches a service that the policy fences under another upstream's name.
+//! Determines whether an upstream reaches a service that the policy fences under another upstream's name.
 
 #[cfg(test)]
 mod tests;
@@ -23,14 +23,15 @@ enum KnownSpots {
 }
 
 impl Upstreams {
-    /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second at
-    /// most: it waits for all first lookups at once, and never for later ones.
+    /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second
+    /// at most: it waits for all first lookups at once, and never for later ones.
     pub async fn overlaps_fenced(&self, id: UpstreamId) -> bool {
-        let fenced = || self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced);
+        let fenced = || self.all.iter().filter(|endpoint_set| endpoint_set.upstream.service.is_fenced);
         if self.names == NameResolution::Literal || fenced().next().is_none() {
             return false;
         }
-        let (ours, theirs) = join(self.get(id).spots(), join_all(fenced().map(|fleet| fleet.spots()))).await;
+        let (ours, theirs) =
+            join(self.get(id).spots(), join_all(fenced().map(|endpoint_set| endpoint_set.spots()))).await;
         theirs.iter().any(|theirs| ours.may_overlap(theirs))
     }
 }

@@ -35,14 +35,15 @@ fn proof(seconds: u64) -> Arc<FixedPermission> {
     Arc::new(FixedPermission(BootInstant::from_nanos(0) + Duration::from_secs(seconds)))
 }
 
+/// No byte passes after the deadline, not even the rest of a request.
 #[tokio::test(flavor = "current_thread")]
-async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
+async fn no_byte_passes_after_deadline() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
-    io.write_all(b"first half").await.expect("within the proof");
+    io.write_all(b"first half").await.expect("within the session deadline");
     clock.advance(Duration::from_secs(5));
-    io.write_all(b"second half").await.expect_err("the proof is over");
+    io.write_all(b"second half").await.expect_err("the session deadline has passed");
     assert_eq!((gate.written_bytes(), gate.is_permission_lost()), (10, true));
     drop(io);
     let mut seen = Vec::new();
@@ -50,8 +51,9 @@ async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
     assert_eq!(seen, b"first half");
 }
 
+/// A gate that is shut cannot be armed or disarmed any more.
 #[tokio::test(flavor = "current_thread")]
-async fn a_gate_that_shut_is_not_armed_again() {
+async fn shut_gate_stays_shut() {
     let (mut io, gate, _far) = gated(Arc::default());
     gate.arm(Some(proof(5)));
     gate.shut(ShutReason::Abandoned);
@@ -61,9 +63,10 @@ async fn a_gate_that_shut_is_not_armed_again() {
     assert_eq!(gate.written_bytes(), 0);
 }
 
-/// Writes a settings frame, a frame that ends a request, and a window update for its answer.
+/// Once a request is sent in full and flushed and its response is awaited, control frames pass after the deadline,
+/// and not before. Writes settings, a frame that ends a request, and a window update for its response.
 #[tokio::test(flavor = "current_thread")]
-async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_left_and_nothing_before() {
+async fn http2_control_frames_pass_after_request() {
     const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const HEADERS: &[u8] = b"\0\0\x01\x01\x04\0\0\0\x01\x82";
     const LAST: &[u8] = b"\0\0\x01\0\x01\0\0\0\x01x";
@@ -84,12 +87,12 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
             gate.set_awaiting_response();
         }
         frames.begin();
-        io.write_all(HEADERS).await.expect("within the proof");
+        io.write_all(HEADERS).await.expect("within the session deadline");
         if whole {
-            io.write_all(LAST).await.expect("within the proof");
+            io.write_all(LAST).await.expect("within the session deadline");
         }
         if flushed {
-            io.flush().await.expect("within the proof");
+            io.flush().await.expect("within the session deadline");
         }
         clock.advance(Duration::from_secs(5));
         let told = io.write_all(ROOM).await;
@@ -99,16 +102,18 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn an_open_gate_asks_nothing() {
+async fn open_gate_needs_no_permission() {
     let (mut io, gate, _far) = gated(Arc::default());
     io.write_all(b"health").await.expect("open");
     assert_eq!(gate.written_bytes(), 6);
 }
 
+/// A permission that is given up shuts the gate of its own exchange and of no other.
 #[test]
-fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
+fn lapse_shuts_only_own_exchange() {
     let (io, gate, _far) = gated(Arc::default());
-    let (ours, next) = (proof(5), proof(50));
+    let ours = proof(5);
+    let next = proof(50);
     gate.arm(Some(next));
     gate.lapse(&*ours);
     assert!(!gate.is_permission_lost(), "the connection carries another exchange");
@@ -118,19 +123,20 @@ fn what_is_given_up_shuts_its_own_exchange_and_no_other_one() {
     drop(io);
 }
 
+/// A vectored write passes like a single one, and not after the deadline.
 #[tokio::test(flavor = "current_thread")]
-async fn several_pieces_at_once_pass_as_one_does_and_no_longer() {
+async fn vectored_write_obeys_deadline() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
     let pieces = [IoSlice::new(b"first "), IoSlice::new(b"half")];
     assert!(gate.is_flushed());
-    assert_eq!(io.write_vectored(&pieces).await.expect("within the proof"), 10);
+    assert_eq!(io.write_vectored(&pieces).await.expect("within the session deadline"), 10);
     assert!(!gate.is_flushed(), "more may come");
-    io.flush().await.expect("within the proof");
+    io.flush().await.expect("within the session deadline");
     assert_eq!((gate.is_flushed(), gate.written_bytes()), (true, 10));
     clock.advance(Duration::from_secs(5));
-    io.write_vectored(&pieces).await.expect_err("the proof is over");
+    io.write_vectored(&pieces).await.expect_err("the session deadline has passed");
     assert_eq!((gate.written_bytes(), gate.is_permission_lost()), (10, true));
     drop(io);
     let mut seen = Vec::new();
@@ -139,7 +145,7 @@ async fn several_pieces_at_once_pass_as_one_does_and_no_longer() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn answers_are_read_whatever_becomes_of_the_proof() {
+async fn responses_are_read_after_deadline() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, mut far) = gated(clock.clone());
     gate.arm(Some(proof(5)));
@@ -150,14 +156,15 @@ async fn answers_are_read_whatever_becomes_of_the_proof() {
     assert_eq!(&answer, b"200");
 }
 
+/// Each exchange counts its own bytes, and the count of the last one stands until the next begins.
 #[tokio::test(flavor = "current_thread")]
-async fn each_exchange_counts_its_own_bytes_and_the_last_one_is_at_work_until_the_next_begins() {
+async fn written_bytes_are_counted_per_exchange() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, _far) = gated(clock.clone());
     for request in [&b"one"[..], b"other"] {
         gate.arm(Some(proof(5)));
         assert_eq!(gate.written_bytes(), 0);
-        io.write_all(request).await.expect("within the proof");
+        io.write_all(request).await.expect("within the session deadline");
         gate.disarm_if_held();
         assert_eq!(gate.written_bytes(), request.len() as u64, "the upstream may be at work on it");
     }
@@ -165,8 +172,9 @@ async fn each_exchange_counts_its_own_bytes_and_the_last_one_is_at_work_until_th
     io.write_all(b"farewell").await.expect("an open gate asks nothing");
 }
 
+/// An armed gate is not disarmed once its permission has expired.
 #[tokio::test(flavor = "current_thread")]
-async fn what_is_armed_is_not_disarmed_when_its_proof_is_over() {
+async fn expired_permission_is_not_disarmed() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, _far) = gated(clock.clone());
     gate.disarm_if_held();
@@ -174,13 +182,14 @@ async fn what_is_armed_is_not_disarmed_when_its_proof_is_over() {
     gate.arm(Some(proof(5)));
     clock.advance(Duration::from_secs(5));
     gate.disarm_if_held();
-    io.write_all(b"x").await.expect_err("the proof is over");
+    io.write_all(b"x").await.expect_err("the session deadline has passed");
     gate.disarm_if_held();
     io.write_all(b"x").await.expect_err("shut for ever");
 }
 
+/// The first reason why a gate was shut is kept, so it is known whether this side ended the exchange.
 #[tokio::test(flavor = "current_thread")]
-async fn who_ended_an_exchange_is_known_afterwards() {
+async fn first_shut_reason_is_kept() {
     for (why, by_us) in [
         (ShutReason::ProofLost, true),
         (ShutReason::Late, true),
@@ -202,9 +211,10 @@ async fn who_ended_an_exchange_is_known_afterwards() {
     assert!(gate.is_abandoned() && !gate.is_permission_lost(), "its body broke");
 }
 
-/// Later than it was is safe: somebody waits a moment longer for the upstream.
+/// The time of the last write is never earlier than the write, and never in the future. A later time is safe: the
+/// caller only waits longer for the upstream.
 #[tokio::test(flavor = "current_thread")]
-async fn the_last_byte_is_never_told_to_be_younger_than_now_nor_older_than_it_is() {
+async fn last_write_time_is_never_early() {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1000));
     let (mut io, gate, _far) = gated(clock.clone());
@@ -215,7 +225,7 @@ async fn the_last_byte_is_never_told_to_be_younger_than_now_nor_older_than_it_is
     assert!(told <= clock.now() && clock.now().since(told) <= before.elapsed());
 }
 
-/// A connection by the network, and its far end.
+/// A connection over the network, and its far end.
 async fn by_the_network() -> (Gated<SocketStream>, Rc<Gate>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("listening");
@@ -224,12 +234,13 @@ async fn by_the_network() -> (Gated<SocketStream>, Rc<Gate>, TcpStream) {
     (Gated::new(SocketStream::Tcp(near), gate.clone()), gate, far)
 }
 
-/// A service that sees an orderly end takes half of a request for all of it where nobody told it the length.
+/// An exchange that did not end well ends with a reset, and no other one does. A service that sees an orderly end
+/// takes half of a request for all of it if it has no length.
 #[tokio::test(flavor = "current_thread")]
-async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_does() {
+async fn incomplete_exchange_ends_with_reset() {
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
-    io.write_all(b"half").await.expect("within the proof");
+    io.write_all(b"half").await.expect("within the session deadline");
     io.shutdown().await.expect("nothing is said");
     assert!(far.read_buf(&mut Vec::with_capacity(8)).await.is_ok_and(|read| read == 4));
     let mut end = Vec::new();
@@ -242,7 +253,7 @@ async fn an_exchange_that_did_not_end_well_ends_with_a_reset_and_no_other_one_do
 
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
-    io.write_all(b"whole").await.expect("within the proof");
+    io.write_all(b"whole").await.expect("within the session deadline");
     gate.disarm();
     gate.end();
     io.shutdown().await.expect("an end in order");
@@ -258,9 +269,10 @@ fn options(io: &Gated<SocketStream>) -> (Option<Duration>, Option<Duration>) {
     (socket.linger().expect("open"), socket.tcp_user_timeout().expect("open"))
 }
 
-/// A killed process drops nothing, and a frozen one does nothing: what their kernel does was said before.
+/// A socket resets on close from the beginning, and its kernel gives up fenced bytes after a limit. Both are set in
+/// advance: a killed process drops nothing, and a frozen one does nothing.
 #[tokio::test(flavor = "current_thread")]
-async fn a_socket_resets_without_an_order_from_the_beginning_and_its_kernel_gives_up_what_is_fenced() {
+async fn fenced_socket_has_reset_and_timeout() {
     const RESETS: Option<Duration> = Some(Duration::ZERO);
     let longest = Duration::from_millis(1500);
     let (mut io, gate, _far) = by_the_network().await;
@@ -268,7 +280,7 @@ async fn a_socket_resets_without_an_order_from_the_beginning_and_its_kernel_give
     for limit in [longest, longest * 2] {
         gate.arm(Some(proof(5)));
         gate.bound_delivery(limit);
-        io.write_all(b"fenced").await.expect("within the proof");
+        io.write_all(b"fenced").await.expect("within the session deadline");
         assert_eq!(options(&io), (RESETS, Some(limit)));
         gate.disarm();
         io.write_all(b"unfenced").await.expect("open");
@@ -276,13 +288,14 @@ async fn a_socket_resets_without_an_order_from_the_beginning_and_its_kernel_give
     }
 }
 
-/// Far more than the far end takes before it reads.
+/// An idle connection is closed without losing a byte, although the far end has far more to read than it takes at
+/// once.
 #[tokio::test(flavor = "current_thread")]
-async fn an_idle_connection_is_closed_without_losing_a_byte() {
+async fn idle_close_loses_no_byte() {
     const MUCH: usize = 200_000;
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
-    io.write_all(&[b'x'; MUCH]).await.expect("within the proof");
+    io.write_all(&[b'x'; MUCH]).await.expect("within the session deadline");
     gate.disarm();
     drop(io);
     let mut seen = Vec::new();
@@ -290,14 +303,15 @@ async fn an_idle_connection_is_closed_without_losing_a_byte() {
     assert_eq!(seen.len(), MUCH);
 }
 
-/// The end of a tunnel.
+/// The end of a tunnel: after an orderly shutdown the drop still resets, until the other side has all bytes and has
+/// closed.
 #[tokio::test(flavor = "current_thread")]
-async fn what_is_closed_in_order_resets_until_the_other_side_has_all_of_it_and_the_end() {
+async fn shutdown_resets_until_remote_closes() {
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
-    io.write_all(b"first ").await.expect("within the proof");
+    io.write_all(b"first ").await.expect("within the session deadline");
     gate.disarm_if_held();
-    io.write_all(b"last").await.expect("within the proof");
+    io.write_all(b"last").await.expect("within the session deadline");
     io.shutdown().await.expect("an end in order");
     assert!(gate.is_closing(), "the other side has not closed");
     assert_eq!(options(&io).0, Some(Duration::ZERO));
@@ -315,28 +329,29 @@ async fn what_is_closed_in_order_resets_until_the_other_side_has_all_of_it_and_t
 
     let (mut io, gate, mut far) = by_the_network().await;
     gate.arm(Some(proof(5)));
-    io.write_all(b"half").await.expect("within the proof");
+    io.write_all(b"half").await.expect("within the session deadline");
     gate.disarm_if_held();
     drop(io);
     let told = far.read_to_end(&mut Vec::new()).await.expect_err("it was dropped in the middle");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// The connection of an exchange that is under way ends: nothing more of the exchange leaves, although its proof holds.
+/// When the connection of a running exchange ends, nothing more of the exchange leaves, although its permission
+/// holds.
 #[tokio::test(flavor = "current_thread")]
-async fn the_end_of_a_connection_shuts_the_gate_of_an_exchange_that_is_under_way() {
+async fn connection_end_shuts_running_exchange() {
     let (mut io, gate, _far) = gated(Arc::default());
     gate.end();
     io.write_all(b"farewell").await.expect("no exchange is under way");
     gate.arm(Some(proof(5)));
-    io.write_all(b"first half").await.expect("within the proof");
+    io.write_all(b"first half").await.expect("within the session deadline");
     gate.end();
     io.write_all(b"second half").await.expect_err("it has ended");
     assert_eq!((gate.written_bytes(), gate.is_permission_lost(), gate.is_abandoned()), (10, false, false));
 }
 
 #[test]
-fn several_pieces_are_given_to_the_kernel_at_once_where_it_takes_them() {
+fn gated_stream_supports_vectored_writes() {
     let (io, _, far) = gated(Arc::default());
     assert!(far.is_write_vectored() && io.is_write_vectored());
 }

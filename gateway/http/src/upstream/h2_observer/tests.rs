@@ -40,8 +40,9 @@ fn followed(bytes: &[u8], pieces: usize) -> H2WriteState {
     seen
 }
 
+/// A request is sent with the last byte of the frame that ends its stream, and not a byte earlier.
 #[test]
-fn a_request_has_left_with_the_last_byte_of_the_frame_that_ends_its_stream() {
+fn request_is_sent_with_last_byte() {
     let (open, end) = (END_HEADERS, END_HEADERS | FIRST_FLAG);
     let cases: [(&str, Vec<Vec<u8>>, bool); 9] = [
         ("fields only", vec![frame(HEADERS, end, 1, 20)], true),
@@ -67,8 +68,9 @@ fn a_request_has_left_with_the_last_byte_of_the_frame_that_ends_its_stream() {
     }
 }
 
+/// The end of an earlier exchange does not count for the next.
 #[test]
-fn the_end_of_an_earlier_exchange_is_not_that_of_the_next() {
+fn next_exchange_starts_unsent() {
     let seen = followed(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
     assert!(seen.is_request_sent());
     seen.begin();
@@ -76,20 +78,22 @@ fn the_end_of_an_earlier_exchange_is_not_that_of_the_next() {
 }
 
 proptest! {
+    /// The state does not depend on how the bytes are cut.
     #[test]
-    fn where_bytes_are_cut_changes_nothing(
+    fn chunking_does_not_change_state(
         kinds in proptest::collection::vec((0_u8..10, 0_u8..8, 0_u32..4, 0_usize..40), 0..12),
         pieces in 1_usize..60,
     ) {
         let bytes: Vec<u8> =
             kinds.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, *payload)).collect();
-        let (one, other) = (followed(&bytes, 1), followed(&bytes, pieces));
+        let one = followed(&bytes, 1);
+        let other = followed(&bytes, pieces);
         prop_assert_eq!(one.is_request_sent(), other.is_request_sent());
         prop_assert_eq!(one.acknowledged.get(), other.acknowledged.get());
     }
 }
 
-/// Notes when the library has taken all of a body.
+/// Records when the library has taken all of a body.
 struct TakenFlag(Rc<Cell<bool>>);
 
 impl Observer for TakenFlag {
@@ -111,7 +115,7 @@ impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
 const ROOM: u32 = 65_535;
 const LARGE: usize = 1 << 20;
 
-/// A service that reads a body once it is told to, and never answers.
+/// A service that reads a body once it is triggered, and never answers.
 async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
     let reads = Rc::new(Cell::new(Some(reads)));
     let never = service_fn(move |request: Request<Incoming>| {
@@ -127,10 +131,10 @@ async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
     drop(http.serve_connection(TokioIo::new(far), never).await);
 }
 
-/// The reason to follow frames: the library may have taken all of a body and flushed, while it still holds a part for
-/// want of room.
+/// A body that was taken to its end, and a flush, do not mean that a request is sent: the library may still hold a
+/// part because the window is full. This is why frames are followed.
 #[tokio::test(flavor = "current_thread")]
-async fn a_body_that_was_taken_to_its_end_and_a_flush_do_not_say_that_a_request_has_left() {
+async fn taken_and_flushed_body_is_unsent() {
     LocalSet::new().run_until(taken_and_flushed()).await;
 }
 
@@ -142,7 +146,8 @@ async fn taken_and_flushed() {
     let spoken = client_connection::http2(Gated::new(near, gate.clone()), Scheme::HTTP).await;
     let (mut sender, _running) = spoken.expect("both speak HTTP/2");
     let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
-    let (seen, taken) = (seen.clone(), Rc::<Cell<bool>>::default());
+    let seen = seen.clone();
+    let taken = Rc::<Cell<bool>>::default();
     let body = Body::whole(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);

@@ -1,4 +1,4 @@
-//! Makes the introductions of an upstream, before anything is sent to one of its endpoints.
+//! Makes the identity checks of an upstream, before anything is sent to one of its endpoints.
 
 #[cfg(test)]
 mod tests;
@@ -15,85 +15,87 @@ use crate::{
 };
 
 impl<N: Network> Pool<N> {
-    /// Asks all addresses of an upstream, also if they have one name. If the answers contradict each other, all are
-    /// asked again: an answer may be from before a restart. An address that does not answer contradicts nobody.
+    /// Checks all addresses of an upstream, also if they have one name. If the answers contradict each other, all are
+    /// checked again: an answer may be from before a restart. An address that does not answer contradicts no other.
     ///
     /// # Errors
-    /// The answers contradict each other, although all were asked just now; or an address could not be asked.
-    pub(super) async fn check_all(&self, fleet: &Arc<EndpointSet>) -> Result<(), ConnectError> {
-        let upstream = &fleet.upstream;
+    /// The answers contradict each other, although all were checked just now; or an address could not be checked.
+    pub(super) async fn check_all(&self, endpoint_set: &Arc<EndpointSet>) -> Result<(), ConnectError> {
+        let upstream = &endpoint_set.upstream;
         if !self.identity_check.is_required(upstream) {
             return Ok(());
         }
-        // There is only one address, which is asked on its own connection.
-        if fleet.is_one_address() {
+        // There is only one address, which is checked on its own connection.
+        if endpoint_set.is_one_address() {
             return Ok(());
         }
-        let asked = all_addresses(fleet).await;
-        if asked.len() > 1 {
+        let addresses = all_addresses(endpoint_set).await;
+        if addresses.len() > 1 {
             let mut first = Vec::new();
-            for (endpoint, address) in &asked {
+            for (endpoint, address) in &addresses {
                 match self.identity_check.due(upstream, address) {
                     CheckDue::NotDue => {}
-                    CheckDue::Before => first.push(self.check_one(fleet, endpoint, address)),
-                    CheckDue::Background => self.check_in_background(fleet, endpoint, address),
+                    CheckDue::Before => first.push(self.check_one(endpoint_set, endpoint, address)),
+                    CheckDue::Background => self.check_in_background(endpoint_set, endpoint, address),
                 }
             }
             // All at once, so that a silent address does not hold up the others.
-            for asked in join_all(first).await {
-                asked?;
+            for result in join_all(first).await {
+                result?;
             }
         }
         self.identity_check.check_consistent(upstream).map_err(|why| {
-            let endpoint = fleet.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
+            let endpoint = endpoint_set.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
             ConnectError::Distrusted { endpoint, why }
         })
     }
 
-    /// Asks one address, and notes its answer, or that there was none.
+    /// Checks one address, and records its answer, or that there was none.
     ///
     /// # Errors
-    /// It was not asked, because its endpoint had no free connection.
+    /// It was not checked, because its endpoint had no free connection.
     async fn check_one(
         &self,
-        fleet: &EndpointSet,
+        endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         address: &Arc<Address>,
     ) -> Result<(), ConnectError> {
-        let upstream = &fleet.upstream;
+        let upstream = &endpoint_set.upstream;
         // If all connections are in use, this wait makes workers close idle ones.
-        let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
+        let Ok(permit) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
             return match self.identity_check.due(upstream, address) {
                 CheckDue::Before => Err(ConnectError::LimitReached),
                 CheckDue::NotDue | CheckDue::Background => Ok(()),
             };
         };
-        let asked = self.connect(fleet, endpoint, Some(address.clone()), place).boxed_local();
-        if let Ok(pooled) = asked.await {
+        let connecting = self.connect(endpoint_set, endpoint, Some(address.clone()), permit).boxed_local();
+        if let Ok(pooled) = connecting.await {
             self.idle.put(pooled, upstream.idle);
         }
         Ok(())
     }
 
-    /// Asks in the background, while requests go to other addresses. The connection is not counted, like that of a
-    /// health check, so that a silent address takes no place from a request.
+    /// Checks in the background, while requests go to other addresses. The connection is not counted, like that of a
+    /// health check, so that a silent address takes no permit from a request.
     fn check_in_background(
         &self,
-        fleet: &Arc<EndpointSet>,
+        endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
         address: &Arc<Address>,
     ) {
-        let (pool, fleet) = (self.clone(), fleet.clone());
-        let (endpoint, address) = (endpoint.clone(), address.clone());
+        let pool = self.clone();
+        let endpoint_set = endpoint_set.clone();
+        let endpoint = endpoint.clone();
+        let address = address.clone();
         spawn_local(async move {
-            drop(pool.connect(&fleet, &endpoint, Some(address), Endpoint::uncounted_permit()).await);
+            drop(pool.connect(&endpoint_set, &endpoint, Some(address), Endpoint::uncounted_permit()).await);
         });
     }
 }
 
 /// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
-async fn all_addresses(fleet: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
-    let limit = fleet.upstream.connect_timeout;
+async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
+    let limit = endpoint_set.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {
         let endpoint = endpoint.clone();
         async move {
@@ -101,5 +103,5 @@ async fn all_addresses(fleet: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)
             addresses.into_iter().map(move |address| (endpoint.clone(), address))
         }
     };
-    join_all(fleet.endpoints().iter().map(of_one)).await.into_iter().flatten().collect()
+    join_all(endpoint_set.endpoints().iter().map(of_one)).await.into_iter().flatten().collect()
 }

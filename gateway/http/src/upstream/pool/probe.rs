@@ -1,5 +1,5 @@
-//! Asks the processes at an upstream's addresses whether they are there, while they leave requests without an answer.
-//! A frozen process keeps its connections open, and whatever is sent to it waits. So new requests go to the others.
+//! Probes the processes at an upstream's addresses while they leave requests without a response. A frozen process
+//! keeps its connections open, and requests sent to it wait. So new requests go to the other processes.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,51 +15,53 @@ use crate::{
     },
 };
 
-/// How often to look whether an address has to be asked.
+/// How often to check whether an address has to be probed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// New requests go elsewhere when a question is not answered within this time.
+/// New requests go elsewhere when a probe is not answered within this time.
 const SOON: Duration = Duration::from_millis(300);
 
-/// A question that is not answered within this time has failed. The log tells it.
+/// A probe that is not answered within this time has failed, which is logged.
 const LATE: Duration = Duration::from_secs(1);
 
 impl<N: Network> Pool<N> {
-    /// Asks the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting: they
-    /// may be at work. Returns at once where nobody introduces himself, or where there is only one address.
-    pub(in crate::upstream) async fn probe(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>) {
-        if !self.identity_check.is_required(&fleet.upstream) || fleet.is_one_address() {
+    /// Probes the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting:
+    /// they may be at work. Returns at once if the upstream has no identity checks, or only one address.
+    pub(in crate::upstream) async fn probe(&self, endpoint_set: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>) {
+        if !self.identity_check.is_required(&endpoint_set.upstream) || endpoint_set.is_one_address() {
             return;
         }
         loop {
             sleep(TICK).await;
             let addresses = endpoint.addresses.known();
             let due = addresses.iter().filter(|address| address.liveness.is_due());
-            join_all(due.map(|address| self.probe_address(fleet, endpoint, address))).await;
+            join_all(due.map(|address| self.probe_address(endpoint_set, endpoint, address))).await;
         }
     }
 
-    /// Asks on a connection of its own, which is closed afterwards. It takes no place from a request.
+    /// Probes on a connection of its own, which is closed afterwards. It takes no permit from a request.
     async fn probe_address(
         &self,
-        fleet: &Arc<EndpointSet>,
+        endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
         address: &Arc<Address>,
     ) {
         let liveness = &address.liveness;
         liveness.record_probe();
-        let asked = self.connect(fleet, endpoint, Some(address.clone()), Endpoint::uncounted_permit());
-        let mut asked = pin!(asked.boxed_local());
-        let (answered, news) = match timeout(SOON, &mut asked).await {
+        let probe = self.connect(endpoint_set, endpoint, Some(address.clone()), Endpoint::uncounted_permit());
+        let mut probe = pin!(probe.boxed_local());
+        let (answered, news) = match timeout(SOON, &mut probe).await {
             Ok(answered) => (Some(answered), false),
             Err(_late) => {
                 let news = liveness.record_probe_miss();
-                (timeout(LATE - SOON, &mut asked).await.ok(), news)
+                (timeout(LATE - SOON, &mut probe).await.ok(), news)
             }
         };
-        let (upstream, endpoint, socket) = (&fleet.upstream.name, &endpoint.name, &address.socket);
+        let upstream = &endpoint_set.upstream.name;
+        let endpoint = &endpoint.name;
+        let socket = &address.socket;
         match answered {
-            // Whatever it says of itself, it is there.
+            // Any answer shows that the process is there.
             Some(
                 Ok(_)
                 | Err(

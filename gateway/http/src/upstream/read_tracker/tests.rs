@@ -64,7 +64,7 @@ impl AsyncWrite for ClosedServer {
     }
 }
 
-/// The status of its answer to a request. The connection ends in any case before the request is sent in full.
+/// The status of the response to a request. The connection ends in any case before the request is sent in full.
 async fn asked(closed: ClosedServer) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) = client_connection::http1(closed, 100).await.expect("a connection");
@@ -78,33 +78,36 @@ async fn asked(closed: ClosedServer) -> Option<StatusCode> {
     timeout(Duration::from_secs(10), LocalSet::new().run_until(asked)).await.expect("it ends")
 }
 
+/// A response that has come is delivered although the request could not be written in full.
 #[tokio::test(flavor = "current_thread")]
-async fn an_answer_that_came_is_the_answer_although_the_request_could_not_be_written() {
+async fn early_response_survives_failed_write() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
+/// Bytes behind a complete response do not keep the exchange open.
 #[tokio::test(flavor = "current_thread")]
-async fn what_follows_an_answer_does_not_keep_the_exchange() {
+async fn bytes_after_response_are_ignored() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\nX";
     assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
+/// Without a response, or with a part of one, the exchange ends without a status.
 #[tokio::test(flavor = "current_thread")]
-async fn where_nothing_was_said_the_exchange_ends() {
+async fn missing_response_ends_exchange() {
     assert_eq!(asked(ClosedServer::after("")).await, None);
     assert_eq!(asked(ClosedServer::after("HTTP/1.1 413 Conte")).await, None);
 }
 
-/// The writing task may be another one than the reading task.
+/// A failed write ends when all incoming bytes were read. The writing task may be another one than the reading task.
 #[tokio::test(flavor = "current_thread")]
-async fn a_write_that_failed_ends_when_all_was_heard() {
-    let (heard, word) = ReadTracker::new(ClosedServer::after("bye"));
-    let (mut reader, mut writer) = tokio::io::split(heard);
+async fn failed_write_ends_after_last_read() {
+    let (tracked, read_flag) = ReadTracker::new(ClosedServer::after("bye"));
+    let (mut reader, mut writer) = tokio::io::split(tracked);
     let writing = async {
         let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
         assert_eq!(failed.kind(), io::ErrorKind::BrokenPipe);
-        assert!(word.get(), "it failed before all was heard");
+        assert!(read_flag.get(), "it failed before all was heard");
         poll_fn(|cx| Pin::new(&mut writer).poll_write(cx, b"y")).await.expect_err("nobody takes it");
     };
     let reading = async {
@@ -117,11 +120,12 @@ async fn a_write_that_failed_ends_when_all_was_heard() {
     timeout(Duration::from_secs(10), async { tokio::join!(writing, reading) }).await.expect("it ends");
 }
 
-/// Nobody reads to the end, so the timer ends the pending write, reckoned from the last byte that was read.
+/// A failed write ends when nothing is read any more: the connection is not read to its end, so the timer ends the
+/// pending write, measured from the last byte that was read.
 #[tokio::test(flavor = "current_thread")]
-async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
-    let (heard, _) = ReadTracker::new(ClosedServer::after("bye"));
-    let (mut reader, mut writer) = tokio::io::split(heard);
+async fn failed_write_ends_after_silence() {
+    let (tracked, _) = ReadTracker::new(ClosedServer::after("bye"));
+    let (mut reader, mut writer) = tokio::io::split(tracked);
     let ended = async {
         let writing = spawn_local(async move {
             let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
@@ -141,9 +145,10 @@ async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
     timeout(Duration::from_secs(10), LocalSet::new().run_until(ended)).await.expect("it ends");
 }
 
-/// A tunnel may wait for its client while its upstream has gone.
+/// After HTTP has ended, a failed write is reported at once: a tunnel may wait for its client while its upstream has
+/// gone.
 #[tokio::test(flavor = "current_thread")]
-async fn once_http_has_ended_a_write_that_fails_is_told_at_once() {
+async fn upgraded_stream_reports_failed_write() {
     let told = async {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
         let (mut sender, _running) = client_connection::http1(ours, 100).await.expect("a connection");

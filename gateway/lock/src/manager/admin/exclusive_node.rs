@@ -1,4 +1,4 @@
-//! Shows who holds an exclusive node that we share with other programs, and removes it for an operator.
+//! Shows the holder of an exclusive node that is shared with other programs, and removes the node for an operator.
 
 use crate::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry, Program};
 use crate::recipe::node_data;
@@ -10,7 +10,7 @@ use crate::session::{
 };
 use fencegate_policies::plan::Mode;
 
-/// Puts the owner of the node in front of our own line.
+/// Inserts the owner of the node in front of the gateways' own queue.
 pub(super) async fn add_owner<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
@@ -18,16 +18,17 @@ pub(super) async fn add_owner<L: ZkClient>(
     mut line: Vec<LineEntry>,
 ) -> Result<Vec<LineEntry>, AdminQueryError> {
     for one in &mut line {
-        // Tokens are made of the czxid of the exclusive node, so a place in line has none.
+        // Tokens are made of the czxid of the exclusive node, so a queued lock node has none.
         (one.number, one.holds) = (None, false);
     }
     let (says, seen) = match live.client.data(path).await {
         Ok(read) => read,
-        // The node was given back, and the next one is about to be made.
+        // The node was released, and the next one is about to be created.
         Err(ZkError::NoNode) => return Ok(line),
         Err(fault) => return Err(fault.into()),
     };
-    let (session, number) = (format_session(seen), epoch(live.base, seen.czxid).ok());
+    let session = format_session(seen);
+    let number = epoch(live.base, seen.czxid).ok();
     let ours = node_data::parse_attempt(&says).is_some();
     match line.first_mut() {
         Some(first) if first.session == session && node_data::is_made_by(&says, &first.node) => {
@@ -40,8 +41,11 @@ pub(super) async fn add_owner<L: ZkClient>(
             }
             let gateway = find_gateway(members, &session);
             let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
-            let (mode, behind, permit) = (Mode::Exclusive, None, None);
-            let (holds, made_ms) = (true, Some(seen.created));
+            let mode = Mode::Exclusive;
+            let behind = None;
+            let permit = None;
+            let holds = true;
+            let made_ms = Some(seen.created);
             let first =
                 LineEntry { node, mode, program, gateway, session, number, holds, permit, behind, made_ms };
             line.insert(0, first);
@@ -54,18 +58,20 @@ fn format_session(seen: NodeStat) -> String {
     format!("{:016x}", seen.owner)
 }
 
-/// A name for this one life of the node. The path would not do: it is the same for every holder, and it tells the key.
+/// A name for this one life of the node. The path would not do: it is the same for every holder, and it contains the
+/// key.
 fn node_label(seen: NodeStat) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
-/// Removes our first place in line and the node that it has made: both or neither.
+/// Removes the first own lock node in the queue and the exclusive node that it has created: both or neither.
 pub(super) async fn remove_own<L: ZkClient>(
     live: &ActiveSession<L>,
     place: &str,
     path: &str,
 ) -> Result<BreakOutcome, AdminQueryError> {
-    let (first, node) = (live.client.stat(place), live.client.data(path));
+    let first = live.client.stat(place);
+    let node = live.client.data(path);
     let (Some(first), Ok((says, seen))) = (first.await?, node.await) else {
         return Ok(BreakOutcome::NotHolding);
     };
@@ -80,7 +86,7 @@ pub(super) async fn remove_own<L: ZkClient>(
     BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
-/// Removes another program's node, if it is still the one that [`add_owner`] has named so.
+/// Removes another program's node, if it is still the one that [`add_owner`] gave this name.
 pub(super) async fn remove_foreign<L: ZkClient>(
     live: &ActiveSession<L>,
     named: &str,

@@ -1,4 +1,4 @@
-//! Answers the questions of operators, on the thread of the session but without holding it up.
+//! Answers operator queries, on the thread of the session but without blocking it.
 
 use std::{future::Future, rc::Rc};
 
@@ -29,23 +29,23 @@ use crate::{
 };
 
 /// This fails if the operator has gone, which needs no action.
-fn reply<T>(answer: QueryReply<T>, told: Result<T, AdminQueryError>) {
-    answer.send(told).ok();
+fn reply<T>(answer: QueryReply<T>, result: Result<T, AdminQueryError>) {
+    answer.send(result).ok();
 }
 
-/// Reads for as long as somebody waits for the answer.
+/// Reads for as long as the caller waits for the answer.
 async fn reply_while_open<T>(
     mut answer: QueryReply<T>,
     reading: impl Future<Output = Result<T, AdminQueryError>>,
 ) {
     tokio::select! {
-        told = reading => reply(answer, told),
+        result = reading => reply(answer, result),
         () = answer.closed() => {}
     }
 }
 
-/// Questions that read very many nodes take turns, one at a time for each session. So the questions of pages that
-/// refresh do not pile up.
+/// Queries that read very many nodes take turns, one at a time for each session. So the queries of pages that refresh
+/// do not pile up.
 #[derive(Debug, Clone)]
 pub struct QueryLimiter(Rc<Semaphore>);
 
@@ -55,8 +55,8 @@ impl Default for QueryLimiter {
     }
 }
 
-/// Answers one question, unless the caller has gone before. A question that changes something checks once more directly
-/// before the change, because its reads may take long.
+/// Answers one query, unless the caller has gone before. A query that changes something checks for its caller once more
+/// directly before the change, because its reads may take long.
 pub async fn answer_query<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
     turns: QueryLimiter,
@@ -65,7 +65,7 @@ pub async fn answer_query<L: ZkClient>(
     let Some(live) = current.session() else { return refuse(question) };
     match question {
         AdminQuery::QueueEntries { key, site, answer } => {
-            // Clients may ask this question, too, so it takes its turn.
+            // Clients may send this query, too, so it takes its turn.
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
                 queue_entries(&live, &key, &site).await
@@ -93,12 +93,12 @@ pub async fn answer_query<L: ZkClient>(
             reply_while_open(answer, in_turn).await;
         }
         AdminQuery::Break { key, site, holder, answer } => {
-            let told = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
-            reply(answer, told);
+            let result = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
+            reply(answer, result);
         }
         AdminQuery::Resolve { resolution, answer } => {
-            let told = resolve(&live, &resolution, || !answer.is_closed()).await;
-            reply(answer, told);
+            let result = resolve(&live, &resolution, || !answer.is_closed()).await;
+            reply(answer, result);
         }
     }
 }
@@ -173,8 +173,8 @@ async fn queue_entries<L: ZkClient>(
     }
 }
 
-/// In such a line our nodes are named as the other programs name theirs. So a registered session tells which ones are
-/// ours.
+/// In such a queue the gateways' nodes are named as the other programs name theirs. So a gateway's node is recognized
+/// by its registered session.
 fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: bool) -> Program {
     match order {
         _ if registered => Program::Fencegate,
@@ -200,7 +200,7 @@ async fn remove_holder<L: ZkClient>(
     if !first && !permits && shared.is_none() {
         return Ok(BreakOutcome::NotHolding);
     }
-    // The operator was told that no answer came, so a change after that would be a surprise.
+    // The operator has already received a timeout, so a change after that would be a surprise.
     if !still_meant() {
         return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
     }
@@ -213,11 +213,11 @@ async fn remove_holder<L: ZkClient>(
     }
 }
 
-/// The line for a lock: of all contenders, or of ours only where the lock is an exclusive node.
+/// The queue for a lock: of all contenders, or of the gateways only if the lock is an exclusive node.
 struct QueueView<'s> {
     order: NodeLayout,
     parent: String,
-    /// Path of the exclusive node that the first of the line has to make.
+    /// Path of the exclusive node that the first of the queue has to create.
     shared: Option<&'s str>,
 }
 
@@ -225,7 +225,7 @@ impl<'s> QueueView<'s> {
     fn new(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
         match (NodeLayout::for_site(site), site) {
             (Some(order), _) => Self { order, parent: paths.lock_parent(key, site), shared: None },
-            // Only ours stand in this line.
+            // Only gateways' nodes are in this queue.
             (None, LockSite::Foreign { path, .. }) => {
                 Self { order: NodeLayout::Native, parent: paths.lock(key), shared: Some(path) }
             }
@@ -268,7 +268,7 @@ async fn registered_gateways<L: ZkClient>(
             version: member.as_ref().map(|member| member.version.clone()),
             plan: member.as_ref().map(|member| member.plan.clone()),
             page: member.as_ref().and_then(|member| member.page.clone()),
-            // Only the address is told, never the pass beside it.
+            // Only the address is reported, never the peer secret beside it.
             peer: member.and_then(|member| member.peer).map(|reach| reach.address),
         })
     });
@@ -284,7 +284,7 @@ async fn locate_member<L: ZkClient>(
     if member == live.member {
         return Ok(MemberLocation::Here);
     }
-    // This text was written by somebody else, and becomes a part of a path.
+    // This text was written by another client, and becomes a part of a path.
     if member.contains('/') {
         return Ok(MemberLocation::Gone);
     }
@@ -293,13 +293,14 @@ async fn locate_member<L: ZkClient>(
         Err(ZkError::NoNode) => return Ok(MemberLocation::Gone),
         Err(fault) => return Err(fault.into()),
     };
-    let said = serde_json::from_slice::<MemberRecord>(&data).ok();
-    let Some(reach) = said.and_then(|member| member.peer) else { return Ok(MemberLocation::Unreachable) };
-    // A pass belongs to a process, so it is the same for all its sessions.
+    let record = serde_json::from_slice::<MemberRecord>(&data).ok();
+    let Some(reach) = record.and_then(|member| member.peer) else { return Ok(MemberLocation::Unreachable) };
+    // A peer secret belongs to a process, so it is the same for all its sessions.
     if live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
         return Ok(MemberLocation::Here);
     }
-    let (gateway, address) = (gateway_name(member).into(), reach.address.into());
+    let gateway = gateway_name(member).into();
+    let address = reach.address.into();
     Ok(MemberLocation::Elsewhere(HolderRoute { gateway, member: member.into(), address, secret: reach.pass }))
 }
 

@@ -1,4 +1,4 @@
-//! Shows who holds which permit of a key, and removes a holder for an operator.
+//! Shows the holder of each permit of a key, and removes a holder for an operator.
 
 use fencegate_policies::permits::Permit;
 use futures_util::future::join_all;
@@ -15,7 +15,7 @@ use crate::session::{
     epoch::epoch,
 };
 
-/// Adds the permits that contenders hold to the line. `children`: all nodes below `parent`.
+/// Adds the permits that contenders hold to the queue. `children`: all nodes below `parent`.
 pub(super) async fn add_permits<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
@@ -72,7 +72,7 @@ async fn read_node<L: ZkClient>(
     }
 }
 
-/// Removes a holder's place in line and its permit: both or neither.
+/// Removes a holder's lock node in the queue and its permit: both or neither.
 pub(super) async fn remove_holder<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,

@@ -1,4 +1,4 @@
-//! Decides which waiting requests leave while somebody else holds their key.
+//! Decides which waiting requests leave while another gateway or program holds their key.
 
 use fencegate_process::clock::BootInstant;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl KeySlot {
-    /// Another holder is before us. Requests leave that do not wait, or that wait only for this gateway's own tenure.
-    /// Requests that may be sent on stay until the way is known. An error when none is left.
+    /// Records that another holder is ahead. Requests leave that do not wait, or that wait only for this gateway's own
+    /// tenure. Requests that may be forwarded stay until the route is known. An error when none is left.
     pub(in crate::manager) fn report_holder_ahead(&self) -> Result<(), LockAttemptError> {
         let mut entry = self.entry();
         let sent_here = entry.queue.dismiss(|caller| caller.waits == WaitPlace::AtHolder);
@@ -29,78 +29,78 @@ impl KeySlot {
         if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
-    /// Nobody else holds, but there is a delay until then. Requests that do not wait leave. The delay goes on even if
-    /// none is left.
+    /// Records that there is no other holder, but a delay until then. Requests that do not wait leave. The delay goes
+    /// on even if none is left.
     pub(in crate::manager) fn report_delay(&self, until: BootInstant) {
         self.entry().standing.set_delay(until);
         let rest = until.since(self.clock.now());
         self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Delayed(rest)).ok();
     }
 
-    /// We are about to queue, so it is not known any more who is before us.
+    /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
     pub(in crate::manager) fn reset_position(&self) {
         self.entry().standing.reset();
     }
 
-    /// Our place in line is lost, and somebody else may hold next. Requests that other gateways have sent here are told
-    /// so now, and not only when we have queued again.
+    /// Records that the queue position is lost, so another contender may hold next. Requests that peers have forwarded
+    /// here are refused now, and not only when this gateway has queued again.
     pub(in crate::manager) fn report_place_lost(&self) {
         self.entry().standing.mark_lost();
-        // All other requests wait for our next turn.
+        // All other requests wait for the next grant.
         self.dismiss(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
     }
 
-    /// Whether a request has come that may be sent on. True once for each.
+    /// Whether a request has come that may be forwarded. True once for each.
     pub(in crate::manager) fn take_route_request(&self) -> bool {
         self.entry().standing.take_route_request()
     }
 
-    /// Another gateway keeps the key, so requests that may be sent there leave. An error when none is left.
-    pub(in crate::manager) fn forward(&self, way: &HolderRoute) -> Result<(), LockAttemptError> {
-        self.dismiss(|caller| caller.waits == WaitPlace::Anywhere, &GrantError::Elsewhere(way.clone()))
+    /// Forwards the requests that may be forwarded to the gateway that holds the key. An error when none is left.
+    pub(in crate::manager) fn forward(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
+        self.dismiss(|caller| caller.waits == WaitPlace::Anywhere, &GrantError::Elsewhere(route.clone()))
     }
 
-    /// There is no gateway to send requests to, so those that do not wait leave. An error when none is left.
+    /// Records that there is no gateway to forward to, so requests that do not wait leave. An error when none is left.
     pub(in crate::manager) fn report_no_route(&self) -> Result<(), LockAttemptError> {
         self.entry().standing.record_no_route(self.clock.now());
         self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Locked)
     }
 
-    /// No lock can be had, so all waiting requests are told why.
-    pub(in crate::manager) fn refuse(&self, why: &GrantError) {
-        self.dismiss(|_| true, why).ok();
+    /// Refuses all waiting requests with this error, because no lock can be granted.
+    pub(in crate::manager) fn refuse(&self, error: &GrantError) {
+        self.dismiss(|_| true, error).ok();
     }
 
-    /// A fault of the gateway: closes the tenure, and tells all waiting requests why. Both happen under one lock, so a
-    /// request that comes after the end of the tenure is not refused.
-    pub(in crate::manager) fn fail(&self, why: &GrantError) {
+    /// A fault of the gateway: closes the tenure, and refuses all waiting requests with this error. Both happen under
+    /// one mutex, so a request that comes after the end of the tenure is not refused.
+    pub(in crate::manager) fn fail(&self, error: &GrantError) {
         let leaving = {
             let mut entry = self.entry();
             entry.queue.close(EndCause::Failed);
-            // Whatever was on its way to a request during the panic counts as an unknown outcome.
+            // Any grant on its way to a request during the panic counts as an unknown outcome.
             entry.queue.mark_unknown();
             entry.queue.dismiss(|_| true)
         };
-        reply_all(leaving, why);
+        reply_all(leaving, error);
     }
 
     fn dismiss(
         &self,
         leaves: impl Fn(&LocalWaiter) -> bool,
-        why: &GrantError,
+        error: &GrantError,
     ) -> Result<(), LockAttemptError> {
         let (leaving, left) = {
             let mut entry = self.entry();
             (entry.queue.dismiss(leaves), entry.queue.waiting_count())
         };
-        reply_all(leaving, why);
+        reply_all(leaving, error);
         if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 }
 
-/// Called outside of the slot's lock, because a caller that has just gone gives up its place in here.
-fn reply_all(leaving: Vec<LocalWaiter>, why: &GrantError) {
+/// Called outside of the slot's mutex, because a caller that has just gone leaves the queue in here.
+fn reply_all(leaving: Vec<LocalWaiter>, error: &GrantError) {
     for caller in leaving {
-        caller.answer.send(Err(why.clone())).ok();
+        caller.answer.send(Err(error.clone())).ok();
     }
 }

@@ -49,20 +49,18 @@ fn key() -> ResourceKey {
 }
 
 fn grant(epoch: u64) -> (Grant, Arc<SessionDeadline>) {
-    let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(2000)));
-    let evidence = Arc::new(LockValidity::new(proof.clone()));
-    (
-        Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false },
-        proof,
-    )
+    let deadline = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(2000)));
+    let validity = Arc::new(LockValidity::new(deadline.clone()));
+    (Grant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }, deadline)
 }
 
 fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
-    let (mode, patience) = (Mode::Exclusive, WaitLimit::QueueBehind(100));
+    let mode = Mode::Exclusive;
+    let patience = WaitLimit::QueueBehind(100);
     LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
-/// One request: it waits for its turn, works alone, and ends; or it is told once to go to another gateway. True if it
+/// One request: it waits for its turn, works alone, and ends; or it is forwarded once to another gateway. True if it
 /// was served here.
 fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &AtomicU32, last: &Plain) -> bool {
     let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
@@ -74,7 +72,7 @@ fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &Atom
                     Ok(Ok(tenure)) => break tenure,
                     Ok(Err(GrantError::Elsewhere(_))) if waits == WaitPlace::Anywhere => return false,
                     Ok(Err(GrantError::NotHolder)) if waits == WaitPlace::AtHolder => return false,
-                    Ok(Err(why)) => panic!("nobody is refused: {why}"),
+                    Ok(Err(error)) => panic!("nobody is refused: {error}"),
                     Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
                     Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
                 }
@@ -95,7 +93,7 @@ fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &Atom
     true
 }
 
-/// Plays the task of the key: grants, contention from elsewhere, the end of each tenure.
+/// Simulates the task of the key: grants, remote contention, the end of each tenure.
 fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
@@ -113,17 +111,21 @@ fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u
     assert!(table.remove_if_idle(slot), "nothing is left");
 }
 
+/// Requests for a key run one at a time, and their tokens grow.
 #[test]
-fn requests_are_served_one_at_a_time_with_growing_tokens() {
+fn requests_run_serially_with_growing_tokens() {
     explore(|| {
         const REQUESTS: u32 = 3;
         let table = Arc::new(KeyTable::new(Arc::new(Still)));
-        let (at_work, served, last) =
-            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let at_work = Arc::<AtomicU32>::default();
+        let served = Arc::<AtomicU32>::default();
+        let last = Arc::<Plain>::default();
         let threads: Vec<_> = (0..REQUESTS)
             .map(|_| {
-                let (table, at_work, served, last) =
-                    (table.clone(), at_work.clone(), served.clone(), last.clone());
+                let table = table.clone();
+                let at_work = at_work.clone();
+                let served = served.clone();
+                let last = last.clone();
                 shuttle::thread::spawn(move || {
                     assert!(request(&table, &key(), WaitPlace::Here, &at_work, &last));
                     served.fetch_add(1, Ordering::SeqCst);
@@ -144,11 +146,12 @@ fn requests_are_served_one_at_a_time_with_growing_tokens() {
     });
 }
 
-/// The same task, but now and then another gateway is before it.
+/// The same task, but now and then another gateway is ahead.
 fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let pass = crate::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
-    let (member, address) = ("gw-2-02".into(), "gw-2:9910".into());
-    let way = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };
+    let member = "gw-2-02".into();
+    let address = "gw-2:9910".into();
+    let route = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };
     let mut epoch = 0;
     while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
         let Some(wanted) = slot.head_request() else {
@@ -158,7 +161,7 @@ fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requ
         let behind = shuttle::rand::thread_rng().gen_bool(0.5);
         let gone = behind
             && (slot.report_holder_ahead().is_err()
-                || (slot.take_route_request() && slot.forward(&way).is_err()));
+                || (slot.take_route_request() && slot.forward(&route).is_err()));
         if !gone && slot.head_request().is_some() {
             epoch += 1;
             slot.set_granted(grant(epoch).0, wanted);
@@ -171,17 +174,22 @@ fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requ
     assert!(table.remove_if_idle(slot), "nothing is left");
 }
 
+/// Each request is either served here or forwarded, and none is lost; a request that must wait here is never
+/// forwarded.
 #[test]
-fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
+fn every_request_is_served_or_forwarded() {
     explore(|| {
         const KINDS: [WaitPlace; 4] =
             [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
         let table = Arc::new(KeyTable::new(Arc::new(Still)));
-        let (at_work, served, last) =
-            (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default(), Arc::<Plain>::default());
+        let at_work = Arc::<AtomicU32>::default();
+        let served = Arc::<AtomicU32>::default();
+        let last = Arc::<Plain>::default();
         let threads = KINDS.map(|waits| {
-            let (table, at_work, served, last) =
-                (table.clone(), at_work.clone(), served.clone(), last.clone());
+            let table = table.clone();
+            let at_work = at_work.clone();
+            let served = served.clone();
+            let last = last.clone();
             shuttle::thread::spawn(move || {
                 let here = request(&table, &key(), waits, &at_work, &last);
                 assert!(here || waits != WaitPlace::Here, "it waits here");
@@ -201,42 +209,51 @@ fn who_is_sent_on_is_not_served_here_and_nobody_is_forgotten() {
     });
 }
 
+/// A session deadline that was revoked never becomes valid again, whatever heartbeats arrive meanwhile.
 #[test]
-fn a_proof_that_was_revoked_never_holds_again_whatever_beats_come() {
+fn revoked_deadline_ignores_concurrent_heartbeats() {
     explore(|| {
-        let (_, proof) = grant(1);
-        let (beating, revoking) = (proof.clone(), proof.clone());
+        let (_, deadline) = grant(1);
+        let beating = deadline.clone();
+        let revoking = deadline.clone();
         let beats = shuttle::thread::spawn(move || {
             for to in [3000, 2500, 4000] {
                 beating.extend(BootInstant::from_nanos(to));
             }
         });
         let end = shuttle::thread::spawn(move || revoking.revoke());
-        let (mut held, mut lost) = (false, false);
+        let mut held = false;
+        let mut lost = false;
         for _ in 0..4 {
-            let holds = proof.is_valid_at(BootInstant::from_nanos(1500));
+            let holds = deadline.is_valid_at(BootInstant::from_nanos(1500));
             assert!(!(lost && holds), "lost, and back");
             lost |= !holds;
             held |= holds;
         }
         beats.join().expect("beats");
         end.join().expect("end");
-        assert!(proof.is_revoked() && !proof.is_valid_at(BootInstant::from_nanos(1)), "held before: {held}");
+        assert!(
+            deadline.is_revoked() && !deadline.is_valid_at(BootInstant::from_nanos(1)),
+            "held before: {held}"
+        );
     });
 }
 
 /// After keys were renamed, new tokens have to be larger than all tokens under the old names. A lock node that waited
 /// during the change would make a smaller one.
 #[test]
-fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
+fn node_predating_key_change_is_unused() {
     explore(|| {
         const REQUESTS: u32 = 2;
         let table = Arc::new(KeyTable::new(Arc::new(Still)));
-        // The transactions of ZooKeeper, and how far they had come at the last change.
-        let (epochs, floor) = (Arc::new(Plain::new(1)), Arc::<Plain>::default());
+        // The transactions of ZooKeeper, and their number at the last change.
+        let epochs = Arc::new(Plain::new(1));
+        let floor = Arc::<Plain>::default();
         let served = Arc::<AtomicU32>::default();
         let changes = {
-            let (table, epochs, floor) = (table.clone(), epochs.clone(), floor.clone());
+            let table = table.clone();
+            let epochs = epochs.clone();
+            let floor = floor.clone();
             shuttle::thread::spawn(move || {
                 for _ in 0..2 {
                     let done = epochs.fetch_add(1, Ordering::SeqCst);
@@ -246,7 +263,9 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
             })
         };
         let requests = [(); REQUESTS as usize].map(|()| {
-            let (table, floor, served) = (table.clone(), floor.clone(), served.clone());
+            let table = table.clone();
+            let floor = floor.clone();
+            let served = served.clone();
             shuttle::thread::spawn(move || {
                 let opened = floor.load(Ordering::SeqCst);
                 let tenure =
@@ -296,14 +315,17 @@ fn nobody_is_let_in_under_a_node_that_is_older_than_the_last_change_of_keys() {
 
 /// A service answers while its callback still works: no other request may be started beside that.
 #[test]
-fn what_is_called_back_runs_alone_and_keeps_the_key_when_its_caller_is_answered_first() {
+fn callback_keeps_key_after_caller_ends() {
     explore(|| {
         const REQUESTS: u32 = 2;
         let table = Arc::new(KeyTable::new(Arc::new(Still)));
-        let (at_work, served) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+        let at_work = Arc::<AtomicU32>::default();
+        let served = Arc::<AtomicU32>::default();
         let threads: Vec<_> = (0..REQUESTS)
             .map(|_| {
-                let (table, at_work, served) = (table.clone(), at_work.clone(), served.clone());
+                let table = table.clone();
+                let at_work = at_work.clone();
+                let served = served.clone();
                 shuttle::thread::spawn(move || {
                     calling(&table, &at_work);
                     served.fetch_add(1, Ordering::SeqCst);
@@ -345,7 +367,8 @@ fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
     };
     let from = outer.dispatch().expect("a dispatch").token;
     alone(at_work);
-    let (called, works) = (table.clone(), at_work.clone());
+    let called = table.clone();
+    let works = at_work.clone();
     let inner = shuttle::thread::spawn(move || match called.call(&key(), from, Mode::Exclusive) {
         Ok((inner, _)) => {
             inner.dispatch().expect("a dispatch");
@@ -353,7 +376,9 @@ fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
             inner.mark_settled();
         }
         // The callback came too late.
-        Err(why) => assert!(matches!(why, CallbackError::NotInFlight | CallbackError::NotHeld), "{why}"),
+        Err(error) => {
+            assert!(matches!(error, CallbackError::NotInFlight | CallbackError::NotHeld), "{error}")
+        }
     });
     shuttle::thread::yield_now();
     outer.mark_settled();

@@ -1,30 +1,30 @@
-//! The place of this process in ZooKeeper's line for one key, and whether a waiting request asks for the way to another
-//! gateway.
+//! The position of this process in ZooKeeper's queue for one key, and whether a waiting request needs the route to
+//! another gateway.
 
 use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-/// Our place in line. The slot's mutex guards all fields together.
+/// The own queue position. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
 pub(super) struct RemotePosition {
-    /// Whether a holder elsewhere was before us at the last look.
+    /// Whether a remote holder was ahead at the last check.
     behind: bool,
-    /// The end of a delay; only set while nobody else is before us.
+    /// The end of a delay; only set while no contender is ahead.
     rests: Option<BootInstant>,
-    /// Whether our place was lost, so that somebody else may hold before we do. Only a grant resets this.
+    /// Whether the position was lost, so that another contender may hold first. Only a grant resets this.
     lost: bool,
-    /// Whether a request waits that may be sent on and does not know the way yet.
+    /// Whether a request waits that may be forwarded and has no route yet.
     asks: bool,
-    /// When the last look for the way found none.
+    /// When the last lookup found no route.
     in_vain: Option<BootInstant>,
 }
 
-/// How long after a look without a result no new look is made.
+/// How long after a lookup without a result no new one is made.
 pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl RemotePosition {
-    /// Whether nobody elsewhere was before us, as far as is known.
+    /// Whether no remote contender was ahead, as far as is known.
     pub(super) fn is_first(&self) -> bool {
         !self.lost && !self.behind
     }
@@ -33,13 +33,13 @@ impl RemotePosition {
         self.behind
     }
 
-    /// We are about to queue, so it is not known any more who is before us.
+    /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
     pub(super) fn reset(&mut self) {
         self.behind = false;
         self.rests = None;
     }
 
-    /// Another holder is before us. `asks`: a request waits that may be sent on.
+    /// Records that another holder is ahead. `asks`: a request waits that may be forwarded.
     pub(super) fn set_behind(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
@@ -65,19 +65,20 @@ impl RemotePosition {
         self.rests = None;
     }
 
-    /// A request waits that may be sent on, and nothing is held here. True if the way has to be looked for now.
+    /// Records that a request waits that may be forwarded, while nothing is held here. True if the route has to be
+    /// looked up now.
     pub(super) fn request_route(&mut self, now: BootInstant) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
 
-    /// Whether a request has come that may be sent on. True once for each.
+    /// Whether a request has come that may be forwarded. True once for each.
     pub(super) fn take_route_request(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 
-    /// The look for the way found no gateway.
+    /// Records that the lookup found no gateway.
     pub(super) fn record_no_route(&mut self, now: BootInstant) {
         self.in_vain = Some(now);
     }

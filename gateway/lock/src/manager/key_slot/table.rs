@@ -1,4 +1,4 @@
-//! All keys that anybody here wants or holds, in shards so that workers seldom meet.
+//! All keys that requests of this gateway want or hold, in shards so that workers seldom contend.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -21,12 +21,12 @@ use crate::{
     peer_endpoint::HolderRoute,
 };
 
-/// All keys that anybody here wants or holds.
+/// The slots of all keys that requests of this gateway want or hold.
 pub struct KeyTable {
     shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
-    /// Which other gateway keeps a key.
+    /// Caches which peer holds a key.
     pub holder_cache: HolderCache,
-    /// Sessions of other gateways that have ended.
+    /// Sessions of peers that have ended.
     pub ended_sessions: Arc<EndedSessions>,
     clock: SharedClock,
 }
@@ -40,7 +40,7 @@ impl KeyTable {
         Self { shards, holder_cache: HolderCache::default(), ended_sessions: Arc::default(), clock }
     }
 
-    /// A request wants `key`. If the key is held here and free, the request starts at once.
+    /// Enters a request for `key`. If the key is held here and free, the request starts at once.
     pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
@@ -58,24 +58,24 @@ impl KeyTable {
         slot.enter(wants)
     }
 
-    /// The way to another gateway that keeps the key, if one is known.
+    /// The route to another gateway that holds the key, if one is known.
     pub fn holder_route(&self, key: &ResourceKey) -> Option<HolderRoute> {
         self.holder_cache.find(key, self.clock.now())
     }
 
-    pub(in crate::manager) fn mark_unreachable(&self, way: &HolderRoute) {
-        self.holder_cache.mark_unreachable(way, self.clock.now());
+    pub(in crate::manager) fn mark_unreachable(&self, route: &HolderRoute) {
+        self.holder_cache.mark_unreachable(route, self.clock.now());
     }
 
-    pub(in crate::manager) fn is_unreachable(&self, way: &HolderRoute) -> bool {
-        self.holder_cache.is_unreachable(way, self.clock.now())
+    pub(in crate::manager) fn is_unreachable(&self, route: &HolderRoute) -> bool {
+        self.holder_cache.is_unreachable(route, self.clock.now())
     }
 
-    pub(in crate::manager) fn learn(&self, key: &ResourceKey, way: &HolderRoute) {
-        self.holder_cache.learn(key, way, self.clock.now());
+    pub(in crate::manager) fn learn(&self, key: &ResourceKey, route: &HolderRoute) {
+        self.holder_cache.learn(key, route, self.clock.now());
     }
 
-    /// The tenure of a key that is held here and free; makes nothing and waits for nothing.
+    /// The tenure of a key that is held here and free; creates nothing and never waits.
     pub fn start_free(
         &self,
         key: &ResourceKey,
@@ -94,7 +94,7 @@ impl KeyTable {
         Some(slot.grant_guard(started))
     }
 
-    /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the key is held.
+    /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the key is held.
     pub(in crate::manager) fn call(
         &self,
         key: &ResourceKey,
@@ -104,7 +104,7 @@ impl KeyTable {
         self.slot(key).ok_or(CallbackError::NotHeld)?.call(from, mode)
     }
 
-    /// Every key that comes after `after`, in no order. Each shard is locked only while its keys are listed.
+    /// Every key greater than `after`, in no order. Each shard is locked only while its keys are listed.
     pub(in crate::manager) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<KeySlot>> {
         let mut slots = Vec::new();
         for shard in &self.shards {
@@ -135,7 +135,7 @@ impl KeyTable {
         slot.entry().standing.remaining_delay(self.clock.now())
     }
 
-    /// Forgets the key if nobody wants it any more; then its task ends.
+    /// Removes the slot of a key if no request wants it any more; then its task ends.
     pub fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
@@ -150,8 +150,8 @@ impl KeyTable {
         leaves
     }
 
-    /// Nothing more is started under a tenure that is held now, or that a waiting node gets later. The next request
-    /// gets a newer token.
+    /// Closes every tenure that is held now, or that a waiting node gets later: nothing more is started under it. The
+    /// next request gets a newer token.
     pub fn close_all(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
@@ -160,7 +160,7 @@ impl KeyTable {
         }
     }
 
-    /// Keys that somebody here wants or holds.
+    /// Keys that requests of this gateway want or hold.
     pub fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }

@@ -1,4 +1,4 @@
-//! The methods of a slot for the task of its key: who is next, and when the tenure is over.
+//! The methods of a slot for the task of its key: the next request, and the end of the tenure.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl KeySlot {
         self.look.notified().await;
     }
 
-    /// What the first waiting request wants; `None` when nobody waits.
+    /// The parameters of the first waiting request; `None` when no request waits.
     pub(in crate::manager) fn head_request(&self) -> Option<HeadRequest> {
         let mut entry = self.entry();
         entry.queue.remove_gone(|caller| caller.answer.is_closed());
@@ -34,18 +34,18 @@ impl KeySlot {
         let HeadRequest { mode, rules, outdated, .. } = wanted;
         let mut entry = self.entry();
         entry.standing.mark_granted();
-        // If requests may be sent on from here, other gateways may send theirs here.
+        // If requests may be forwarded from here, peers may forward theirs here.
         let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitPlace::Here);
         entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
-            // The node was made before keys changed, so a request under another key may have a larger token.
+            // The node was created before keys changed, so a request under another key may have a larger token.
             entry.queue.close(EndCause::Reloaded);
         }
         drop(entry);
         self.start_waiting();
     }
 
-    /// There is a contender elsewhere. `looks`: it may be there only to learn who holds.
+    /// Records a remote contender. `looks`: it may be there only to find the holder.
     pub(in crate::manager) fn mark_contended(&self, looks: bool) {
         let mut entry = self.entry();
         entry.queue.mark_contended(self.clock.now());
@@ -54,7 +54,7 @@ impl KeySlot {
         }
     }
 
-    /// The contender elsewhere has gone, so requests that waited because of it start at once.
+    /// Records that the remote contender has gone: requests that waited because of it start at once.
     pub(in crate::manager) fn clear_contended(self: &Arc<Self>) {
         self.entry().queue.clear_contended();
         self.start_waiting();
@@ -69,12 +69,12 @@ impl KeySlot {
         self.look.notify_one();
     }
 
-    /// Nothing is started under the tenure any more.
+    /// Closes the tenure: nothing more is started under it.
     pub(in crate::manager) fn close(&self, cause: EndCause) {
         self.entry().queue.close(cause);
     }
 
-    /// The lock node was taken away by somebody else.
+    /// Records that another client removed the lock node.
     pub(in crate::manager) fn mark_taken_away(&self) {
         let mut entry = self.entry();
         entry.queue.close(EndCause::TakenAway);

@@ -1,4 +1,4 @@
-//! What a slot tells waiting requests while another gateway keeps the key.
+//! The answers of a slot to waiting requests while another gateway holds the key.
 
 use std::time::Duration;
 
@@ -32,7 +32,9 @@ impl Fixture {
     }
 
     fn enter(&self, waits: WaitPlace, patience: WaitLimit) -> EnterOutcome {
-        let (mode, rules, route) = (Mode::Exclusive, CachedHold::default(), &"pay".into());
+        let mode = Mode::Exclusive;
+        let rules = CachedHold::default();
+        let route = &"pay".into();
         self.table.enter(
             &self.key,
             &LockSite::Native,
@@ -52,22 +54,15 @@ impl Fixture {
     }
 
     fn grant(&self) -> Arc<SessionDeadline> {
-        let proof = Arc::new(SessionDeadline::new(1, FAR));
-        let evidence = Arc::new(LockValidity::new(proof.clone()));
+        let deadline = Arc::new(SessionDeadline::new(1, FAR));
+        let validity = Arc::new(LockValidity::new(deadline.clone()));
         let slot = self.slot();
         let wanted = slot.head_request().expect("somebody waits");
         slot.set_granted(
-            Grant {
-                epoch: 7,
-                sequence: 0,
-                permit: None,
-                validity: evidence,
-                nodes: [].into(),
-                contended: false,
-            },
+            Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false },
             wanted,
         );
-        proof
+        deadline
     }
 }
 
@@ -85,149 +80,160 @@ fn received_error((answer, _): &mut (Receiver<LockReply>, QueueGuard)) -> Option
     answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
 }
 
+/// Behind a remote holder, requests that need not wait here leave: forwarded once the route is known, or refused.
 #[test]
-fn behind_another_holder_everybody_leaves_who_need_not_wait_here() {
-    let bench = Fixture::new();
-    let mut anywhere = bench.enter_waiting(WaitPlace::Anywhere);
-    let mut sent_here = bench.enter_waiting(WaitPlace::AtHolder);
-    let mut here = bench.enter_waiting(WaitPlace::Here);
-    let (slot, way) = (bench.slot(), holder_route());
+fn remote_holder_releases_forwardable_waiters() {
+    let fixture = Fixture::new();
+    let mut anywhere = fixture.enter_waiting(WaitPlace::Anywhere);
+    let mut sent_here = fixture.enter_waiting(WaitPlace::AtHolder);
+    let mut here = fixture.enter_waiting(WaitPlace::Here);
+    let slot = fixture.slot();
+    let route = holder_route();
     assert!(slot.report_holder_ahead().is_ok());
     assert_eq!(received_error(&mut sent_here), Some(GrantError::NotHolder));
     assert_eq!(received_error(&mut anywhere), None, "until the way is known");
     assert!(slot.take_route_request() && !slot.take_route_request(), "said once");
-    assert!(slot.forward(&way).is_ok(), "somebody is left");
-    assert_eq!(received_error(&mut anywhere), Some(GrantError::Elsewhere(way)));
+    assert!(slot.forward(&route).is_ok(), "somebody is left");
+    assert_eq!(received_error(&mut anywhere), Some(GrantError::Elsewhere(route)));
     assert_eq!(received_error(&mut here), None);
 }
 
+/// When all waiters have been forwarded, the attempt ends and the key slot can be removed.
 #[test]
-fn when_all_are_sent_on_nobody_is_left_to_wait_for() {
-    let bench = Fixture::new();
-    let _one = bench.enter_waiting(WaitPlace::Anywhere);
-    let slot = bench.slot();
+fn slot_is_idle_after_forwarding_all() {
+    let fixture = Fixture::new();
+    let _one = fixture.enter_waiting(WaitPlace::Anywhere);
+    let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && slot.take_route_request());
     assert!(matches!(slot.forward(&holder_route()), Err(LockAttemptError::CallerGone)));
-    assert!(bench.table.remove_if_idle(&slot), "the key is forgotten");
+    assert!(fixture.table.remove_if_idle(&slot), "the key is forgotten");
 }
 
+/// A request that does not wait is refused as locked when there is no route to the holder.
 #[test]
-fn who_does_not_wait_is_refused_when_there_is_no_way() {
-    let bench = Fixture::new();
-    let EnterOutcome::Waiting { answer, place, .. } = bench.enter(WaitPlace::Anywhere, WaitLimit::NoWait)
+fn no_wait_request_fails_without_route() {
+    let fixture = Fixture::new();
+    let EnterOutcome::Waiting { answer, place, .. } = fixture.enter(WaitPlace::Anywhere, WaitLimit::NoWait)
     else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
     let mut trying = (answer, place);
-    assert!(bench.slot().report_holder_ahead().is_ok());
+    assert!(fixture.slot().report_holder_ahead().is_ok());
     assert_eq!(received_error(&mut trying), None, "it may be sent on");
-    assert!(bench.slot().report_no_route().is_err());
+    assert!(fixture.slot().report_no_route().is_err());
     assert_eq!(received_error(&mut trying), Some(GrantError::Locked));
 }
 
+/// A new waiter causes a route lookup; after one without a route the next comes only after `ROUTE_RETRY_AFTER`.
 #[test]
-fn who_comes_while_another_one_waits_here_is_asked_for_but_not_for_ever_in_vain() {
-    let bench = Fixture::new();
-    let _here = bench.enter_waiting(WaitPlace::Here);
-    let slot = bench.slot();
+fn failed_route_lookup_pauses_before_retry() {
+    let fixture = Fixture::new();
+    let _here = fixture.enter_waiting(WaitPlace::Here);
+    let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && !slot.take_route_request());
-    let _first = bench.enter_waiting(WaitPlace::Anywhere);
+    let _first = fixture.enter_waiting(WaitPlace::Anywhere);
     assert!(slot.take_route_request());
     assert!(slot.report_no_route().is_ok());
-    let _second = bench.enter_waiting(WaitPlace::Anywhere);
+    let _second = fixture.enter_waiting(WaitPlace::Anywhere);
     assert!(!slot.take_route_request(), "just now there was none");
-    bench.clock.advance(ROUTE_RETRY_AFTER);
-    let _third = bench.enter_waiting(WaitPlace::Anywhere);
+    fixture.clock.advance(ROUTE_RETRY_AFTER);
+    let _third = fixture.enter_waiting(WaitPlace::Anywhere);
     assert!(slot.take_route_request());
 }
 
+/// A forwarded request waits only where the key is held or about to be granted; elsewhere it is refused as
+/// `NotHolder`.
 #[test]
-fn what_another_gateway_sends_here_waits_only_where_the_key_is_kept() {
-    let bench = Fixture::new();
-    let at_holder = || bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
+fn forwarded_request_waits_only_at_holder() {
+    let fixture = Fixture::new();
+    let at_holder = || fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
     assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nobody here wants it");
-    assert!(bench.table.slot(&bench.key).is_none(), "and it is not asked for");
-    let (_waiting, _place) = bench.enter_waiting(WaitPlace::Here);
+    assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
+    let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
     let early = at_holder();
     assert!(matches!(early, EnterOutcome::Waiting { .. }), "we get it, and nobody was before us");
-    let proof = bench.grant();
+    let deadline = fixture.grant();
     assert!(matches!(at_holder(), EnterOutcome::Waiting { .. }), "held, and at work");
-    bench.slot().close(EndCause::Retired);
+    fixture.slot().close(EndCause::Retired);
     assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nothing is started under it any more");
-    proof.revoke();
+    deadline.revoke();
 }
 
+/// When the queue position is lost, forwarded requests are refused at once; local requests wait on.
 #[test]
-fn who_was_sent_here_is_told_at_once_when_our_place_is_lost_and_nobody_else_is() {
-    let bench = Fixture::new();
-    let mut here = bench.enter_waiting(WaitPlace::Here);
-    let mut early = bench.enter_waiting(WaitPlace::AtHolder);
-    let slot = bench.slot();
+fn lost_position_refuses_only_forwarded_requests() {
+    let fixture = Fixture::new();
+    let mut here = fixture.enter_waiting(WaitPlace::Here);
+    let mut early = fixture.enter_waiting(WaitPlace::AtHolder);
+    let slot = fixture.slot();
     slot.report_place_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
-    let at_holder = || bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
+    let at_holder = || fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
     assert!(matches!(at_holder(), EnterOutcome::NotHolder), "somebody else may hold before us");
-    let proof = bench.grant();
-    let mut guest = bench.enter_waiting(WaitPlace::AtHolder);
+    let deadline = fixture.grant();
+    let mut guest = fixture.enter_waiting(WaitPlace::AtHolder);
     slot.close(EndCause::Session);
     slot.report_place_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
-    proof.revoke();
+    deadline.revoke();
 }
 
+/// A request that waits because of a contender elsewhere proceeds under the grant when the contender is gone.
 #[test]
-fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
-    let bench = Fixture::new();
-    let (mut first, _place) = bench.enter_waiting(WaitPlace::Here);
-    let proof = bench.grant();
-    let slot = bench.slot();
+fn waiter_proceeds_after_contention_clears() {
+    let fixture = Fixture::new();
+    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let deadline = fixture.grant();
+    let slot = fixture.slot();
     slot.mark_contended(true);
-    bench.clock.advance(CachedHold::default().max_hold);
+    fixture.clock.advance(CachedHold::default().max_hold);
     first.try_recv().expect("an answer").expect("granted").mark_settled();
-    let (mut next, _place) = bench.enter_waiting(WaitPlace::Here);
+    let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
     slot.start_waiting();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
     next.try_recv().expect("an answer").expect("granted").mark_settled();
-    proof.revoke();
+    deadline.revoke();
 }
 
+/// A holder ahead of an earlier queue position is not assumed to hold when the slot queues anew.
 #[test]
-fn who_was_before_us_once_is_not_taken_for_the_holder_when_we_queue_anew() {
-    let bench = Fixture::new();
-    let _first = bench.enter_waiting(WaitPlace::Here);
-    let slot = bench.slot();
+fn requeue_discards_previous_remote_holder() {
+    let fixture = Fixture::new();
+    let _first = fixture.enter_waiting(WaitPlace::Here);
+    let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
-    assert!(matches!(bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
+    assert!(matches!(fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
     slot.reset_position();
     assert!(matches!(
-        bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)),
+        fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)),
         EnterOutcome::Waiting { .. }
     ));
 }
 
+/// A key whose grant is revoked does not count as held for forwarded requests.
 #[test]
-fn a_tenure_that_is_not_proven_keeps_nothing() {
-    let bench = Fixture::new();
-    let (_waiting, _place) = bench.enter_waiting(WaitPlace::Here);
-    let proof = bench.grant();
-    proof.revoke();
-    assert!(matches!(bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
+fn revoked_grant_accepts_no_forwarded_request() {
+    let fixture = Fixture::new();
+    let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let deadline = fixture.grant();
+    deadline.revoke();
+    assert!(matches!(fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
 }
 
 /// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
 #[test]
-fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted() {
-    let bench = Fixture::new();
-    let (mut first, _place) = bench.enter_waiting(WaitPlace::Here);
-    let slot = bench.slot();
+fn grant_predating_key_change_is_unused() {
+    let fixture = Fixture::new();
+    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let slot = fixture.slot();
     let wanted = slot.head_request().expect("somebody waits");
-    bench.table.close_all();
-    let proof = Arc::new(SessionDeadline::new(1, FAR));
-    let evidence = Arc::new(LockValidity::new(proof));
+    fixture.table.close_all();
+    let deadline = Arc::new(SessionDeadline::new(1, FAR));
+    let validity = Arc::new(LockValidity::new(deadline));
     let grant = |epoch| {
-        let evidence = evidence.clone();
-        Grant { epoch, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false }
+        let validity = validity.clone();
+        Grant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }
     };
     slot.set_granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");
@@ -242,36 +248,36 @@ fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted
 
 /// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
 #[test]
-fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
-    let bench = Fixture::new();
-    let enter = |most| bench.enter(WaitPlace::Here, WaitLimit::QueueBehind(most));
+fn queue_of_zero_admits_only_holder() {
+    let fixture = Fixture::new();
+    let enter = |most| fixture.enter(WaitPlace::Here, WaitLimit::QueueBehind(most));
     let EnterOutcome::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
     assert!(matches!(enter(0), EnterOutcome::QueueFull));
-    let proof = bench.grant();
+    let deadline = fixture.grant();
     let tenure = answer.try_recv().expect("an answer").expect("granted");
     drop(place);
     assert!(matches!(enter(0), EnterOutcome::QueueFull), "nobody waits behind it");
     let EnterOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
     tenure.mark_settled();
-    proof.revoke();
+    deadline.revoke();
 }
 
 /// Callbacks of a service, under the tenure of a cached key.
 #[test]
-fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_over() {
-    let bench = Fixture::new();
-    let call = |from, mode| bench.table.call(&bench.key, from, mode).map(|(tenure, _)| tenure);
-    let (mut first, _place) = bench.enter_waiting(WaitPlace::Here);
-    let proof = bench.grant();
+fn callbacks_keep_key_until_innermost_ends() {
+    let fixture = Fixture::new();
+    let call = |from, mode| fixture.table.call(&fixture.key, from, mode).map(|(tenure, _)| tenure);
+    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.dispatch().expect("a dispatch").token;
-    let (mut next, _place) = bench.enter_waiting(WaitPlace::Here);
+    let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
 
-    // A request waits here, and a contender elsewhere has waited for long. Even so the tenure is given up only after
-    // the callbacks.
-    bench.slot().mark_contended(false);
-    bench.clock.advance(CachedHold::default().max_hold * 2);
-    let (inner, held) = bench.table.call(&bench.key, from, Mode::Shared).expect("inside");
+    // A request waits here, and a remote contender has waited for long. Even so the tenure is released only after the
+    // callbacks.
+    fixture.slot().mark_contended(false);
+    fixture.clock.advance(CachedHold::default().max_hold * 2);
+    let (inner, held) = fixture.table.call(&fixture.key, from, Mode::Shared).expect("inside");
     assert_eq!(held, Mode::Exclusive, "a read under it is one of a writer");
     let deeper = call(inner.dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
     assert_eq!(deeper.dispatch().expect("a dispatch").token.dispatch(), 3);
@@ -286,28 +292,29 @@ fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_ov
     assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight), "it was answered");
     drop(inner);
     assert!(
-        next.try_recv().is_err() && matches!(bench.slot().next_action(), TenureAction::Keep(_)),
+        next.try_recv().is_err() && matches!(fixture.slot().next_action(), TenureAction::Keep(_)),
         "the innermost still runs"
     );
     drop(deeper);
-    assert_eq!(bench.slot().next_action(), TenureAction::End);
-    proof.revoke();
+    assert_eq!(fixture.slot().next_action(), TenureAction::End);
+    deadline.revoke();
 }
 
+/// No callback is started under a grant that is retired or whose session deadline is revoked.
 #[test]
-fn nothing_is_called_under_a_tenure_that_is_retired_or_not_proven() {
-    let bench = Fixture::new();
-    let (mut first, _place) = bench.enter_waiting(WaitPlace::Here);
-    let proof = bench.grant();
+fn retired_or_revoked_grant_refuses_callbacks() {
+    let fixture = Fixture::new();
+    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.dispatch().expect("a dispatch").token;
-    let call = || bench.table.call(&bench.key, from, Mode::Exclusive).map(drop);
-    let (inner, _) = bench.table.call(&bench.key, from, Mode::Exclusive).expect("inside");
+    let call = || fixture.table.call(&fixture.key, from, Mode::Exclusive).map(drop);
+    let (inner, _) = fixture.table.call(&fixture.key, from, Mode::Exclusive).expect("inside");
     inner.dispatch().expect("a dispatch");
     drop(inner);
     assert_eq!(call(), Err(CallbackError::Closed), "nobody knows what came of the first one");
     assert!(outer.dispatch().is_none(), "nor is anything else sent under it");
-    proof.revoke();
+    deadline.revoke();
     assert_eq!(call(), Err(CallbackError::Unproven));
     outer.mark_settled();
 }

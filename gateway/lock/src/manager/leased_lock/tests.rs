@@ -29,11 +29,11 @@ struct Fixture {
 }
 
 fn fixture(mode: Mode) -> Fixture {
-    let roll = Arc::<StrictRegistry>::default();
+    let registry = Arc::<StrictRegistry>::default();
     let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
     let keys: Vec<ResourceKey> = vec![key("job")];
     let name = "lease".into();
-    let wish = LockRequest {
+    let request = LockRequest {
         keys: &keys,
         sites: &[],
         mode,
@@ -44,11 +44,11 @@ fn fixture(mode: Mode) -> Fixture {
         delay: None,
         route: &name,
     };
-    let enrolled = roll.register(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+    let enrolled =
+        registry.register(request, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
     let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)));
-    let evidence = Arc::new(LockValidity::new(proof.clone()));
-    let grant =
-        Grant { epoch: 7, sequence: 0, permit: None, validity: evidence, nodes: [].into(), contended: false };
+    let validity = Arc::new(LockValidity::new(proof.clone()));
+    let grant = Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
     enrolled.set_granted(&grant, BootInstant::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
@@ -69,14 +69,16 @@ async fn enter_now(lease: &LeasedLock, mode: Mode) -> GrantGuard {
     at_once(lease.start_request(mode)).await.expect("nobody is before it").expect("it holds").0
 }
 
+/// Requests under an exclusive lease run one after another in arrival order, and the lease ends after the last of
+/// them.
 #[tokio::test]
-async fn writers_under_a_lease_take_their_turn_in_the_order_in_which_they_came() {
+async fn lease_serves_requests_in_arrival_order() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     assert_eq!(lease.token().dispatch(), 1);
     let first = enter_now(&lease, Mode::Exclusive).await;
     assert_eq!(first.dispatch().expect("a dispatch").token.dispatch(), 2);
-    let (mut second, mut third) =
-        (pin!(lease.start_request(Mode::Exclusive)), pin!(lease.start_request(Mode::Shared)));
+    let mut second = pin!(lease.start_request(Mode::Exclusive));
+    let mut third = pin!(lease.start_request(Mode::Shared));
     assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
     first.mark_settled();
     drop(first);
@@ -99,18 +101,21 @@ async fn enter_error(lease: &LeasedLock) -> CallbackError {
     at_once(lease.start_request(Mode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
+/// Under a shared lease readers run together, and a writer is refused.
 #[tokio::test]
-async fn readers_under_a_lease_run_together_and_do_not_write() {
+async fn shared_lease_refuses_writers() {
     let Fixture { lease, .. } = fixture(Mode::Shared);
-    let (one, other) = (enter_now(&lease, Mode::Shared).await, enter_now(&lease, Mode::Shared).await);
+    let one = enter_now(&lease, Mode::Shared).await;
+    let other = enter_now(&lease, Mode::Shared).await;
     let tokens = [&one, &other].map(|tenure| tenure.dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
     let refused = at_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
 }
 
+/// A request whose outcome is unknown retires the lease, and waiting requests are refused at once.
 #[tokio::test]
-async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
+async fn request_in_doubt_ends_lease() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     let first = enter_now(&lease, Mode::Exclusive).await;
     first.dispatch().expect("a dispatch");
@@ -123,8 +128,9 @@ async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
     assert_eq!(over.try_recv(), Ok(false));
 }
 
+/// A request whose turn has come when the lease is closed is not dispatched, and the lease counts as settled.
 #[tokio::test]
-async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
+async fn closed_lease_dispatches_nothing() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     let turn = enter_now(&lease, Mode::Exclusive).await;
     lease.close();
@@ -135,8 +141,9 @@ async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
     assert_eq!(over.try_recv(), Ok(true), "nothing was sent");
 }
 
+/// The client's own token is no dispatch, so no callback is accepted with it; requests under the lease may call back.
 #[tokio::test]
-async fn the_clients_own_token_is_of_no_dispatch() {
+async fn client_token_is_not_in_flight() {
     let Fixture { lease, .. } = fixture(Mode::Exclusive);
     let shared: Arc<dyn SharedLock> = lease.lock.clone();
     assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight));
@@ -146,8 +153,9 @@ async fn the_clients_own_token_is_of_no_dispatch() {
     assert!(shared.call(from, Mode::Exclusive).is_ok(), "what runs under it may be called back from");
 }
 
+/// Past the session deadline no request is started under the lease, which is lost only when the session is revoked.
 #[tokio::test]
-async fn nothing_is_started_while_the_session_is_not_proven() {
+async fn expired_session_starts_no_request() {
     let Fixture { lease, proof, clock, over: _over } = fixture(Mode::Exclusive);
     assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
     clock.advance(Duration::from_nanos(1 << 50));

@@ -1,4 +1,4 @@
-//! Checks the promises of the queue under random histories.
+//! Checks the invariants of the queue under random histories.
 
 use std::collections::VecDeque;
 
@@ -24,16 +24,16 @@ enum QueueEvent {
     },
     /// The service of the newest request in flight calls back.
     Call(Mode),
-    /// One that waits goes away.
+    /// A waiting request goes away.
     Leave(usize),
     Contended,
-    /// The contender elsewhere has gone.
+    /// The remote contender has gone.
     Uncontended,
-    /// All waiting requests are sent on to another gateway.
+    /// All waiting requests are forwarded to another gateway.
     SentOn,
     Evict,
     Pass(Duration),
-    /// The task that works for the key looks.
+    /// The task that works for the key checks its state.
     Look,
     ProofLost,
     ProofBack,
@@ -69,11 +69,11 @@ struct QueueModel {
     arrivals: u32,
     waiting: VecDeque<(u32, Mode)>,
     in_flight: VecDeque<(Mode, u64, u32)>,
-    /// (epoch, G) of the last start.
+    /// Epoch and dispatch number of the last start.
     last: (u64, u32),
     contended_after: Option<u32>,
     closed: bool,
-    /// Contenders elsewhere may send their requests here.
+    /// Remote contenders may forward their requests here.
     reached: bool,
     gone: Vec<u32>,
 }
@@ -144,7 +144,9 @@ impl QueueModel {
 
     fn arrive(&mut self, mode: Mode, patience: WaitLimit) {
         self.arrivals += 1;
-        let (id, proven, overtakes) = (self.arrivals, !self.proof_lost, !self.waiting.is_empty());
+        let id = self.arrivals;
+        let proven = !self.proof_lost;
+        let overtakes = !self.waiting.is_empty();
         match self.queue.arrive(mode, patience, self.now(), |_| proven, || id) {
             ArrivalOutcome::Start(started) => {
                 assert!(!overtakes, "nobody overtakes");
@@ -175,7 +177,7 @@ impl QueueModel {
             Err(CallbackError::Closed) => assert!(self.closed),
             Err(CallbackError::Unproven) => assert!(!proven),
             Err(CallbackError::Upgrade) => assert_eq!((held, mode), (Mode::Shared, Mode::Exclusive)),
-            Err(why) => assert_eq!(why, CallbackError::TooDeep),
+            Err(error) => assert_eq!(error, CallbackError::TooDeep),
         }
     }
 
@@ -198,7 +200,7 @@ impl QueueModel {
         }
     }
 
-    /// As the key's task does: gives the tenure up when it is due, and gets another one when somebody waits.
+    /// As the key's task does: releases the tenure when it is due, and gets another one when a request waits.
     fn look(&mut self) {
         let before = self.queue.credentials().is_some();
         let due = self.queue.next_action(self.now());
@@ -227,7 +229,7 @@ impl QueueModel {
         }
     }
 
-    /// From here on nothing new comes: everybody who waits has to be served.
+    /// From here on nothing new comes: every waiting request has to be served.
     fn drain(&mut self) {
         self.proof_lost = false;
         for _ in 0..1000 {
@@ -250,8 +252,9 @@ impl QueueModel {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
+    /// Under any sequence of events the queue keeps the invariants that the model checks.
     #[test]
-    fn a_queue_keeps_its_promises_under_any_history(
+    fn queue_matches_model_under_any_history(
         reached: bool,
         events in prop::collection::vec(event(), 0..120),
     ) {
@@ -263,8 +266,9 @@ proptest! {
     }
 }
 
+/// A request that finds an idle grant starts at once, with the next dispatch number and without the key task.
 #[test]
-fn a_warm_key_is_handed_over_without_anybody_else() {
+fn warm_key_serves_next_request_directly() {
     let mut queue: Queue<(), u64> = Queue::default();
     let now = BootInstant::from_nanos(0);
     assert_eq!(
@@ -279,7 +283,7 @@ fn a_warm_key_is_handed_over_without_anybody_else() {
 }
 
 #[test]
-fn a_reader_behind_a_waiting_writer_does_not_overtake() {
+fn reader_never_overtakes_waiting_writer() {
     let mut queue: Queue<u8, u64> = Queue::default();
     let now = BootInstant::from_nanos(0);
     let arrive = |queue: &mut Queue<u8, u64>, mode, id| {
@@ -305,8 +309,9 @@ fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
     queue
 }
 
+/// An idle grant ends at once for a remote waiter; where that may only look for the holder, it ends after `GRACE`.
 #[test]
-fn an_idle_tenure_ends_at_once_for_who_waits_elsewhere_but_not_for_who_only_looks() {
+fn idle_grant_ends_for_remote_waiter() {
     let now = BootInstant::from_nanos(0);
     let mut waited_for = idle(false, now);
     waited_for.mark_contended(now);

@@ -1,5 +1,5 @@
-//! How an attempt makes its node: below a parent that is there, with the parent, below one that was kept, or in the place
-//! of another node.
+//! How an attempt creates its node: below an existing parent, with the parent, below a retained one, or in place of
+//! another node.
 
 use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
@@ -17,7 +17,8 @@ use crate::session::{
 };
 
 impl<L: ZkClient> Attempt<L> {
-    /// Makes one node and lists its siblings. This takes one round trip if we know rightly whether the parent exists.
+    /// Creates one node and lists its siblings. This takes one round trip if the cached existence of the parent is
+    /// right.
     pub(super) async fn create(&self) -> Result<(LockNode, Vec<String>), GrantError> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
@@ -27,13 +28,13 @@ impl<L: ZkClient> Attempt<L> {
         created
     }
 
-    /// `made`: set once we have made the parent by itself, in any round.
+    /// `made`: set once the parent was created by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(LockNode, Vec<String>), GrantError> {
         let parents = &self.candidate.live.registry.parents;
         let mut kept = self.candidate.take_retained_parent();
         for round in 0..CREATE_ROUNDS {
             let NodeAttempt { layout: line, parent, .. } = &self.candidate;
-            // Other programs make their parents mostly themselves, so we first try the create without making one.
+            // Other programs mostly create their parents themselves, so the first create is tried without creating one.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected(parent);
             let found = match kept.take() {
                 Some(number) => self.create_below_retained(number).await?,
@@ -48,8 +49,8 @@ impl<L: ZkClient> Attempt<L> {
         Err(GrantError::Service("the lock node could not be made: its parent came and went".into()))
     }
 
-    /// Makes the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node was
-    /// made; begin again.
+    /// Creates the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node
+    /// was created; begin again.
     async fn create_below(
         &self,
         round: usize,
@@ -64,8 +65,8 @@ impl<L: ZkClient> Attempt<L> {
         let create = live.client.create(&requested, &self.says, NodeKind::EphemeralSequential);
         let list = live.client.children(parent);
         failpoint::pass("after_create_sent");
-        // The answer to the create tells whether the parent exists. A parent that we have made is removed again if no
-        // node gets made.
+        // The answer to the create shows whether the parent exists. A parent that was created here is removed again if
+        // no node gets created.
         let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
         *made |= matches!(above, Some(Ok(_)));
         match created {
@@ -94,14 +95,17 @@ impl<L: ZkClient> Attempt<L> {
         }
     }
 
-    /// Makes parent and node in one transaction, as the first contender of a key does. `None`: another contender was
-    /// faster, or the shard was missing and is now made; begin again.
+    /// Creates parent and node in one transaction, as the first contender of a key does. `None`: another contender was
+    /// faster, or the shard was missing and is now created; begin again.
     async fn create_with_parent(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
-        let (requested, name) = (self.candidate.requested_path(), self.candidate.node_name(0));
-        let (path, parent) = (self.candidate.path(&name), parent.clone());
+        let requested = self.candidate.requested_path();
+        let name = self.candidate.node_name(0);
+        let path = self.candidate.path(&name);
+        let parent = parent.clone();
         let (record, kind) = self.candidate.parent_data();
-        let (record, says) = (record.to_owned(), self.says.clone());
+        let record = record.to_owned();
+        let says = self.says.clone();
         self.record_sent();
         let made = live.create_with_parent(CreateWithParent { parent, record, kind, requested, path, says });
         failpoint::pass("after_create_sent");
@@ -127,15 +131,16 @@ impl<L: ZkClient> Attempt<L> {
         }
     }
 
-    /// Makes the node below a parent that was kept, and that nobody else was seen to use. `number`: the one that the node
-    /// should get. `None`: the parent was missing, or the answer was lost and no node was made; begin again.
+    /// Creates the node below a retained parent that no other session was seen to use. `number`: the expected sequence
+    /// number of the node. `None`: the parent was missing, or the answer was lost and no node was created; begin again.
     async fn create_below_retained(
         &self,
         number: i64,
     ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
         let expected = self.candidate.path(&self.candidate.node_name(number));
-        let (parent, requested) = (parent.clone(), self.candidate.requested_path());
+        let parent = parent.clone();
+        let requested = self.candidate.requested_path();
         self.record_sent();
         let says = self.says.clone();
         let made = live.create_child(CreateChild { parent, requested, expected: expected.clone(), says });
@@ -170,8 +175,9 @@ impl<L: ZkClient> Attempt<L> {
     /// `None`: the old node had gone before, and nothing was done.
     pub(super) async fn replace(&self, old: &Self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let Some(name) = old.made.names() else { return Ok(None) };
-        let (live, path, requested) =
-            (&self.candidate.live, old.candidate.path(&name), self.candidate.requested_path());
+        let live = &self.candidate.live;
+        let path = old.candidate.path(&name);
+        let requested = self.candidate.requested_path();
         let clean = GrantRecord::clean().to_bytes();
         let mut steps = vec![MultiOp::Delete { path: &path, version: None }];
         if old.can_leave_clean() {
@@ -195,7 +201,8 @@ impl<L: ZkClient> Attempt<L> {
             return self.candidate.recover().await;
         };
         let path = self.candidate.path(name);
-        let (seen, children) = (live.client.stat(&path), live.client.children(&self.candidate.parent));
+        let seen = live.client.stat(&path);
+        let children = live.client.children(&self.candidate.parent);
         match tokio::join!(seen, children) {
             (Ok(Some(seen)), Ok(children)) => {
                 old.mark_gone();

@@ -1,8 +1,8 @@
-//! How lock nodes are called in each layout: makes the name to ask for, and reads the names that are there.
+//! The names of lock nodes in each layout: builds the name to request, and parses the names of existing nodes.
 //!
 //! The names of other programs are those of Apache Curator 5 (`StandardLockInternalsDriver`, `ProtectedUtils`,
 //! `InterProcessReadWriteLock`) and of kazoo 2 (`kazoo/recipe/lock.py`). Each program takes a node as its own if the
-//! name has its mark before the number, whatever stands before the mark.
+//! name has its marker before the number, whatever precedes the marker.
 
 use fencegate_policies::{
     permits::{Permit, Permits},
@@ -10,29 +10,29 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::Guid;
 
-/// A layout whose contenders stand in a line, each with a number that the server gave it.
+/// A layout whose contenders queue, each with a sequence number from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeLayout {
     Native,
-    /// In the same place as a native lock; this many contenders hold at once.
+    /// At the same path as a native lock; this many contenders hold at once.
     Permits(Permits),
     CuratorMutex,
     CuratorReadWrite,
     Kazoo,
 }
 
-/// A child of a lock's parent that stands in its line: anything to which the server gave a sequence number.
+/// A child of a lock's parent that is in its queue: any node with a sequence number from the server.
 ///
-/// A name may end in a number and lack the mark of its layout, because a later version or a stranger made it. Such a
-/// node counts as exclusive and blocks all nodes after it, because it might hold.
+/// A name may end in a number and lack the marker of its layout, because a later version or another program created it.
+/// Such a node counts as exclusive and blocks all nodes after it, because it might hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender<'a> {
     pub name: &'a str,
     /// By this an attempt finds its node when the reply to the create is lost. Nodes of other programs may have GUIDs,
-    /// too, but never one of ours.
+    /// too, but never one of a gateway's attempt.
     pub guid: Option<Guid>,
     pub mode: Mode,
-    /// The number of permits that it assumes, if it asks for one.
+    /// The permit count that it assumes, if it requests a permit.
     pub permits: Option<Permits>,
     pub sequence: u32,
 }
@@ -40,18 +40,18 @@ pub struct Contender<'a> {
 const LINES: [NodeLayout; 4] =
     [NodeLayout::Native, NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo];
 
-/// Stands before the number of permits in a contender's name. Builds without permits take such a name for a stranger's,
-/// and wait behind it.
+/// Precedes the permit count in a contender's name. Builds without permits take such a name for another program's, and
+/// wait behind it.
 const PERMITS: &str = "-s";
 
-/// Begins the name of the node that the holder of a permit has made; the permit's number follows.
+/// Begins the name of the node that the holder of a permit has created; the permit's number follows.
 const PERMIT: &str = "permit-";
 
 /// Curator's protected mode: a UUID and the requested name follow.
 const PROTECTED: &str = "_c_";
 
 impl NodeLayout {
-    /// `None` where the site has no line.
+    /// `None` if the site has no queue.
     pub fn for_site(site: &LockSite) -> Option<Self> {
         match site {
             LockSite::Native => Some(Self::Native),
@@ -79,7 +79,7 @@ impl NodeLayout {
         }
     }
 
-    /// The name that an attempt asks for; the server appends the sequence number.
+    /// The name that an attempt requests; the server appends the sequence number.
     pub fn requested_name(self, guid: Guid, mode: Mode) -> String {
         let mark = self.mode_marker(mode);
         match self {
@@ -104,7 +104,7 @@ impl NodeLayout {
         }
     }
 
-    /// Whether only we use its parent and its nodes.
+    /// Whether only gateways use its parent and its nodes.
     pub fn is_native(self) -> bool {
         matches!(self, Self::Native | Self::Permits(_))
     }
@@ -114,12 +114,13 @@ impl NodeLayout {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
         if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.has_marker(prefix)) {
-            // Servers before 3.8 go on with negative numbers after the last one. The other programs sort such a name
+            // Servers before 3.8 continue with negative numbers after the last one. The other programs sort such a name
             // before all others.
             return Some(self.parse_marked(name, marked, 0));
         }
         if let Some((guid, permits)) = parse_permit_request(prefix).filter(|_| self.is_native()) {
-            let (guid, permits) = (Some(guid), Some(permits));
+            let guid = Some(guid);
+            let permits = Some(permits);
             return Some(Contender { name, guid, mode: Mode::Exclusive, permits, sequence });
         }
         Some(self.parse_marked(name, prefix, sequence))
@@ -134,7 +135,7 @@ impl NodeLayout {
             |mode| prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid(before));
         let (guid, reads) = match (guid(Mode::Exclusive), guid(Mode::Shared)) {
             (None, Some(guid)) => (Some(guid), true),
-            // A name with another program's mark of a reader is a reader's, whatever stands before the mark.
+            // A name with another program's reader marker is a reader's, whatever precedes the marker.
             (guid, _) => (guid, !self.is_native() && self.is_shared_name(prefix)),
         };
         let mode = if reads { Mode::Shared } else { Mode::Exclusive };
@@ -159,7 +160,7 @@ fn parse_permit_request(prefix: &str) -> Option<(Guid, Permits)> {
     Some((Guid::parse(guid)?, Permits::parse(permits)?))
 }
 
-/// The name of the node that the holder of this permit makes.
+/// The name of the node that the holder of this permit creates.
 pub fn permit_node_name(permit: Permit) -> String {
     format!("{PERMIT}{permit}")
 }
@@ -169,7 +170,7 @@ pub fn parse_permit(name: &str) -> Option<Permit> {
     Permit::parse(name.strip_prefix(PERMIT)?)
 }
 
-/// The GUID of the attempt, in the name of a lock node of any layout.
+/// The GUID of the attempt, from the name of a lock node of any layout.
 pub fn attempt_guid(name: &str) -> Option<Guid> {
     LINES.iter().find_map(|line| line.parse_contender(name)?.guid)
 }
@@ -199,8 +200,10 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
+    /// A node name of each layout is parsed back to its attempt, mode and sequence, and is shorter than the layout's
+    /// maximum.
     #[test]
-    fn a_name_is_read_back_and_no_longer_than_is_reckoned_with() {
+    fn name_round_trips_within_maximum_length() {
         let guid = Guid::new(&SystemRandomness);
         for line in LINES {
             for mode in [Mode::Exclusive, Mode::Shared] {
@@ -214,8 +217,10 @@ mod tests {
         }
     }
 
+    /// The name of a semaphore's lock node carries the permit count; a permit node is no contender; a malformed count
+    /// is foreign.
     #[test]
-    fn a_contender_for_a_permit_says_how_many_there_are_and_a_permit_stands_in_no_line() {
+    fn semaphore_name_carries_permit_count() {
         let guid = Guid::new(&SystemRandomness);
         for permits in [2, 37, 1000].map(|count| Permits::new(count).expect("within bounds")) {
             let line = NodeLayout::Permits(permits);
@@ -244,9 +249,9 @@ mod tests {
         assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(parse_permit), [None; 4]);
     }
 
-    /// Names as Curator 5.4 and kazoo 2.11 make them.
+    /// Names as Curator 5.4 and kazoo 2.11 create them.
     #[test]
-    fn names_of_other_programs_are_read_as_they_mean_them() {
+    fn curator_and_kazoo_names_are_parsed() {
         let read = |line: NodeLayout, name: &'static str| {
             line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
         };
@@ -265,8 +270,9 @@ mod tests {
         assert_eq!(read(NodeLayout::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
     }
 
+    /// A foreign name with a sequence number counts as exclusive; a name without one is no contender.
     #[test]
-    fn a_stranger_counts_as_exclusive_and_what_has_no_number_stands_in_no_line() {
+    fn foreign_name_is_exclusive_if_numbered() {
         for line in LINES {
             for name in ["x-s-0000000001", "\u{e9}0000000001", "0000000001", "_c_1-lock-0000000001"] {
                 let read = line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid));
@@ -279,8 +285,9 @@ mod tests {
         assert_eq!(attempt_guid("gw-1-0000012345678901"), None);
     }
 
+    /// A sequence number that has wrapped below zero is ordered before all others.
     #[test]
-    fn a_number_below_zero_is_before_all_others() {
+    fn negative_sequence_is_first() {
         let name = "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__-2147483648";
         assert_eq!(NodeLayout::Kazoo.parse_contender(name).map(|read| read.sequence), Some(0));
         assert_eq!(

@@ -1,39 +1,42 @@
-//! Decides whether a contender for one of several permits may take one now, or whom it has to wait for.
+//! Decides whether a contender for one of several permits may take one now, or which nodes it has to wait for.
 
 use fencegate_policies::permits::{Permit, Permits};
 
 use super::{Contender, NodeLayout, parse_permit};
 
-/// The prospect of a contender for one of `N` permits.
+/// The queue position of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueuePosition<'a> {
-    /// Fewer than `N` stand before it, so it may take one of these permits, which are most likely free in this order.
+    /// Fewer than `N` contenders are ahead, so it may take one of these permits, which are most likely free in this
+    /// order.
     Now(Vec<Permit>),
-    /// It is the next one, when any of those before it leaves: all of these hold, or may.
+    /// It is the next one when any contender ahead of it leaves: all of these hold, or may.
     Next,
-    /// This one stands directly before it and waits, too. So it only watches until this one holds or leaves.
+    /// Its direct predecessor waits, too. So it only watches until that one holds or leaves.
     Behind(&'a str),
-    /// It can never hold: the first contender asks for another number of permits, or for the key alone.
+    /// It can never hold: the first contender requests another permit count, or the key alone.
     PermitsDiffer,
-    /// It is not there.
+    /// It does not exist.
     Gone,
 }
 
 impl<'a> QueuePosition<'a> {
-    /// The prospect of the node called `own`, among the children of its parent.
+    /// The position of the node called `own`, among the children of its parent.
     ///
-    /// The list may be old, but it was made after our own node. So it shows every contender before us that is still
-    /// there, and perhaps some that have gone. An old list therefore delays us, and never lets us in too early.
+    /// The list may be old, but it was read after the own node was created. So it shows every contender ahead that
+    /// still exists, and perhaps some that have gone. An old list therefore delays the contender, and never admits it
+    /// too early.
     pub fn compute(permits: Permits, children: &'a [String], own: &str) -> Self {
         let line = NodeLayout::Permits(permits);
         let Some(ours) = line.parse_contender(own) else { return Self::Gone };
         let mut before: Vec<Contender<'a>> = Vec::new();
-        let (mut present, mut taken) = (false, vec![false; usize::from(permits.count())]);
+        let mut present = false;
+        let mut taken = vec![false; usize::from(permits.count())];
         for name in children {
             if name == own {
                 present = true;
             } else if let Some(other) = line.parse_contender(name) {
-                // Two nodes with one number count as behind each other, so neither holds.
+                // Two nodes with one sequence number count as behind each other, so neither holds.
                 before.extend((other.sequence <= ours.sequence).then_some(other));
             } else if let Some(permit) = parse_permit(name) {
                 match taken.get_mut(usize::from(permit.number())) {
@@ -52,7 +55,7 @@ impl<'a> QueuePosition<'a> {
             Some(first) if !like(first) => return Self::PermitsDiffer,
             _ => {}
         }
-        // That one differs from the first, so it was refused, or is about to be; then it goes.
+        // That one is incompatible with the first, so it was refused, or is about to be; then it leaves.
         if let Some(unlike) = before.iter().rfind(|one| !like(one)) {
             return Self::Behind(unlike.name);
         }
@@ -64,8 +67,8 @@ impl<'a> QueuePosition<'a> {
     }
 }
 
-/// The free permits, in the order in which to try them. Each contender before us that has no permit yet will try one,
-/// so we begin that many permits later.
+/// The free permits, in the order in which to try them. Each contender ahead that has no permit yet will try one, so
+/// this one begins that many permits later.
 fn free_permits(permits: Permits, taken: &[bool], before: usize) -> Vec<Permit> {
     let mut free: Vec<Permit> =
         permits.iter().filter(|permit| !taken[usize::from(permit.number())]).collect();
@@ -100,8 +103,10 @@ mod tests {
         QueuePosition::Now(numbers.iter().copied().map(permit).collect())
     }
 
+    /// The first n contenders may take a permit, the next one waits for any of them, and each other for its
+    /// predecessor.
     #[test]
-    fn the_first_n_may_take_a_permit_the_next_waits_for_any_of_them_and_all_others_for_one() {
+    fn first_n_contenders_take_permits() {
         let line: Vec<String> = (0..5).map(|number| contender_name(2, number)).collect();
         let seen = |own: usize| QueuePosition::compute(permits(2), &line, &line[own]);
         assert_eq!([seen(0), seen(1)], [take_now(&[0, 1]), take_now(&[1, 0])], "they do not try the same");
@@ -116,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_that_is_taken_is_not_tried() {
+    fn taken_permit_is_not_tried() {
         let mut nodes: Vec<String> = (0..3).map(|number| contender_name(3, number)).collect();
         nodes.extend([0, 2].map(|number| permit_node_name(permit(number))));
         assert_eq!(QueuePosition::compute(permits(3), &nodes, &nodes[2]), take_now(&[1]));
@@ -128,8 +133,9 @@ mod tests {
         );
     }
 
+    /// The first contender decides the permit count; a later contender with another count is refused.
     #[test]
-    fn whoever_is_first_says_how_many_there_are() {
+    fn first_contender_sets_permit_count() {
         let nodes = [contender_name(3, 1), contender_name(4, 2), contender_name(3, 3)];
         assert_eq!(QueuePosition::compute(permits(4), &nodes, &nodes[1]), QueuePosition::PermitsDiffer);
         assert_eq!(
@@ -149,8 +155,9 @@ mod tests {
         );
     }
 
+    /// A plain lock of the key is incompatible with a semaphore of it, in both directions.
     #[test]
-    fn a_lock_of_the_key_alone_is_unlike_and_so_is_one_of_it_for_that() {
+    fn semaphore_conflicts_with_plain_lock() {
         let guid = Guid::new(&SystemRandomness);
         for alone in [
             NodeLayout::Native.node_name(guid, Mode::Exclusive, 1),

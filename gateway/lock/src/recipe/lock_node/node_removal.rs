@@ -1,4 +1,4 @@
-//! How a candidate removes its nodes: alone, with the parent, or below a parent that is kept.
+//! How an attempt removes its nodes: alone, with the parent, or below a retained parent.
 
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -10,7 +10,7 @@ use crate::session::{
 };
 
 impl<L: ZkClient> NodeAttempt<L> {
-    /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
+    /// Whether the parent should stay when the last own node goes. A parent with a record has rules of its own.
     fn decide_keep_parent(&self) -> bool {
         if !self.is_alone() {
             self.mark_shared();
@@ -22,11 +22,11 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
     /// it. It lists the nodes anew, because the attempt may have missed an answer.
     pub async fn purge(&self) {
-        // A create of this attempt may still be queued. If it were sent after the look, its node would have no owner.
+        // A create of this attempt may still be queued. If it were sent after the list, its node would have no owner.
         self.live.batch_queue.wait_settled().await;
         while !self.live.registry.is_closing() {
-            let (synced, children) =
-                (self.live.client.sync(&self.parent), self.live.client.children(&self.parent));
+            let synced = self.live.client.sync(&self.parent);
+            let children = self.live.client.children(&self.parent);
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
                     self.record_children(&children);
@@ -51,7 +51,7 @@ impl<L: ZkClient> NodeAttempt<L> {
         }
     }
 
-    /// Notes that our node is gone; with `last` the parent as well.
+    /// Records that the own node is gone; with `last` the parent as well.
     pub(in crate::recipe) fn record_removed(&self, last: bool) {
         if last {
             self.live.registry.parents.mark_absent(&self.parent);
@@ -90,20 +90,21 @@ impl<L: ZkClient> NodeAttempt<L> {
     async fn remove_below_retained(&self, name: &str, path: &str) -> Result<(), ZkError> {
         let removed =
             self.live.delete_child(DeleteChild { path: path.to_owned(), parent: self.parent.clone() });
-        // Noted before the answer: an attempt of this session that begins now is sent behind this.
+        // Recorded before the answer: an attempt of this session that begins now is sent behind this.
         let next = i64::from(self.sequence(name)) + 1;
         self.live.registry.parents.kept.insert(self.mark, &self.parent, next, self.live.clock.now());
         removed.await.map_err(|failed| failed.fault)
     }
 
-    /// Removes node and parent in one transaction. The server refuses it if anybody else stands below the parent, so a
+    /// Removes node and parent in one transaction. The server refuses it if another node is below the parent, so a
     /// parent only goes when it is empty. That is why tokens grow from one parent of a key to the next. A contender
-    /// that comes too late for the old parent makes a new one.
+    /// that comes too late for the old parent creates a new one.
     ///
     /// A parent in which a holder has written its grant record stays: the next holder needs the record.
     ///
-    /// After a lost answer the transaction is sent again. If the first one was done, our node, whose name is unique, is
-    /// missing. Then the second one is refused, and a parent that others have made since is not touched.
+    /// After a lost answer the transaction is sent again. If the first one was done, the own node, whose name is
+    /// unique, is missing. Then the second one is refused, and a parent that other contenders have created since is not
+    /// touched.
     async fn remove_with_parent(&self, path: &str) -> Result<(), ZkError> {
         let last = DeleteWithParent {
             path: path.to_owned(),
@@ -111,12 +112,12 @@ impl<L: ZkClient> NodeAttempt<L> {
             version: UNWRITTEN_VERSION,
         };
         let removed = self.live.delete_with_parent(last);
-        // Noted before the answer: an attempt of this session that begins now is sent behind this, and has to make a
-        // new parent.
+        // Recorded before the answer: an attempt of this session that begins now is sent behind this, and has to create
+        // a new parent.
         self.record_removed(true);
         match removed.await {
             Ok(()) => Ok(()),
-            // The parent has another version; our own node is unchanged.
+            // The parent has another version; the own node is unchanged.
             Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => Err(ZkError::NotEmpty),
             Err(MultiError { fault, .. }) => {
                 if fault == ZkError::NotEmpty {

@@ -1,4 +1,4 @@
-//! Records of processes that come, go, and stand beside each other.
+//! Records of processes that start, end, and overlap.
 
 use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ fn files(home: &TempDir, kind: &str) -> usize {
 }
 
 #[test]
-fn what_one_process_writes_the_next_one_finds() {
+fn next_process_finds_record() {
     let home = TempDir::new().expect("a folder");
     let (first, found) = claim(&home);
     assert_eq!(found, []);
@@ -32,8 +32,9 @@ fn what_one_process_writes_the_next_one_finds() {
     assert_eq!((files(&home, RECORD), files(&home, LOCK), files(&home, DRAFT)), (1, 1, 0), "the first one's");
 }
 
+/// An older process that still writes does not lower what a newer one has recorded.
 #[test]
-fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
+fn late_write_keeps_newer_record() {
     let home = TempDir::new().expect("a folder");
     let (older, _) = claim(&home);
     older.write(&record(10)).expect("written");
@@ -50,8 +51,9 @@ fn an_older_process_that_still_writes_takes_nothing_from_the_newer_one() {
     assert_eq!(files(&home, RECORD), 1, "both have ended");
 }
 
+/// After two overlapping processes have ended, the next one finds the highest epoch of both.
 #[test]
-fn a_newer_process_that_has_ended_leaves_what_it_saw_to_the_older_one_s_successor() {
+fn successor_finds_highest_of_overlapping_processes() {
     let home = TempDir::new().expect("a folder");
     let (older, _) = claim(&home);
     older.write(&record(10)).expect("written");
@@ -62,8 +64,9 @@ fn a_newer_process_that_has_ended_leaves_what_it_saw_to_the_older_one_s_successo
     assert_eq!(claim(&home).1, [record(70)]);
 }
 
+/// A process that ended before it wrote a record leaves no files; a live one keeps its lock file.
 #[test]
-fn those_that_ended_before_they_saw_anything_leave_nothing() {
+fn process_without_record_leaves_no_files() {
     let home = TempDir::new().expect("a folder");
     for _ in 0..3 {
         drop(claim(&home));
@@ -75,35 +78,43 @@ fn those_that_ended_before_they_saw_anything_leave_nothing() {
     drop(alive);
 }
 
+/// An unreadable record is reported with its path and the remedy, and the file stays unchanged.
 #[test]
-fn what_is_not_understood_is_said_with_its_place_and_left_alone() {
+fn unreadable_record_is_reported_and_kept() {
     let home = TempDir::new().expect("a folder");
     let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
     for (bytes, word) in [(&b"{\"form"[..], "damaged"), (b"{\"format\":9}", "format 9"), (b"", "damaged")] {
         fs::write(&path, bytes).expect("written");
-        let why = StateDir::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
-        assert!(why.starts_with("FG0519: ") && why.contains(word), "{why}");
-        assert!(why.contains(&path.display().to_string()) && why.contains("era bump"), "{why}");
+        let message =
+            StateDir::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
+        assert!(message.starts_with("FG0519: ") && message.contains(word), "{message}");
+        assert!(message.contains(&path.display().to_string()) && message.contains("era bump"), "{message}");
         assert_eq!(fs::read(&path).expect("still there"), bytes);
     }
 }
 
+/// A state folder that is missing or is a file is reported with its path.
 #[test]
-fn a_folder_that_is_not_there_or_no_folder_is_said() {
+fn missing_folder_is_reported() {
     let home = TempDir::new().expect("a folder");
     let file = home.path().join("file");
     fs::write(&file, "").expect("written");
     for folder in [home.path().join("none"), file] {
-        let why = StateDir::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
-        assert!(why.starts_with("FG0514: ") && why.contains(&folder.display().to_string()), "{why}");
+        let message = StateDir::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
+        assert!(
+            message.starts_with("FG0514: ") && message.contains(&folder.display().to_string()),
+            "{message}"
+        );
     }
 }
 
+/// Two installations that share one state folder keep a record each.
 #[test]
-fn two_installations_with_one_folder_take_nothing_from_each_other() {
+fn installations_in_one_folder_stay_separate() {
     let home = TempDir::new().expect("a folder");
     let theirs = InstallationRecord { installation: "theirs".into(), ..record(900) };
-    let ((one, _), (other, _)) = (claim(&home), claim(&home));
+    let (one, _) = claim(&home);
+    let (other, _) = claim(&home);
     one.write(&record(7)).expect("written");
     other.write(&theirs).expect("written");
     drop((one, other));
@@ -117,8 +128,9 @@ fn two_installations_with_one_folder_take_nothing_from_each_other() {
     assert_eq!(files(&home, RECORD), 2, "one of each stays");
 }
 
+/// A record that is a folder or an oversized file is damaged, and is not read to its end.
 #[test]
-fn what_is_no_short_file_is_damaged_and_not_read_to_its_end() {
+fn oversized_or_irregular_record_is_damaged() {
     let home = TempDir::new().expect("a folder");
     let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
     fs::create_dir(&path).expect("a folder in its place");
@@ -129,8 +141,9 @@ fn what_is_no_short_file_is_damaged_and_not_read_to_its_end() {
     assert!(matches!(read_records(home.path()), Err(StateDirError::Damaged { .. })));
 }
 
+/// Files of other programs in the state folder are neither read nor removed.
 #[test]
-fn files_of_others_are_neither_read_nor_removed() {
+fn foreign_files_are_left_alone() {
     let home = TempDir::new().expect("a folder");
     for name in ["seen-.json", "seen-x.json", "guard.redb", "seen.json"] {
         fs::write(home.path().join(name), "not ours").expect("written");

@@ -14,8 +14,8 @@ fn assert_refused(name: &str, kind: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(body);
     assert!(named(name, kind, body).usual(&format!("a/{{path.{name}}}")).is_some(), "{kind}: {text}");
     let query = format!("{name}=42");
-    let asked = TestRequest { query: Some(&query), ..by_query(Some(kind), body) };
-    assert!(asked.usual(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
+    let request = TestRequest { query: Some(&query), ..by_query(Some(kind), body) };
+    assert!(request.usual(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
 }
 
 #[track_caller]
@@ -28,8 +28,9 @@ fn part(head: &str, value: &str) -> String {
     format!("--b\r\n{head}\r\n\r\n{value}\r\n--b--\r\n")
 }
 
+/// A boundary that a reader takes from elsewhere hides no name.
 #[test]
-fn a_boundary_that_a_reader_takes_from_elsewhere_hides_no_name() {
+fn foreign_boundary_hides_no_name() {
     let inner = "--EVIL\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n43\r\n--EVIL--\r\n";
     let body = part("Content-Disposition: form-data; name=\"x\"", inner);
     for kind in [
@@ -49,8 +50,9 @@ fn a_boundary_that_a_reader_takes_from_elsewhere_hides_no_name() {
     assert_passes("id", "multipart/form-data; boundary=----WebKitFormBoundaryX1", own.as_bytes());
 }
 
+/// A disposition that a reader finds anywhere in a head hides no name.
 #[test]
-fn a_disposition_that_a_reader_finds_anywhere_in_a_head_hides_no_name() {
+fn misplaced_disposition_hides_no_name() {
     for head in [
         "X-Content-Disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"",
         "X: content-disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"",
@@ -67,8 +69,9 @@ fn a_disposition_that_a_reader_finds_anywhere_in_a_head_hides_no_name() {
     }
 }
 
+/// A body that readers split in two ways is searched under the rules by which names are compared.
 #[test]
-fn a_body_that_is_cut_in_two_ways_is_searched_as_names_are_compared() {
+fn ambiguous_body_is_searched_for_names() {
     let parts = |name: &str| {
         format!("preamble\r\n{}", part(&format!("Content-Disposition: form-data; name=\"{name}\""), "43"))
     };
@@ -94,8 +97,9 @@ fn a_body_that_is_cut_in_two_ways_is_searched_as_names_are_compared() {
     assert_passes("user_id", "multipart/form-data; boundary=b", parts("other").as_bytes());
 }
 
+/// A body in XML that has the name is refused.
 #[test]
-fn a_body_in_xml_that_has_the_name_is_refused() {
+fn xml_with_name_is_refused() {
     for kind in ["application/xml", "text/xml; charset=UTF-8", "application/vnd.a+xml", "Application/XML"] {
         for body in [
             "<a><ID>43</ID></a>",
@@ -116,21 +120,22 @@ fn a_body_in_xml_that_has_the_name_is_refused() {
     for name in ["accountId", "account-id", "account_id", "Account.ID"] {
         assert_refused("account_id", "text/xml", format!("<a><{name}>43</{name}></a>").as_bytes());
     }
-    let asked = TestRequest {
+    let request = TestRequest {
         query: Some("a[id]=42"),
         kind: Some("text/xml"),
         body: b"<a><id>43</id></a>",
         ..TestRequest::default()
     };
-    assert!(asked.usual("a/{query.a[id]}").is_some());
+    assert!(request.usual("a/{query.a[id]}").is_some());
     // Office documents are no XML, but archives.
     assert_passes("id", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\0id");
     let zipped = TestRequest { coding: Some("gzip"), ..named("id", "text/xml", b"\x1f\x8b") };
     assert!(zipped.usual("a/{path.id}").is_some());
 }
 
+/// A body of an unclear kind is searched as every kind that it may be.
 #[test]
-fn a_body_of_an_unclear_kind_is_looked_at_as_any_that_it_may_be() {
+fn unclear_body_is_searched_as_any() {
     let form = "id=43&x=\u{e9}".as_bytes();
     let unclear =
         |unclear, body| TestRequest { unclear: Some(unclear), body, ..by_path() }.usual("a/{path.id}");
@@ -141,13 +146,14 @@ fn a_body_of_an_unclear_kind_is_looked_at_as_any_that_it_may_be() {
     assert_eq!(unclear(HeaderField::Absent, form), Some(IN_FORM));
     assert_eq!(unclear(HeaderField::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
     assert_eq!(unclear(HeaderField::Absent, "x=\u{e9}&id=42".as_bytes()), None);
-    // Nobody limits what nobody has called a form.
+    // No limit applies to a body that is not declared as a form.
     let many = [vec![b"a&".as_slice(); 2 * MOST].concat(), b"id=43".to_vec()].concat();
     assert_eq!(unclear(HeaderField::Absent, &many), Some(IN_FORM));
 }
 
+/// Bodies of a megabyte without a content type are searched quickly.
 #[test]
-fn bodies_of_a_megabyte_without_a_kind_are_looked_at_fast() {
+fn untyped_megabyte_body_is_searched_quickly() {
     // A xorshift generator: as bytes of an image.
     let mut state = 88_172_645_463_325_252_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -158,21 +164,22 @@ fn bodies_of_a_megabyte_without_a_kind_are_looked_at_fast() {
     })
     .take(1 << 20)
     .collect();
-    for (body, why) in [
+    for (body, refusal) in [
         (noise, None),
         (b"a;".repeat(1 << 19), None),
         (b"a&".repeat(1 << 19), None),
         (b"%&".repeat(1 << 19), Some(MANY)),
     ] {
         let begun = Instant::now();
-        assert_eq!(TestRequest { body: &body, ..by_path() }.usual("a/{path.id}"), why);
+        assert_eq!(TestRequest { body: &body, ..by_path() }.usual("a/{path.id}"), refusal);
         // Without optimisation, on a machine that does other things as well.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }
 
+/// More members or cookies than the limit are refused.
 #[test]
-fn members_and_cookies_are_counted() {
+fn members_and_cookies_are_limited() {
     let members = |count| format!("{{{}}}", vec!["\"a\":1"; count].join(","));
     assert_eq!(named("id", "application/json", members(MOST).as_bytes()).usual("a/{path.id}"), None);
     assert_eq!(

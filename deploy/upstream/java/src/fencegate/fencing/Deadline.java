@@ -21,7 +21,7 @@ public final class Deadline {
         return notAfter;
     }
 
-    /** Whether the work must not be begun any more. Ask it again behind a wait of your own, as for a connection. */
+    /** Whether the work must not be begun any more. Check it again after a wait of your own, as for a connection. */
     public boolean isOver() {
         return !NotAfter.isInTime(notAfter, timing.clock().get(), timing.clockError());
     }

@@ -32,7 +32,7 @@ public final class Fence {
     }
 
     /**
-     * Compares and raises the mark of every key, all or none. Call it once, as the first statement of the transaction
+     * Compares and raises the watermark of every key, all or none. Call it once, as the first statement of the transaction
      * that has the effect. After a rollback, a claim in a new transaction may be tried.
      *
      * @throws Stale when a newer request was let in

@@ -31,7 +31,7 @@ final class MachineClock implements Supplier<Moment> {
     }
 
     /**
-     * The boot id, if {@code uptime} beside it tells the clock of this boot; null in a time namespace with an offset, and
+     * The boot id, if {@code uptime} beside it shows the clock of this boot; null in a time namespace with an offset, and
      * where something is mounted over the file, as LXCFS does.
      *
      * @param proc where procfs is mounted

@@ -6,11 +6,11 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Map;
 
-/** Marks in PostgreSQL, in the tables of the recipe. */
+/** Watermarks in PostgreSQL, in the tables of the recipe. */
 public final class PostgresMarks implements Marks {
     /**
      * Each changes one row, or the request is stale. A row that is new is made and compared in the same statement.
-     * A mark up to the floor is never let in, because rows below the floor may be deleted.
+     * A watermark up to the floor is never let in, because rows below the floor may be deleted.
      */
     static final Map<Compare, Map<Mode, String>> STATEMENTS = Map.of(
             Compare.TOKEN, Map.of(Mode.EXCLUSIVE, """

@@ -38,7 +38,7 @@ enum Problem {
         send(response);
     }
 
-    /** Refuses a request that no handler has seen, and tells the clock by which it was refused. */
+    /** Refuses a request that no handler has seen, and shows the clock by which it was refused. */
     void writeTo(HttpServletResponse response, Timing timing) throws IOException {
         response.reset();
         timing.tell(response);

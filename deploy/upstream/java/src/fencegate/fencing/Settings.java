@@ -9,7 +9,7 @@ import java.util.stream.Stream;
 /**
  * The settings of a fence.
  *
- * @param marks where the marks are
+ * @param marks where the watermarks are
  * @param compare what is compared
  * @param tokenField the name of the token's field
  * @param numberField the name of the number's field
@@ -54,7 +54,7 @@ public record Settings(
     }
 
     /**
-     * Refuses what comes after Fencing-Not-After as well. A late request is then told expired, also if its token is stale. The
+     * Refuses what comes after Fencing-Not-After as well. A late request is then answered expired, also if its token is stale. The
      * error is subtracted from the moment, except on the machine of the sender.
      */
     public Settings clockError(Duration most) {

@@ -7,7 +7,7 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 
-/** Marks with the results that a vector gives. */
+/** Watermarks with the results that a vector gives. */
 final class Scripted implements Marks {
     private final Deque<String> meets;
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::admin::{models::millis, page::times::format_millis};
 
-/// One of those who hold.
+/// One holder.
 pub(super) struct HolderRow {
     pub(super) gateway: String,
     /// The page of that gateway about the key.
@@ -37,12 +37,14 @@ pub(super) fn holder_rows(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
     };
     let mut holders: Vec<HolderRow> =
         holding.iter().map(|node| HolderRow::remote(known, gateway, node, ours(node))).collect();
-    // ZooKeeper was not asked, or its answer is older than our own tenure.
-    let told = |tenure: &HeldLockInfo| {
+    // ZooKeeper was not queried, or its response is older than the grant of this gateway.
+    let is_listed = |tenure: &HeldLockInfo| {
         holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
     holders.extend(
-        held.iter().filter(|tenure| !told(tenure)).map(|tenure| HolderRow::local(known, gateway, tenure)),
+        held.iter()
+            .filter(|tenure| !is_listed(tenure))
+            .map(|tenure| HolderRow::local(known, gateway, tenure)),
     );
     holders
 }
@@ -104,7 +106,7 @@ fn state_text(tenure: &HeldLockInfo) -> &'static str {
     }
 }
 
-/// What gives the key on at the latest, by the plan in force.
+/// The conditions that release the key at the latest, by the plan in force.
 pub(super) fn release_conditions(known: &KeyFacts, gateway: &str, plan: &GatewayPlan) -> Vec<String> {
     let mut ends = Vec::new();
     let line = known.line.as_deref().unwrap_or_default();
@@ -116,7 +118,8 @@ pub(super) fn release_conditions(known: &KeyFacts, gateway: &str, plan: &Gateway
         ([], Some(node)) => node.owner_name(),
     };
     for lease in known.leases.iter().filter(|lease| lease.token.is_some()) {
-        let (reference, left) = (&lease.reference, format_millis(lease.expires_in_ms));
+        let reference = &lease.reference;
+        let left = format_millis(lease.expires_in_ms);
         ends.push(format!("Lease {reference} ends in {left}, unless its client renews it."));
     }
     ends.extend(route_release_conditions(&known.key, plan, held));

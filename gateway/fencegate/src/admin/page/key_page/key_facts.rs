@@ -1,4 +1,4 @@
-//! Collects what this gateway and ZooKeeper know about a key.
+//! Collects the facts about a key from this gateway and ZooKeeper.
 
 use fencegate_lock::manager::{
     admin_query::{LineEntry, RegisteredGateway},
@@ -19,7 +19,7 @@ pub(super) struct KeyFacts {
     pub(super) key: ResourceKey,
     /// The key in the form in which it may be shown.
     pub(super) display_name: String,
-    /// The key as a segment of a path, as the reader asked for it: its name or its number.
+    /// The key as a segment of a path, as the reader requested it: its name or its hash.
     pub(super) link: String,
     pub(super) local: Option<ListedLock>,
     pub(super) line: Result<Vec<LineEntry>, String>,
@@ -42,7 +42,7 @@ impl KeyFacts {
             display_name: names.display(&key),
             link: encode(text),
             local: seen.keeper.lock_info(&key),
-            line: line.map_err(|untold| untold.to_string()),
+            line: line.map_err(|error| error.to_string()),
             // Without the members only the links are missing.
             members: members.unwrap_or_default(),
             active: seen.requests.active(&key),

@@ -1,4 +1,4 @@
-//! Further facts about the key: its last requests, its leases, its mark, and links to more.
+//! Further facts about the key: its last requests, its leases, its watermark, and links to more.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ use crate::{
     request_tracker::FinishedRequest,
 };
 
-/// A request that is over.
+/// A finished request.
 pub(super) struct FinishedRequestRow {
     pub(super) at: String,
     pub(super) request: String,
     pub(super) route: String,
     pub(super) status: u16,
     pub(super) outcome: &'static str,
-    /// The style class: bad for what a reader should notice.
+    /// The style class: bad for a row that a reader should notice.
     pub(super) class: &'static str,
     pub(super) why: &'static str,
     pub(super) took: String,
@@ -82,7 +82,7 @@ impl LeaseRow {
     }
 }
 
-/// The mark of the key, as far as this gateway knows it from its own accepted dispatches.
+/// The watermark of the key, as far as this gateway can derive it from its own accepted dispatches.
 pub(super) fn watermark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
     let (_, _, upstream) = routes_for_key(plan, &known.key)
         .find(|(_, _, upstream)| matches!(upstream.fencing, FencingLevel::Guard | FencingLevel::Upstream))?;
@@ -95,23 +95,23 @@ pub(super) fn watermark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> 
         .max();
     Some(match newest {
         Some(token) => format!(
-            "{who} before {} has let in token {token} (number {}): its mark of this key is that or a newer one.",
+            "{who} before {} has let in token {token} (number {}): its watermark of this key is that or a newer one.",
             upstream.name,
             token.number()
         ),
         None => format!(
-            "Of the last requests of this gateway none was let in that would tell the mark of {}.",
+            "Of the last requests of this gateway none was let in that would tell the watermark of {}.",
             upstream.name
         ),
     })
 }
 
 /// The same key on the pages of other gateways.
-pub(super) fn peer_links(known: &KeyFacts, gateway: &str, asked: &str) -> Vec<Link> {
+pub(super) fn peer_links(known: &KeyFacts, gateway: &str, request: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
         let page = key_page_url(known, name, gateway)?;
-        let url = if asked.is_empty() { page } else { format!("{page}?request={}", encode(asked)) };
+        let url = if request.is_empty() { page } else { format!("{page}?request={}", encode(request)) };
         Some(Link { url, text: name.to_owned() })
     };
     names.into_iter().filter_map(link).collect()

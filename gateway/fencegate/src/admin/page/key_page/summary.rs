@@ -1,4 +1,4 @@
-//! The first sentence of the page: the holder of the key, its request, its age, and who comes next.
+//! The first sentence of the page: the holder of the key, its request, its age, and the next waiter.
 
 use fencegate_lock::manager::admin_query::LineEntry;
 use hyper::header::HeaderValue;
@@ -18,13 +18,14 @@ pub(super) struct KeySummary<'a> {
 }
 
 impl<'a> KeySummary<'a> {
-    pub(super) fn new(known: &'a KeyFacts, gateway: &'a str, asked: &'a str) -> Self {
-        Self { facts: known, gateway, request: asked }
+    pub(super) fn new(known: &'a KeyFacts, gateway: &'a str, request: &'a str) -> Self {
+        Self { facts: known, gateway, request }
     }
 
-    /// One sentence for somebody who was asked why.
+    /// One sentence that explains the state of the key.
     pub(super) fn headline(&self) -> String {
-        let (key, behind) = (&self.facts.display_name, self.describe_waiters());
+        let key = &self.facts.display_name;
+        let behind = self.describe_waiters();
         match self.holder() {
             Some(holder) => format!("The key {key} is held by {holder}; {behind}."),
             None => format!("{} {}.", self.no_holder(), capitalize(&behind)),
@@ -36,30 +37,33 @@ impl<'a> KeySummary<'a> {
         if self.request.is_empty() {
             return None;
         }
-        let asked = self.request;
-        let ours = |one: &&ActiveRequest| is_request(one.request.as_ref(), asked);
+        let request_id = self.request;
+        let ours = |one: &&ActiveRequest| is_request(one.request.as_ref(), request_id);
         if let Some(staying) = self.facts.active.iter().find(ours) {
             return Some(match staying.works {
                 Some(works) => {
                     format!(
-                        "Your request {asked} has the key, since {}.",
+                        "Your request {request_id} has the key, since {}.",
                         format_millis(models::millis(works.elapsed()))
                     )
                 }
                 None => {
                     let came = format_millis(models::millis(staying.came.elapsed()));
-                    format!("Your request {asked} waits here since {came}.")
+                    format!("Your request {request_id} waits here since {came}.")
                 }
             });
         }
-        if let Some(over) = self.facts.finished.iter().find(|one| is_request(one.request.as_ref(), asked)) {
-            let (status, outcome) = (over.status, over.outcome.as_str());
+        if let Some(over) =
+            self.facts.finished.iter().find(|one| is_request(one.request.as_ref(), request_id))
+        {
+            let status = over.status;
+            let outcome = over.outcome.as_str();
             return Some(format!(
-                "Your request {asked} is over: it was answered with {status}, outcome {outcome}."
+                "Your request {request_id} is over: it was answered with {status}, outcome {outcome}."
             ));
         }
         Some(format!(
-            "Of request {asked} nothing is known at {} for this key: it may have come in at another gateway, or be over for long.",
+            "Of request {request_id} nothing is known at {} for this key: it may have come in at another gateway, or be over for long.",
             self.gateway
         ))
     }
@@ -71,7 +75,8 @@ impl<'a> KeySummary<'a> {
     /// A lease of this gateway holds the key.
     fn lease(&self) -> Option<String> {
         let lease = self.facts.leases.iter().find(|lease| lease.token.is_some())?;
-        let (principal, age) = (&lease.principal, format_millis(lease.held_ms.unwrap_or_default()));
+        let principal = &lease.principal;
+        let age = format_millis(lease.held_ms.unwrap_or_default());
         Some(format!("{} for the client {principal}, as lease {} since {age}", self.gateway, lease.reference))
     }
 
@@ -94,7 +99,7 @@ impl<'a> KeySummary<'a> {
         })
     }
 
-    /// A node in ZooKeeper holds the key for somebody else.
+    /// A node in ZooKeeper holds the key for another process.
     fn node(&self) -> Option<String> {
         let mut held = self.facts.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
         let first = held.next()?;
@@ -116,7 +121,7 @@ impl<'a> KeySummary<'a> {
             );
         }
         match &self.facts.line {
-            Err(why) => format!("Nobody can say who holds the key {key}: {why}."),
+            Err(error) => format!("Nobody can say who holds the key {key}: {error}."),
             Ok(line) => match line.first() {
                 Some(next) => {
                     format!("Nobody holds the key {key} at this moment: {} is next.", next.owner_name())
@@ -161,8 +166,8 @@ fn request_name(staying: &ActiveRequest) -> &str {
     staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
 }
 
-fn is_request(request: Option<&HeaderValue>, asked: &str) -> bool {
-    request.is_some_and(|request| request.as_bytes() == asked.as_bytes())
+fn is_request(request: Option<&HeaderValue>, request_id: &str) -> bool {
+    request.is_some_and(|request| request.as_bytes() == request_id.as_bytes())
 }
 
 /// The number as a word.

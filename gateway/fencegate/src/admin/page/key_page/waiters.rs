@@ -1,4 +1,4 @@
-//! The waiters for the key, in the order in which they get it.
+//! The waiters for the key, in the order in which they are granted it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,7 +57,7 @@ pub(super) fn node_rows(line: &[LineEntry]) -> Vec<NodeRow> {
     line.iter().enumerate().map(row).collect()
 }
 
-/// The age of a node; its holder has not held the key for longer. ZooKeeper's clock may differ from ours.
+/// The age of a node; its holder has not held the key for longer. ZooKeeper's clock may differ from the local one.
 pub(super) fn node_age(node: &LineEntry) -> Option<String> {
     let made = UNIX_EPOCH + Duration::from_millis(node.made_ms?);
     let age = SystemTime::now().duration_since(made).unwrap_or_default();

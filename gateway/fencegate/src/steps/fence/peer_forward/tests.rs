@@ -56,42 +56,49 @@ fn way(address: SocketAddr) -> HolderRoute {
     HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, secret: pass }
 }
 
-fn keyed(courier: &PeerForwarder<Sockets>) -> KeyedRequest {
+fn keyed(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
     let body = Body::whole(Bytes::from_static(b"amount=7"));
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
-    let notes = Rc::new(RequestContext::default());
+    let context = Rc::new(RequestContext::default());
     let http = Box::new(http);
-    KeyedRequest { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
+    KeyedRequest {
+        http,
+        notes: context,
+        plan: Rc::new(forwarder.plan.clone()),
+        upstream: UpstreamId(0),
+        fenced: None,
+    }
 }
 
 async fn carried(
-    courier: &PeerForwarder<Sockets>,
+    forwarder: &PeerForwarder<Sockets>,
     to: SocketAddr,
     left: u64,
 ) -> (ForwardOutcome, KeyedRequest) {
     let (here, client) = client_channel();
-    let request = keyed(courier);
-    let carried = as_client(courier, to, left, &request, client).await;
+    let request = keyed(forwarder);
+    let carried = as_client(forwarder, to, left, &request, client).await;
     drop(here);
     (carried, request)
 }
 
 async fn as_client(
-    courier: &PeerForwarder<Sockets>,
+    forwarder: &PeerForwarder<Sockets>,
     to: SocketAddr,
     left: u64,
     request: &KeyedRequest,
     mut client: ClientWatch,
 ) -> ForwardOutcome {
     let key = ResourceKey::parse("pay/7").expect("a key");
-    let way = way(to);
-    let (left, ended_sessions) = (Duration::from_millis(left), &EndedSessions::default());
-    let errand = ForwardRequest { way: &way, key: &key, request, left, ended_sessions };
-    let carrying = courier.forward(errand, &mut client);
+    let route = way(to);
+    let left = Duration::from_millis(left);
+    let ended_sessions = &EndedSessions::default();
+    let outbound = ForwardRequest { way: &route, key: &key, request, left, ended_sessions };
+    let carrying = forwarder.forward(outbound, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
 
-/// What the other gateway does with each connection in turn, and the requests that it got on each.
+/// The actions of the other gateway on each connection in turn, and the requests that it got on each.
 enum PeerAction {
     Answer(&'static str),
     /// It answers, and closes the connection as soon as that is idle.
@@ -143,7 +150,7 @@ async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<PeerAction>>>, saw: mpsc:
     }
 }
 
-/// Answers the first question of each connection, as a gateway with the pass of [`way`] does.
+/// Answers the challenge of each connection, as a gateway with the peer secret of [`way`] does.
 async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
@@ -173,7 +180,7 @@ fn refused(carried: ForwardOutcome) -> Refusal {
     match carried {
         ForwardOutcome::Refused(refusal) => refusal,
         ForwardOutcome::Answered(_) => panic!("answered"),
-        ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => panic!("back: {why}"),
+        ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => panic!("back: {reason}"),
     }
 }
 
@@ -181,8 +188,9 @@ fn is_back(carried: &ForwardOutcome) -> bool {
     matches!(carried, ForwardOutcome::Requeue(_) | ForwardOutcome::Unreachable(_))
 }
 
+/// The answer of a peer is passed on unchanged, and its connection carries the next request.
 #[tokio::test(flavor = "current_thread")]
-async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_request() {
+async fn answer_passes_and_connection_is_reused() {
     LocalSet::new()
         .run_until(async {
             let mut there = other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
@@ -209,8 +217,9 @@ async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_req
         .await;
 }
 
+/// A request that the peer may have dispatched has an unknown outcome and is not sent again.
 #[tokio::test(flavor = "current_thread")]
-async fn what_may_have_been_dispatched_never_comes_back() {
+async fn possibly_dispatched_request_never_requeues() {
     LocalSet::new()
         .run_until(async {
             for act in [
@@ -228,8 +237,9 @@ async fn what_may_have_been_dispatched_never_comes_back() {
         .await;
 }
 
+/// A request that the peer certainly did not dispatch goes back to the queue.
 #[tokio::test(flavor = "current_thread")]
-async fn what_was_not_dispatched_comes_back() {
+async fn undispatched_request_requeues() {
     LocalSet::new()
         .run_until(async {
             let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -245,8 +255,9 @@ async fn what_was_not_dispatched_comes_back() {
         .await;
 }
 
+/// A connection that was closed while it was idle is replaced, and no request is sent twice.
 #[tokio::test(flavor = "current_thread")]
-async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_is_sent_twice() {
+async fn closed_idle_connection_is_replaced() {
     LocalSet::new()
         .run_until(async {
             let mut there = other(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
@@ -262,8 +273,9 @@ async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_
         .await;
 }
 
+/// When a client disconnects, the peer sees the end of the forwarded request.
 #[tokio::test(flavor = "current_thread")]
-async fn the_other_gateway_sees_a_client_that_hangs_up() {
+async fn client_disconnect_reaches_peer() {
     LocalSet::new()
         .run_until(async {
             let mut there = other(vec![PeerAction::Wait]).await;
@@ -271,20 +283,21 @@ async fn the_other_gateway_sees_a_client_that_hangs_up() {
             let (here, client): (ClientGuard, ClientWatch) = client_channel();
             let request = keyed(&courier);
             let address = there.address;
-            let asked = as_client(&courier, address, 10_000, &request, client);
+            let forwarding = as_client(&courier, address, 10_000, &request, client);
             let gone = async {
                 assert!(there.seen.recv().await.expect("sent").starts_with("POST"));
                 drop(here);
                 assert_eq!(there.seen.recv().await.as_deref(), Some("ended: true"));
             };
-            let (answer, ()) = tokio::join!(asked, gone);
+            let (answer, ()) = tokio::join!(forwarding, gone);
             assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
         })
         .await;
 }
 
+/// The answer of a peer may have more header fields than that of an upstream.
 #[tokio::test(flavor = "current_thread")]
-async fn an_answer_may_have_more_fields_than_an_upstreams() {
+async fn peer_answer_may_have_more_fields() {
     LocalSet::new()
         .run_until(async {
             let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
@@ -296,8 +309,9 @@ async fn an_answer_may_have_more_fields_than_an_upstreams() {
         .await;
 }
 
+/// An answer that the holder does not reach its upstream is passed on only where no time is left to wait.
 #[tokio::test(flavor = "current_thread")]
-async fn a_holder_that_does_not_reach_its_upstream_is_believed_only_where_no_time_is_left() {
+async fn unreachable_upstream_requeues_within_wait() {
     const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
     LocalSet::new()
         .run_until(async {
@@ -311,8 +325,9 @@ async fn a_holder_that_does_not_reach_its_upstream_is_believed_only_where_no_tim
         .await;
 }
 
+/// A connection to a peer that forbids the request, or is about to close, is not used again.
 #[tokio::test(flavor = "current_thread")]
-async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again() {
+async fn misdirected_or_closing_connection_is_dropped() {
     const FORBIDDEN: &str = "HTTP/1.1 403 F\r\nFencing-Outcome: not-dispatched; reason=peer-forbidden\r\nContent-Length: 0\r\n\r\n";
     const LAST: &str =
         "HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Look-ups that find addresses, find nothing, or get no answer. The test gives their results.
+//! Lookups that find addresses, find nothing, or get no answer. The test sets their results.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ routes:
     Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
 }
 
-fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
-    for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+fn look_up(upstreams: &Upstreams, lookups: &[(&str, Lookup)]) {
+    for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
         let lookup = lookups.iter().find(|(name, _)| *name == &*endpoint.name).map(|(_, lookup)| lookup);
         match lookup {
             None | Some(Lookup::Silent) => {}
@@ -57,10 +57,12 @@ fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
     }
 }
 
+/// Found addresses decide whether upstreams overlap; a name that was not found counts as an overlap.
 #[tokio::test]
-async fn what_was_found_decides_and_what_was_not_could_be_anything() {
+async fn unresolved_name_counts_as_overlap() {
     use Lookup::{Found, InVain, Silent};
-    let (other, name) = (&["10.0.0.2:8000"][..], &["open.example:80"][..]);
+    let other = &["10.0.0.2:8000"][..];
+    let name = &["open.example:80"][..];
     let fenced = &["10.0.0.1:8000"][..];
     for (told, open, fenced, lookups, meets) in [
         ("two addresses", other, fenced, vec![], false),
@@ -91,48 +93,50 @@ async fn what_was_found_decides_and_what_was_not_could_be_anything() {
             false,
         ),
     ] {
-        let fleets = fleets(open, fenced);
-        look_up(&fleets, &lookups);
-        assert_eq!(fleets.overlaps_fenced(OPEN).await, meets, "{told}");
+        let upstreams = fleets(open, fenced);
+        look_up(&upstreams, &lookups);
+        assert_eq!(upstreams.overlaps_fenced(OPEN).await, meets, "{told}");
     }
 }
 
+/// A name that was found once keeps its addresses after a failed lookup.
 #[tokio::test]
-async fn a_name_that_was_found_once_stays_known() {
-    let fleets = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
-    look_up(&fleets, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
-    look_up(&fleets, &[("open.example:80", Lookup::InVain)]);
-    assert!(!fleets.overlaps_fenced(OPEN).await);
+async fn failed_lookup_keeps_former_addresses() {
+    let upstreams = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
+    look_up(&upstreams, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
+    look_up(&upstreams, &[("open.example:80", Lookup::InVain)]);
+    assert!(!upstreams.overlaps_fenced(OPEN).await);
 }
 
 #[tokio::test]
-async fn an_address_of_this_machine_is_met_over_the_loopback() {
+async fn own_address_overlaps_loopback() {
     // A machine without a network has only loopback addresses.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
-    let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
-    fleets.get(OPEN).endpoints[0]
+    let upstreams = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
+    upstreams.get(OPEN).endpoints[0]
         .addresses
         .update(vec![ConnectTarget::parse_literal(&own).expect("an address")]);
-    assert!(fleets.overlaps_fenced(OPEN).await, "{own}");
+    assert!(upstreams.overlaps_fenced(OPEN).await, "{own}");
 }
 
+/// Names that resolve to changing addresses overlap if they shared one lately; old addresses are forgotten.
 #[tokio::test]
-async fn names_that_are_answered_with_a_few_addresses_at_a_time_meet_all_the_same() {
-    let fleets = fleets(&["open.example:80"], &["shut.example:80"]);
+async fn recent_addresses_count_for_overlap() {
+    let upstreams = fleets(&["open.example:80"], &["shut.example:80"]);
     let told = |open: &'static str, shut: &'static str| {
         let lookups = [("open.example:80", Lookup::Found(open)), ("shut.example:80", Lookup::Found(shut))];
-        look_up(&fleets, &lookups);
+        look_up(&upstreams, &lookups);
     };
     told("10.0.0.1:80", "10.0.0.2:80");
-    assert!(!fleets.overlaps_fenced(OPEN).await, "nothing says so yet");
+    assert!(!upstreams.overlaps_fenced(OPEN).await, "nothing says so yet");
     told("10.0.0.2:80", "10.0.0.3:80");
-    assert!(fleets.overlaps_fenced(OPEN).await, "one of them led there before");
+    assert!(upstreams.overlaps_fenced(OPEN).await, "one of them led there before");
     // An address that is no longer found may get another owner, so it is forgotten after a time.
     for _ in 0..3 {
-        for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
+        for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
             endpoint.addresses.age(Duration::from_secs(300));
         }
         told("10.0.0.4:80", "10.0.0.3:80");
     }
-    assert!(!fleets.overlaps_fenced(OPEN).await);
+    assert!(!upstreams.overlaps_fenced(OPEN).await);
 }

@@ -1,4 +1,4 @@
-//! Introductions before a request and in the background, while all connections of an endpoint are in use.
+//! Identity checks before a request and in the background, while all connections of an endpoint are in use.
 
 use std::sync::Mutex;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Introductions that every address needs. It notes which addresses did not answer.
+/// An identity check that every address needs. It records which addresses did not answer.
 #[derive(Debug, Default)]
 struct FakeIdentityCheck {
     known: Mutex<Vec<Arc<Address>>>,
@@ -69,7 +69,7 @@ impl IdentityCheck for FakeIdentityCheck {
     }
 }
 
-/// One endpoint with two addresses, where nobody listens, and one connection.
+/// One endpoint with two addresses without a listener, and one connection.
 fn fleets() -> Arc<Upstreams> {
     let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
@@ -85,49 +85,52 @@ routes:
 "#;
     let loaded = load(text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    let fleets = Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
+    let upstreams = Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
         .expect("no files");
     let both =
         [1, 2].map(|host| ConnectTarget::parse_literal(&format!("127.0.0.{host}:9")).expect("an address"));
-    fleets.all()[0].endpoints()[0].addresses.update(both.into());
-    fleets
+    upstreams.all()[0].endpoints()[0].addresses.update(both.into());
+    upstreams
 }
 
-async fn asks(introducer: FakeIdentityCheck) {
-    let fleets = fleets();
-    let fleet = &fleets.all()[0];
-    let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(introducer));
-    let long = fleet.endpoints()[0].try_acquire().expect("the only one");
-    let asked = pool.check_all(fleet).await;
-    assert!(matches!(asked, Err(ConnectError::LimitReached)), "who is there is not known: {asked:?}");
+async fn asks(check: FakeIdentityCheck) {
+    let upstreams = fleets();
+    let endpoint_set = &upstreams.all()[0];
+    let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(check));
+    let long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
+    let result = pool.check_all(endpoint_set).await;
+    assert!(matches!(result, Err(ConnectError::LimitReached)), "who is there is not known: {result:?}");
     drop(long);
-    let asked = pool.check_all(fleet).await;
-    assert!(!matches!(asked, Err(ConnectError::LimitReached)), "both were asked: {asked:?}");
+    let result = pool.check_all(endpoint_set).await;
+    assert!(!matches!(result, Err(ConnectError::LimitReached)), "both were asked: {result:?}");
 }
 
+/// No request is sent while the identity of an address cannot be checked.
 #[tokio::test]
-async fn nothing_is_sent_while_an_address_cannot_be_asked() {
+async fn unchecked_address_blocks_requests() {
     LocalSet::new().run_until(asks(FakeIdentityCheck::default())).await;
 }
 
+/// That the addresses disagree is reported only after all of them were checked.
 #[tokio::test]
-async fn that_they_disagree_is_told_only_when_all_were_asked() {
+async fn disagreement_is_reported_after_all_checks() {
     LocalSet::new()
         .run_until(asks(FakeIdentityCheck { disagree: true, ..FakeIdentityCheck::default() }))
         .await;
 }
 
+/// An address that was unreachable is checked beside a request, without taking one of its connections.
 #[tokio::test]
-async fn who_was_away_is_asked_beside_a_request_and_without_a_place_of_one() {
+async fn absent_address_is_checked_in_background() {
     let asks = async {
-        let (fleets, introducer) =
-            (fleets(), Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() }));
-        let fleet = &fleets.all()[0];
-        let pool = Pool::new(Sockets, Arc::new(MachineClock), introducer.clone());
-        let _long = fleet.endpoints()[0].try_acquire().expect("the only one");
-        assert!(pool.check_all(fleet).await.is_ok(), "it waits for nobody");
-        while introducer.known.lock().expect("no panic").len() < 2 {
-            introducer.noted.notified().await;
+        let upstreams = fleets();
+        let check = Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() });
+        let endpoint_set = &upstreams.all()[0];
+        let pool = Pool::new(Sockets, Arc::new(MachineClock), check.clone());
+        let _long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
+        assert!(pool.check_all(endpoint_set).await.is_ok(), "it waits for nobody");
+        while check.known.lock().expect("no panic").len() < 2 {
+            check.noted.notified().await;
         }
     };
     LocalSet::new().run_until(asks).await;

@@ -1,8 +1,8 @@
-//! The question at the beginning of each connection.
+//! The challenge at the beginning of each connection.
 
 use super::*;
 
-/// Takes every connection, and gives to each head the same answer.
+/// Accepts every connection, and gives to each head the same answer.
 async fn stranger(answer: &'static str) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -20,12 +20,13 @@ async fn stranger(answer: &'static str) -> FakePeer {
     FakePeer { address, seen }
 }
 
+/// A peer that cannot prove the secret receives neither the secret nor a request.
 #[tokio::test(flavor = "current_thread")]
-async fn who_does_not_know_the_pass_gets_neither_the_pass_nor_a_request() {
+async fn peer_without_secret_gets_no_request() {
     LocalSet::new()
         .run_until(async {
             for answer in [
-                // It takes the connection, and closes it.
+                // It accepts the connection, and closes it.
                 "",
                 DONE,
                 "HTTP/1.1 204 No Content\r\nAllow: GET\r\nFencing-Outcome: done\r\n\r\n",
@@ -42,8 +43,9 @@ async fn who_does_not_know_the_pass_gets_neither_the_pass_nor_a_request() {
         .await;
 }
 
+/// A peer that accepts connections and reads nothing leaves half of the wait.
 #[tokio::test(flavor = "current_thread")]
-async fn who_takes_connections_and_reads_nothing_leaves_half_of_the_wait() {
+async fn unresponsive_peer_leaves_wait_time() {
     LocalSet::new()
         .run_until(async {
             let full = TcpListener::bind("127.0.0.1:0").await.expect("a port");

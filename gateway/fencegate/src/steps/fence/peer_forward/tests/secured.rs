@@ -34,29 +34,29 @@ impl TestCa {
         (params.signed_by(&key, &self.0).expect("sound"), key)
     }
 
-    /// Asks for certificates that `clients` has signed.
+    /// Requires certificates that `clients` has signed.
     fn served(&self, clients: &Self) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(clients.0.der().clone()).expect("its own certificate");
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let asked = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
         let (certificate, key) = self.sign();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("its own versions")
-            .with_client_cert_verifier(asked.expect("roots"))
+            .with_client_cert_verifier(verifier.expect("roots"))
             .with_single_cert(vec![certificate.der().clone()], key);
         TlsAcceptor::from(Arc::new(config.expect("a pair")))
     }
 
-    /// A courier that shows a certificate of this authority.
+    /// A forwarder that shows a certificate of this authority.
     fn courier(&self) -> (PeerForwarder<Sockets>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
             let path = folder.path().join(name);
             fs::write(&path, text).expect("written");
-            // A key that others may read is not taken.
+            // A key file that others may read is rejected.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
             path
         };
@@ -73,11 +73,13 @@ impl TestCa {
     }
 }
 
+/// A client certificate that is rejected after the handshake costs a request nothing: it goes back to the queue.
 #[tokio::test(flavor = "current_thread")]
-async fn a_certificate_that_is_refused_behind_the_handshake_costs_a_request_nothing() {
+async fn rejected_certificate_requeues_request() {
     LocalSet::new()
         .run_until(async {
-            let (ours, others) = (TestCa::new(), TestCa::new());
+            let ours = TestCa::new();
+            let others = TestCa::new();
             let served = ours.served(&others);
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("bound");
@@ -92,7 +94,7 @@ async fn a_certificate_that_is_refused_behind_the_handshake_costs_a_request_noth
         .await;
 }
 
-/// Serves two connections with one request each on a thread of its own; says when it has closed the first one.
+/// Serves two connections with one request each on a thread of its own; reports when it has closed the first one.
 fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -115,8 +117,9 @@ fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr 
     address
 }
 
+/// The TLS alert at the end of an idle connection is not counted as bytes of the request, which is sent again.
 #[tokio::test(flavor = "current_thread")]
-async fn what_tls_says_at_the_end_of_an_idle_connection_is_not_taken_for_the_request() {
+async fn tls_alert_is_no_sent_request() {
     LocalSet::new()
         .run_until(async {
             let ours = TestCa::new();

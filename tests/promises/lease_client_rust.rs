@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
-use fencegate_client::{Client, FENCING_LEASE, Lease, Lost, NotLeased};
+use fencegate_client::{AcquireError, Client, FENCING_LEASE, Lease, LeaseLostError};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest, TlsClient},
     gateway::Gateway,
@@ -33,7 +33,7 @@ async fn held_by(gateway: &Gateway) -> Lease {
 }
 
 fn under(lease: &Lease, ask: TestRequest) -> TestRequest {
-    ask.field(FENCING_LEASE.as_str(), lease.shown().to_str().expect("printable"))
+    ask.field(FENCING_LEASE.as_str(), lease.header_value().to_str().expect("printable"))
 }
 
 fn number(lease: &Lease) -> u64 {
@@ -82,7 +82,7 @@ async fn lease_renews_serves_requests_and_releases() {
     assert_eq!(answer.token().expect("a token").number(), first);
     for key in [KEY, "job/1"] {
         let refused = client.lease(key).await.expect_err("held");
-        assert!(matches!(refused, NotLeased::Locked { .. }), "{refused}");
+        assert!(matches!(refused, AcquireError::Locked { .. }), "{refused}");
     }
     lease.release().await.expect("given back");
     let readers = [client.lease(KEY).shared().await, client.lease(KEY).shared().await];
@@ -111,7 +111,7 @@ async fn dropped_waiter_leaves_queue() {
     tree.wait_locks("one waits", |locks| locks.len() == 2).await;
     waiting.abort();
     tree.wait_locks("it has gone", |locks| locks.len() == 1).await;
-    assert!(holder.holds());
+    assert!(holder.is_held());
 }
 
 /// Something happens to the gateway of a holder, while the next client asks the other gateway.
@@ -123,7 +123,7 @@ async fn accident(signal: Signal) {
     // The lease is renewed before the accident.
     let begun = Instant::now();
     claims(&first, |now| now > begun + Duration::from_millis(700)).await;
-    assert!(first.holds(), "{}", one.log());
+    assert!(first.is_held(), "{}", one.log());
     one.signal(signal);
     let second = tokio::spawn({
         let client = client_of(&other);
@@ -136,7 +136,7 @@ async fn accident(signal: Signal) {
     let why = lost.await.expect("no panic");
     let told = Instant::now();
     assert!(told < claimed, "told {:?} after the time was over", told - claimed);
-    assert!(matches!(why, Lost::Unproven | Lost::Over), "{why:?}");
+    assert!(matches!(why, LeaseLostError::NotRenewed | LeaseLostError::Ended), "{why:?}");
     let (granted, second) = second.await.expect("no panic");
     assert!(
         granted > claimed,
@@ -148,7 +148,7 @@ async fn accident(signal: Signal) {
         one.signal(Signal::CONT);
         one.wait_ready().await;
     }
-    assert_eq!((first.holds(), first.token().is_err()), (false, true), "it never holds again");
+    assert_eq!((first.is_held(), first.token().is_err()), (false, true), "it never holds again");
     let answer = other.send(&under(&second, TestRequest::post("/pay/7"))).await;
     assert_eq!(answer.status, 200);
     let late = other.send(&under(&first, TestRequest::post("/pay/7"))).await;
@@ -188,9 +188,9 @@ async fn client_sees_operator_revoke_and_break() {
     does("revoke", json!({"why": "the database is being moved"}).to_string()).await;
     let heard = wait_until("that it is asked back", lease.revoked(), || gateway.log()).await;
     assert_eq!(heard.as_deref(), Some("the database is being moved"));
-    assert!(lease.holds());
+    assert!(lease.is_held());
     does("break", String::new()).await;
-    assert_eq!(wait_until("the loss", lease.lost(), || gateway.log()).await, Lost::Over);
+    assert_eq!(wait_until("the loss", lease.lost(), || gateway.log()).await, LeaseLostError::Ended);
     lease.release().await.expect("it is over");
 }
 
@@ -201,23 +201,23 @@ async fn fourth_holder_waits_for_three_permits() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let wanted = || client_of(&gateway).lease("job/pool").permits(3);
+    let request = || client_of(&gateway).lease("job/pool").permits(3);
     let mut held = Vec::new();
     for _ in 0..3 {
-        held.push(wanted().await.expect("a permit is free"));
+        held.push(request().await.expect("a permit is free"));
     }
     let mut permits: Vec<_> = held.iter().map(Lease::permit).collect();
     permits.sort_unstable();
     assert_eq!(permits, [Some(0), Some(1), Some(2)]);
-    let refused = wanted().await.expect_err("all are taken");
-    assert!(matches!(refused, NotLeased::Locked { .. }), "{refused}");
+    let refused = request().await.expect_err("all are taken");
+    assert!(matches!(refused, AcquireError::Locked { .. }), "{refused}");
     let other = client_of(&gateway).lease("job/pool").permits(4).await.expect_err("another number");
     assert!(other.to_string().contains("permits-differ"), "{other}");
     let given = held.remove(1);
     let place = given.permit();
     let before = number(&given);
     given.release().await.expect("given back");
-    let next = wanted().wait(WAIT).await.expect("one is free");
+    let next = request().wait(WAIT).await.expect("one is free");
     assert_eq!(next.permit(), place);
     assert!(number(&next) > before, "newer than who had this permit before");
 }
@@ -253,10 +253,10 @@ async fn tls_authenticates_client_and_gateway() {
     lease.release().await.expect("given back");
     let stranger = over_tls(&showing("worker-8"), None);
     let refused = stranger.lease("job/1").await.expect_err("nobody knows it");
-    assert!(matches!(refused, NotLeased::Refused { status: 401, .. }), "{refused:?}");
+    assert!(matches!(refused, AcquireError::Refused { status: 401, .. }), "{refused:?}");
     let other = over_tls(&trusting, Some(OTHER)).lease("other/1").await.expect("its token names it");
     other.release().await.expect("given back");
     let fooled = over_tls(&TlsClient::new(TestCa::new().roots()), Some(OTHER));
     let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
-    assert!(matches!(refused, NotLeased::Unanswered(_)), "{refused:?}");
+    assert!(matches!(refused, AcquireError::Unanswered(_)), "{refused:?}");
 }

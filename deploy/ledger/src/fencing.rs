@@ -49,7 +49,7 @@ impl Compare {
             Some(clock_error) => settings.clock_error(clock_error),
             None => settings,
         };
-        Some(settings.comparing(compare).keys_named_by_the_service())
+        Some(settings.comparing(compare).keys_from_handler())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use fencegate_upstream::{NotClaimed, Number};
+use fencegate_upstream::{ClaimError, Number};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::Serialize;
 
@@ -190,8 +190,8 @@ impl LedgerStore {
         let mut raising = MarkTransaction { transaction, statement, stamp, stale: None };
         match fence.claim_keys(&mut raising, keys) {
             Ok(()) => return Ok(true),
-            Err(NotClaimed::Database(error)) => return Err(error),
-            Err(NotClaimed::Stale) => {}
+            Err(ClaimError::Database(error)) => return Err(error),
+            Err(ClaimError::Stale) => {}
         }
         let key = raising.stale.expect("one of them");
         let marks = "SELECT max(token, read_token) FROM marks WHERE key = ?1";

@@ -1,6 +1,6 @@
 //! The SQL statements that compare: if a statement changes no row, the request is stale.
 
-use fencegate_upstream::{Number, Raise, Raised, Token, Transaction};
+use fencegate_upstream::{Number, Token, Transaction, WatermarkOutcome, WatermarkUpdate};
 use rusqlite::params;
 
 use crate::fencing::Stamp;
@@ -45,13 +45,13 @@ impl Transaction for MarkTransaction<'_> {
     type Error = rusqlite::Error;
 
     /// The row gets both token and number; the statement compares one of them.
-    fn raise(&mut self, raise: Raise<'_>) -> rusqlite::Result<Raised> {
+    fn raise(&mut self, update: WatermarkUpdate<'_>) -> rusqlite::Result<WatermarkOutcome> {
         let token = self.stamp.token.as_ref().map(Token::as_str).unwrap_or_default();
         let number = self.stamp.number.map_or(0, Number::as_i64);
-        let raised = self.transaction.execute(self.statement, params![raise.key, token, number])?;
-        if raised == 0 {
-            self.stale = Some(raise.key.to_owned());
+        let rows = self.transaction.execute(self.statement, params![update.key, token, number])?;
+        if rows == 0 {
+            self.stale = Some(update.key.to_owned());
         }
-        Ok(Raised::by_rows(raised))
+        Ok(WatermarkOutcome::from_rows_affected(rows))
     }
 }

@@ -5,22 +5,27 @@ import (
 	"net/http"
 )
 
-// InTime gives a middleware that refuses requests which come too late to be begun. It needs no database, and compares no token.
+// NewDeadline gives a middleware that refuses requests which come too late to be begun. It needs no database, and compares no token.
 // Of the options it takes Unfenced and ClockError: a request of an unfenced method passes if it has neither Fencing-Not-After
 // nor Fencing-Key.
-func InTime(options ...Option) func(http.Handler) http.Handler {
+func NewDeadline(options ...Option) func(http.Handler) http.Handler {
 	settings := newSettings(options)
 	return func(next http.Handler) http.Handler {
-		return &inTime{settings: settings, next: next}
+		return &deadlineMiddleware{settings: settings, next: next}
 	}
 }
 
-type inTime struct {
+// InTime is the former name of NewDeadline.
+//
+// Deprecated: use NewDeadline.
+func InTime(options ...Option) func(http.Handler) http.Handler { return NewDeadline(options...) }
+
+type deadlineMiddleware struct {
 	*settings
 	next http.Handler
 }
 
-func (m *inTime) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *deadlineMiddleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.isUnfenced(r.Method) && !hasSpelling(r.Header, notAfterField) && !hasSpelling(r.Header, "Fencing-Key") {
 		m.next.ServeHTTP(w, r)
 		return
@@ -48,8 +53,13 @@ func hasSpelling(fields http.Header, wanted string) bool {
 
 type deadlineKey struct{}
 
-// DeadlineFrom gives the deadline of a request behind InTime; nil where it has none, because its method is unfenced.
-func DeadlineFrom(ctx context.Context) *Deadline {
+// DeadlineFromContext gives the deadline of a request behind NewDeadline; nil where it has none, because its method is unfenced.
+func DeadlineFromContext(ctx context.Context) *Deadline {
 	deadline, _ := ctx.Value(deadlineKey{}).(*Deadline)
 	return deadline
 }
+
+// DeadlineFrom is the former name of DeadlineFromContext.
+//
+// Deprecated: use DeadlineFromContext.
+func DeadlineFrom(ctx context.Context) *Deadline { return DeadlineFromContext(ctx) }

@@ -33,8 +33,8 @@ func TestNotAfterIsReadAsTheContractSays(t *testing.T) {
 	}
 	for _, vector := range all.NotAfter {
 		var read *Deadline
-		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { read = DeadlineFrom(r.Context()) })
-		response, body := exchange(t, InTime(at(Moment{WallMillis: -10000}))(handler), "POST", vector.Fields)
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { read = DeadlineFromContext(r.Context()) })
+		response, body := exchange(t, NewDeadline(at(Moment{WallMillis: -10000}))(handler), "POST", vector.Fields)
 		if clock := response.Header.Get("Fencing-Clock"); clock != "-10000;error=500" {
 			t.Errorf("%s: clock %q", vector.Name, clock)
 		}
@@ -61,7 +61,7 @@ func TestWhatIsInTimeIsDecidedAsTheContractSays(t *testing.T) {
 		now := moment(vector.Now.Wall, vector.Now.Boot, vector.Now.Uptime)
 		error := ClockError(time.Duration(vector.ClockError) * time.Millisecond)
 		fields := [][2]string{{"Fencing-Not-After", vector.Value}}
-		response, body := exchange(t, InTime(at(now), error)(done), "POST", fields)
+		response, body := exchange(t, NewDeadline(at(now), error)(done), "POST", fields)
 		if !vector.InTime {
 			all.isAnswer(t, vector.Name, "expired", response, body)
 		} else if response.StatusCode != 200 || string(body) != "done" {
@@ -72,7 +72,7 @@ func TestWhatIsInTimeIsDecidedAsTheContractSays(t *testing.T) {
 
 func TestAnUnfencedMethodPassesWithoutADeadline(t *testing.T) {
 	all := played(t)
-	middleware := InTime(Unfenced("GET"))(done)
+	middleware := NewDeadline(Unfenced("GET"))(done)
 	if response, _ := exchange(t, middleware, "GET", nil); response.StatusCode != 200 || response.Header.Get("Fencing-Clock") != "" {
 		t.Error(response)
 	}
@@ -113,14 +113,14 @@ func TestAHandlerThatWaitsMayAskAgain(t *testing.T) {
 	now := Moment{WallMillis: 1000}
 	clock := func(s *settings) { s.timing.now = func() Moment { return now } }
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		deadline := DeadlineFrom(r.Context())
+		deadline := DeadlineFromContext(r.Context())
 		before := deadline.IsOver()
 		now.WallMillis = 1500
 		if before || !deadline.IsOver() {
 			t.Error("a deadline that does not pass")
 		}
 	})
-	exchange(t, InTime(clock, ClockError(0))(handler), "POST", [][2]string{{"Fencing-Not-After", "1500"}})
+	exchange(t, NewDeadline(clock, ClockError(0))(handler), "POST", [][2]string{{"Fencing-Not-After", "1500"}})
 }
 
 func TestTheClockOfTheKernelIsReadWhereItIsThatOfTheSender(t *testing.T) {

@@ -18,18 +18,23 @@ type Transaction interface {
 	Rollback() error
 }
 
-// Marks are the rows with the newest tokens, in the database that the handler changes.
-type Marks interface {
+// WatermarkStore has the rows with the newest tokens, in the database that the handler changes.
+type WatermarkStore interface {
 	// Raise compares the watermark of one key and raises it, in one step. False if the stamp is stale.
 	Raise(ctx context.Context, tx Transaction, key string, stamp *Stamp, compare Compare) (bool, error)
 }
 
+// Marks is the former name of WatermarkStore.
+//
+// Deprecated: use WatermarkStore.
+type Marks = WatermarkStore
+
 // Fence is what a handler claims with, in the transaction of its effect.
 type Fence struct {
 	Stamp
-	marks   Marks
-	compare Compare
-	log     *log.Logger
+	watermarks WatermarkStore
+	compare    Compare
+	log        *log.Logger
 
 	mutex sync.Mutex
 	seen  seen
@@ -45,7 +50,7 @@ type seen struct{ passed, stale bool }
 // a claim in a new transaction may be tried.
 func (f *Fence) Claim(ctx context.Context, tx Transaction) error {
 	for _, key := range f.Keys {
-		raised, err := f.marks.Raise(ctx, tx, key, &f.Stamp, f.compare)
+		raised, err := f.watermarks.Raise(ctx, tx, key, &f.Stamp, f.compare)
 		if err != nil {
 			return err
 		}

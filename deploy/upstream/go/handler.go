@@ -10,7 +10,7 @@ import (
 type HandlerFunc func(w http.ResponseWriter, r *http.Request, fence *Fence) error
 
 func (h HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fence := From(r.Context())
+	fence := FenceFromContext(r.Context())
 	err := h(w, r, fence)
 	if err == nil {
 		return

@@ -9,17 +9,17 @@ import (
 
 // New gives a middleware for the routes that the policy fences. Their handlers have to claim before they say that
 // something is done.
-func New(marks Marks, options ...Option) func(http.Handler) http.Handler {
+func New(watermarks WatermarkStore, options ...Option) func(http.Handler) http.Handler {
 	settings := newSettings(options)
 	return func(next http.Handler) http.Handler {
-		return &middleware{settings: settings, marks: marks, next: next}
+		return &middleware{settings: settings, watermarks: watermarks, next: next}
 	}
 }
 
 type middleware struct {
 	*settings
-	marks Marks
-	next  http.Handler
+	watermarks WatermarkStore
+	next       http.Handler
 }
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refused.write(w)
 		return
 	}
-	fence := &Fence{Stamp: *stamp, marks: m.marks, compare: m.compare, log: m.log}
+	fence := &Fence{Stamp: *stamp, watermarks: m.watermarks, compare: m.compare, log: m.log}
 	held := &answer{ResponseWriter: w, request: r, fence: fence}
 	defer held.end()
 	m.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), contextKey{}, fence)))
@@ -48,8 +48,13 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type contextKey struct{}
 
-// From gives the fence of a request; nil where it has none, because its method is unfenced.
-func From(ctx context.Context) *Fence {
+// FenceFromContext gives the fence of a request; nil where it has none, because its method is unfenced.
+func FenceFromContext(ctx context.Context) *Fence {
 	fence, _ := ctx.Value(contextKey{}).(*Fence)
 	return fence
 }
+
+// From is the former name of FenceFromContext.
+//
+// Deprecated: use FenceFromContext.
+func From(ctx context.Context) *Fence { return FenceFromContext(ctx) }

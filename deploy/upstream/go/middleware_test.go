@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func quiet() Option { return LogTo(log.New(io.Discard, "", 0)) }
@@ -20,7 +21,7 @@ func TestAStaleClaimThatPanicsIsToldAsStale(t *testing.T) {
 	for _, failure := range []error{ErrStale, fmt.Errorf("debit: %w", ErrStale), errors.New("another one")} {
 		marks := &scripted{meets: []string{"stale"}}
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = From(r.Context()).Claim(r.Context(), marks)
+			_ = FenceFromContext(r.Context()).Claim(r.Context(), marks)
 			panic(failure)
 		})
 		response, body := exchange(t, New(marks, quiet())(handler), "POST", stamped)
@@ -44,7 +45,7 @@ func TestAStreamThatBeginsWithoutAClaimIsReplaced(t *testing.T) {
 func TestAHandlerMayAbortItsAnswer(t *testing.T) {
 	marks := &scripted{meets: []string{"stale"}}
 	server := httptest.NewServer(New(marks, quiet())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = From(r.Context()).Claim(r.Context(), marks)
+		_ = FenceFromContext(r.Context()).Claim(r.Context(), marks)
 		panic(http.ErrAbortHandler)
 	})))
 	defer server.Close()
@@ -75,7 +76,7 @@ func TestAHandlersOwnRefusalPasses(t *testing.T) {
 func TestAnUnfencedMethodPassesWithoutAnyField(t *testing.T) {
 	all := played(t)
 	free := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if From(r.Context()) == nil {
+		if FenceFromContext(r.Context()) == nil {
 			w.WriteHeader(http.StatusTeapot)
 		}
 	})
@@ -118,6 +119,20 @@ func TestFieldsHaveOtherNamesWhereThePolicySaysSo(t *testing.T) {
 		}
 	}()
 	New(nil, Fields("Fencing-Key", "X-Number"))
+}
+
+// The names before the renames work for one version.
+func TestFormerNamesStillWork(t *testing.T) {
+	var marks Marks = &scripted{meets: []string{"passes"}}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := From(r.Context()).Claim(r.Context(), &scripted{}); err != nil || DeadlineFrom(r.Context()).IsOver() {
+			t.Error(err, DeadlineFrom(r.Context()))
+		}
+	})
+	fields := append([][2]string{{"Fencing-Not-After", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())}}, stamped...)
+	if response, body := exchange(t, InTime()(New(marks, quiet())(handler)), "POST", fields); response.StatusCode != 200 {
+		t.Errorf("%s %s", response.Status, body)
+	}
 }
 
 // The statements stand here so that a service can take this folder alone; they are those of the recipe.

@@ -34,7 +34,7 @@ INSERT INTO fence (resource, write_mark, read_mark)
 	},
 }
 
-// Raise implements Marks.
+// Raise implements WatermarkStore.
 func (Postgres) Raise(ctx context.Context, tx Transaction, key string, stamp *Stamp, compare Compare) (bool, error) {
 	var mark any = string(stamp.Token)
 	if compare == ByNumber {

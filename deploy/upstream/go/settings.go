@@ -35,7 +35,7 @@ func Unfenced(methods ...string) Option {
 }
 
 // ClockError sets the most by which the wall clocks of sender and service differ, for requests with Fencing-Not-After. It is
-// subtracted from that moment, except on the machine of the sender. Default of InTime: 500 ms. With it the fence of New looks
+// subtracted from that moment, except on the machine of the sender. Default of NewDeadline: 500 ms. With it the fence of New looks
 // at that moment as well, before the token is compared: a late request is then answered expired, also if its token is stale.
 func ClockError(most time.Duration) Option {
 	return func(s *settings) { s.timing.clockError, s.looksAtMoment = most, true }

@@ -4,10 +4,10 @@
 const { refused } = require("./problem.js");
 
 // A newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
-class Stale extends Error {
+class StaleTokenError extends Error {
   constructor() {
     super("fencing: a newer request was let in");
-    this.name = "Stale";
+    this.name = "StaleTokenError";
   }
 }
 
@@ -28,13 +28,13 @@ class Fence {
   // Compares and raises the watermark of every key, all or none. Call it once, as the first statement of the transaction
   // that has the effect.
   //
-  // Throws Stale, or the error of the database. After a rollback, a claim in a new transaction may be tried.
+  // Throws StaleTokenError, or the error of the database. After a rollback, a claim in a new transaction may be tried.
   async claim(transaction) {
-    const { marks, compare } = this.#settings;
+    const { watermarks, compare } = this.#settings;
     for (const key of this.keys) {
-      if (!(await marks.raise(transaction, key, this, compare))) {
+      if (!(await watermarks.raise(transaction, key, this, compare))) {
         this.#stale = true;
-        throw new Stale();
+        throw new StaleTokenError();
       }
     }
     this.#passed = true;
@@ -42,7 +42,7 @@ class Fence {
 
   // Runs `work(transaction)` in a transaction that begins with the claim, and commits it.
   async transact(pool, work) {
-    return this.#settings.marks.transact(pool, async (transaction) => {
+    return this.#settings.watermarks.transact(pool, async (transaction) => {
       await this.claim(transaction);
       return work(transaction);
     });
@@ -60,4 +60,4 @@ class Fence {
   }
 }
 
-module.exports = { Fence, Stale };
+module.exports = { Fence, StaleTokenError };

@@ -2,9 +2,10 @@
 // in the transaction of the effect.
 "use strict";
 
+const { deprecate } = require("node:util");
 const { holdBack } = require("./answer.js");
 const { deadline } = require("./deadline.js");
-const { Fence, Stale } = require("./fence.js");
+const { Fence, StaleTokenError } = require("./fence.js");
 const { postgres } = require("./postgres.js");
 const { Settings } = require("./settings.js");
 const { found, read } = require("./stamp.js");
@@ -13,7 +14,7 @@ const { Problem } = require("./problem.js");
 // A middleware for the routes that the policy fences. Their handlers have to claim before they say that something is
 // done.
 //
-// marks      the store of the watermarks: `postgres`
+// watermarks the store of the watermarks: `postgres`
 // compare    "token", or "number" for services that get several requests of one tenure
 // fields     {token, number}: other names, as in `fields:` of the policy
 // unfenced   methods whose requests pass without a fence if they have none of the fields
@@ -70,7 +71,7 @@ function fencing(options) {
 }
 
 function fail(request, response, error, log) {
-  if (!(error instanceof Stale)) log(`error: ${request.method} ${request.url.split("?")[0]}: ${error?.stack ?? error}`);
+  if (!(error instanceof StaleTokenError)) log(`error: ${request.method} ${request.url.split("?")[0]}: ${error?.stack ?? error}`);
   if (response.writableEnded) return;
   if (response.headersSent) {
     // The head of the answer is sent already, and the body would not fit it.
@@ -82,4 +83,9 @@ function fail(request, response, error, log) {
   response.end("the service failed\n");
 }
 
-module.exports = { deadline, fencing, postgres, Fence, Stale };
+module.exports = { deadline, fencing, postgres, Fence, StaleTokenError };
+
+// The former name, for one version: the same class, so `instanceof` goes on.
+Object.defineProperty(module.exports, "Stale", {
+  get: deprecate(() => StaleTokenError, "Stale is StaleTokenError now", "FENCING001"),
+});

@@ -11,10 +11,10 @@ use rustls::ClientConfig;
 use tokio::sync::oneshot;
 
 use crate::{
-    gateway_line::{BadGateway, Gateway},
+    gateway_line::{ClientConfigError, Gateway},
     held_lease::Lease,
     lease_clock::{BootTime, SharedLeaseClock},
-    not_leased::NotLeased,
+    not_leased::AcquireError,
     renewing::{self, Applied},
     told_lease::AskedLease,
 };
@@ -29,7 +29,7 @@ pub struct Client {
 
 /// A request for a lease, which is sent when it is awaited. Needs a tokio runtime.
 #[must_use = "nothing is asked before it is awaited"]
-pub struct Wanted {
+pub struct LeaseRequest {
     client: Client,
     asked: AskedLease,
     notice: Option<Duration>,
@@ -42,7 +42,7 @@ impl Client {
     ///
     /// # Errors
     /// The URL does not have this form, or the token cannot be sent in a header field.
-    pub fn new(url: &str, token: &str) -> Result<Self, BadGateway> {
+    pub fn new(url: &str, token: &str) -> Result<Self, ClientConfigError> {
         Ok(Self::at(Gateway::at(url, Some(token), None)?))
     }
 
@@ -51,7 +51,11 @@ impl Client {
     ///
     /// # Errors
     /// The same as for [`Client::new`].
-    pub fn over_tls(url: &str, token: Option<&str>, tls: Arc<ClientConfig>) -> Result<Self, BadGateway> {
+    pub fn over_tls(
+        url: &str,
+        token: Option<&str>,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Self, ClientConfigError> {
         Ok(Self::at(Gateway::at(url, token, Some(tls))?))
     }
 
@@ -65,15 +69,15 @@ impl Client {
     }
 
     /// Requests a lease of `key`. Default: exclusive, without a wait, and with the policy's default ttl.
-    pub fn lease(&self, key: impl Into<String>) -> Wanted {
+    pub fn lease(&self, key: impl Into<String>) -> LeaseRequest {
         let keys = vec![key.into()];
         let asked =
             AskedLease { keys, mode: "exclusive", permits: None, ttl_ms: None, wait_ms: 0, note: None };
-        Wanted { client: self.clone(), asked, notice: None }
+        LeaseRequest { client: self.clone(), asked, notice: None }
     }
 }
 
-impl Wanted {
+impl LeaseRequest {
     /// Adds another key, up to 16. All keys are held, or none.
     pub fn and(mut self, key: impl Into<String>) -> Self {
         self.asked.keys.push(key.into());
@@ -112,7 +116,7 @@ impl Wanted {
         self
     }
 
-    /// How long the work needs to stop. [`Lease::lost`] returns, and [`Lease::holds`] becomes false, this long before
+    /// How long the work needs to stop. [`Lease::lost`] returns, and [`Lease::is_held`] becomes false, this long before
     /// another client can hold. Default: a tenth of the time that the gateway has promised; never more than half of
     /// it.
     pub fn notice(mut self, notice: Duration) -> Self {
@@ -122,8 +126,8 @@ impl Wanted {
 }
 
 /// Dropping the future leaves the queue. A lease that is granted at that very moment ends after its ttl.
-impl IntoFuture for Wanted {
-    type Output = Result<Lease, NotLeased>;
+impl IntoFuture for LeaseRequest {
+    type Output = Result<Lease, AcquireError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -132,7 +136,7 @@ impl IntoFuture for Wanted {
             let (told, answered) = oneshot::channel();
             // A task of its own, which gives the lease back if it is granted while the caller drops the future.
             drop(tokio::spawn(renewing::lease(Applied { gateway, clock, asked, notice }, told)));
-            let ended = |_| NotLeased::Unanswered("the runtime has ended".into());
+            let ended = |_| AcquireError::Unanswered("the runtime has ended".into());
             answered.await.map_err(ended)?
         })
     }

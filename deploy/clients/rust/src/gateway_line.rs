@@ -24,7 +24,7 @@ use crate::told_lease::{FENCING_LEASE, Problem};
 /// Why no client can be made for a gateway.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadGateway {
+pub enum ClientConfigError {
     #[error("`{0}` is no URL of the form http://host:port")]
     Url(String),
     #[error(
@@ -86,8 +86,8 @@ impl Gateway {
         url: &str,
         token: Option<&str>,
         tls: Option<Arc<ClientConfig>>,
-    ) -> Result<Self, BadGateway> {
-        let bad = || BadGateway::Url(url.to_owned());
+    ) -> Result<Self, ClientConfigError> {
+        let bad = || ClientConfigError::Url(url.to_owned());
         let parsed: Uri = url.parse().map_err(|_| bad())?;
         let parts = parsed.into_parts();
         let authority = parts.authority.ok_or_else(bad)?;
@@ -100,11 +100,11 @@ impl Gateway {
                 let name = ServerName::try_from(bare(&authority).to_owned()).map_err(|_| bad())?;
                 Some((TlsConnector::from(config), name))
             }
-            (Some(_), _) => return Err(BadGateway::Scheme),
+            (Some(_), _) => return Err(ClientConfigError::Scheme),
             (None, _) => return Err(bad()),
         };
         let bearer = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
-        let mut bearer = bearer.map_err(|_| BadGateway::Token)?;
+        let mut bearer = bearer.map_err(|_| ClientConfigError::Token)?;
         bearer.iter_mut().for_each(|value| value.set_sensitive(true));
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?;
         Ok(Self { authority, host, tls, bearer })
@@ -209,6 +209,6 @@ mod tests {
         {
             assert!(Gateway::at(bad, Some("secret"), None).is_err(), "{bad}");
         }
-        assert!(matches!(Gateway::at("http://a", Some("a\nb"), None), Err(BadGateway::Token)));
+        assert!(matches!(Gateway::at("http://a", Some("a\nb"), None), Err(ClientConfigError::Token)));
     }
 }

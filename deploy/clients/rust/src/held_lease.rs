@@ -6,8 +6,8 @@ use http::HeaderValue;
 use tokio::sync::oneshot;
 
 use crate::{
-    not_leased::NotReleased,
-    standing_word::{Lost, StandingWord},
+    not_leased::ReleaseError,
+    standing_word::{LeaseLostError, StandingWord},
 };
 
 /// A lock that is held through a gateway, and renewed in the background. Dropping it gives it back in the background.
@@ -20,7 +20,7 @@ pub struct Lease {
 }
 
 /// The receiver of the result.
-pub(crate) type Releasing = oneshot::Sender<Result<(), NotReleased>>;
+pub(crate) type Releasing = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// The facts about a lease that never change.
 #[derive(Clone)]
@@ -51,8 +51,14 @@ pub struct Token<'lease> {
 impl Lease {
     /// Whether no other client can hold at this moment. A pause after the call makes the result old. So present
     /// [`Lease::token`] to a service that compares tokens, or stop within [`Lease::remaining`].
-    pub fn holds(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.word.remaining().is_ok()
+    }
+
+    /// The former name of [`is_held`](Self::is_held).
+    #[deprecated(since = "0.1.0", note = "renamed to `is_held`")]
+    pub fn holds(&self) -> bool {
+        self.is_held()
     }
 
     /// How long from now no other client can hold, by the latest answer of the gateway: a time limit for one piece of
@@ -60,7 +66,7 @@ impl Lease {
     ///
     /// # Errors
     /// The lease is lost.
-    pub fn remaining(&self) -> Result<Duration, Lost> {
+    pub fn remaining(&self) -> Result<Duration, LeaseLostError> {
         self.word.remaining()
     }
 
@@ -68,7 +74,7 @@ impl Lease {
     ///
     /// # Errors
     /// The lease is lost.
-    pub fn token(&self) -> Result<Token<'_>, Lost> {
+    pub fn token(&self) -> Result<Token<'_>, LeaseLostError> {
         let ticket = self.word.ticket();
         self.word.remaining()?;
         let Told { token, number, .. } = &self.told;
@@ -76,11 +82,11 @@ impl Lease {
     }
 
     /// Returns when the lease is lost. That is before another client can hold, by the length of the
-    /// [notice](crate::Wanted::notice). A lost lease never holds again. The future may outlive the lease.
+    /// [notice](crate::LeaseRequest::notice). A lost lease never holds again. The future may outlive the lease.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    pub fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
+    pub fn lost(&self) -> impl Future<Output = LeaseLostError> + Send + use<> {
         let word = self.word.clone();
         async move { word.lost().await }
     }
@@ -102,7 +108,7 @@ impl Lease {
     ///
     /// # Cancellation
     /// The work is dropped; the lease goes on.
-    pub async fn during<W: Future>(&self, work: W) -> Result<W::Output, Lost> {
+    pub async fn during<W: Future>(&self, work: W) -> Result<W::Output, LeaseLostError> {
         tokio::select! {
             // The loss is checked first: work that is done too late does not count.
             biased;
@@ -124,8 +130,14 @@ impl Lease {
 
     /// The value of the field [`FENCING_LEASE`](crate::FENCING_LEASE) for requests under the lease. The gateway checks
     /// by itself whether the lease holds. The value is a secret, and marked as sensitive.
-    pub fn shown(&self) -> HeaderValue {
+    pub fn header_value(&self) -> HeaderValue {
         self.told.id.clone()
+    }
+
+    /// The former name of [`header_value`](Self::header_value).
+    #[deprecated(since = "0.1.0", note = "renamed to `header_value`")]
+    pub fn shown(&self) -> HeaderValue {
+        self.header_value()
     }
 
     /// Releases the lease. It is not held any more from here on.
@@ -135,19 +147,19 @@ impl Lease {
     ///
     /// # Cancellation
     /// If the future is dropped, the lease is released all the same.
-    pub async fn release(mut self) -> Result<(), NotReleased> {
-        self.word.ends(Lost::Released);
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        self.word.ends(LeaseLostError::Released);
         let (told, answered) = oneshot::channel();
-        let back = self.back.take().ok_or(NotReleased::Abandoned)?;
-        back.send(told).map_err(|_| NotReleased::Abandoned)?;
-        answered.await.map_err(|_| NotReleased::Abandoned)?
+        let back = self.back.take().ok_or(ReleaseError::Abandoned)?;
+        back.send(told).map_err(|_| ReleaseError::Abandoned)?;
+        answered.await.map_err(|_| ReleaseError::Abandoned)?
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         // Marked as ended first, so that tasks that wait for the loss are woken before another client can hold.
-        self.word.ends(Lost::Released);
+        self.word.ends(LeaseLostError::Released);
     }
 }
 

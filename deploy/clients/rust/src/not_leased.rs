@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{gateway_line::Unanswered, standing_word::Lost};
+use crate::{gateway_line::Unanswered, standing_word::LeaseLostError};
 
 /// Why [`Client::lease`](crate::Client::lease) gives none. Nothing was dispatched to any service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotLeased {
+pub enum AcquireError {
     /// Another holder has a key. Try again later, or with a longer wait.
     #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
@@ -22,13 +22,13 @@ pub enum NotLeased {
     Unanswered(#[source] Unanswered),
     /// The lease was granted, but its time ended before it could be renewed. It was released.
     #[error("the lease was over before it could be used; nothing was dispatched")]
-    TooLate(#[source] Lost),
+    TooLate(#[source] LeaseLostError),
 }
 
 /// Why it is not known whether a lease was released. It ends by itself after its ttl. Its holder has stopped already.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotReleased {
+pub enum ReleaseError {
     #[error("give the lease back; it ends by itself after its ttl")]
     Unanswered(#[source] Unanswered),
     #[error("the gateway does not take the lease back: {status} `{reason}`; it ends by itself after its ttl")]

@@ -10,8 +10,8 @@ use crate::{
     gateway_line::{Answer, Gateway, Line, Question, Unanswered},
     held_lease::{Lease, Releasing, Told},
     lease_clock::{Moment, SharedLeaseClock},
-    not_leased::{NotLeased, NotReleased},
-    standing_word::{Lost, Proven, StandingWord},
+    not_leased::{AcquireError, ReleaseError},
+    standing_word::{LeaseLostError, Proven, StandingWord},
     told_lease::{AskedLease, ToldLease},
 };
 
@@ -46,7 +46,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 const SELDOM: Duration = Duration::from_millis(20);
 
 /// Runs from the question to the end of the lease.
-pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lease, NotLeased>>) {
+pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lease, AcquireError>>) {
     let mut line = Line::to(applied.gateway.clone());
     let granted = tokio::select! {
         // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
@@ -73,24 +73,24 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
 
 impl Applied {
     /// The lease as the gateway describes it, and the time of the question.
-    async fn granted(&self, line: &mut Line) -> Result<(ToldLease, Moment), NotLeased> {
+    async fn granted(&self, line: &mut Line) -> Result<(ToldLease, Moment), AcquireError> {
         let asked = self.clock.now();
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
         let question = Question { method: Method::POST, path: String::new(), lease: None, body };
         let longest = Duration::from_millis(self.asked.wait_ms).saturating_add(ANSWER);
         let answer = timeout(longest, line.ask(&question)).await;
-        let answer = answer.unwrap_or_else(|late| Err(late.into())).map_err(NotLeased::Unanswered)?;
+        let answer = answer.unwrap_or_else(|late| Err(late.into())).map_err(AcquireError::Unanswered)?;
         match answer.status {
             StatusCode::CREATED => {
-                answer.read().map(|document| (document, asked)).map_err(NotLeased::Unanswered)
+                answer.read().map(|document| (document, asked)).map_err(AcquireError::Unanswered)
             }
-            StatusCode::LOCKED => Err(NotLeased::Locked { keys: self.asked.keys.clone() }),
+            StatusCode::LOCKED => Err(AcquireError::Locked { keys: self.asked.keys.clone() }),
             status => {
                 let problem = answer.problem();
                 let status = status.as_u16();
                 let reason = problem.reason;
                 let detail = problem.detail.unwrap_or(problem.title);
-                Err(NotLeased::Refused { status, reason, detail, retry_after: answer.retry_after })
+                Err(AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after })
             }
         }
     }
@@ -102,17 +102,18 @@ impl Applied {
         line: Line,
         document: ToldLease,
         asked: Moment,
-    ) -> Result<(Renewing, Arc<StandingWord>), NotLeased> {
+    ) -> Result<(Renewing, Arc<StandingWord>), AcquireError> {
         let Self { clock, notice, .. } = self;
         let mut promise = Promise::of(&document, asked, notice);
-        let unreadable = || NotLeased::Unanswered("the gateway tells no id or no token of the lease".into());
+        let unreadable =
+            || AcquireError::Unanswered("the gateway tells no id or no token of the lease".into());
         let told = Told::of(document).ok_or_else(unreadable)?;
         let mut renewing =
             Renewing { line, clock: clock.clone(), told, notice, third: promise.third, next: asked };
         if clock.now().until(promise.proven.until) <= promise.third {
             match renewing.asked_once(clock.now().after(ANSWER)).await {
                 Ok(next) => promise = next,
-                Err(Failed::Over) => return Err(NotLeased::TooLate(Lost::Over)),
+                Err(Failed::Over) => return Err(AcquireError::TooLate(LeaseLostError::Ended)),
                 Err(Failed::Untold) => return Err(renewing.too_late().await),
             }
         }
@@ -144,7 +145,7 @@ impl Renewing {
                 release_request.await
             }
         };
-        word.ends(Lost::Released);
+        word.ends(LeaseLostError::Released);
         let given_back = self.gives_back().await;
         if let Ok(releasing) = release_request {
             // This fails if the receiver of the result was dropped.
@@ -153,7 +154,7 @@ impl Renewing {
     }
 
     /// Renews for as long as the lease is held.
-    async fn renews(&mut self, word: &StandingWord) -> Lost {
+    async fn renews(&mut self, word: &StandingWord) -> LeaseLostError {
         loop {
             self.clock.reaches(cmp::min(self.next, word.until())).await;
             if let Err(lost) = word.remaining() {
@@ -170,7 +171,7 @@ impl Renewing {
                     self.third = third;
                     third
                 }
-                Err(Failed::Over) => return Lost::Over,
+                Err(Failed::Over) => return LeaseLostError::Ended,
                 Err(Failed::Untold) => self.third / 4,
             };
             self.next = self.clock.now().after(pause.max(SELDOM));
@@ -203,23 +204,23 @@ impl Renewing {
         }
     }
 
-    async fn gives_back(&mut self) -> Result<(), NotReleased> {
+    async fn gives_back(&mut self) -> Result<(), ReleaseError> {
         let path = format!("/{}", self.told.reference);
         let id = self.told.id.clone();
         let question = Question { method: Method::DELETE, path, lease: Some(&id), body: Bytes::new() };
         let answer = timeout(ANSWER, self.line.ask(&question)).await;
         let answer: Result<Answer, Unanswered> = answer.unwrap_or_else(|late| Err(late.into()));
-        let answer = answer.map_err(NotReleased::Unanswered)?;
+        let answer = answer.map_err(ReleaseError::Unanswered)?;
         if answer.status.is_success() {
             return Ok(());
         }
-        Err(NotReleased::Refused { status: answer.status.as_u16(), reason: answer.problem().reason })
+        Err(ReleaseError::Refused { status: answer.status.as_u16(), reason: answer.problem().reason })
     }
 
     /// Gives an unused lease back.
-    async fn too_late(&mut self) -> NotLeased {
+    async fn too_late(&mut self) -> AcquireError {
         drop(self.gives_back().await);
-        NotLeased::TooLate(Lost::Unproven)
+        AcquireError::TooLate(LeaseLostError::NotRenewed)
     }
 }
 

@@ -9,17 +9,26 @@ use crate::lease_clock::{Moment, SharedLeaseClock};
 /// Why a lease is not held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum LeaseLostError {
     /// Its holder has released or dropped it.
     #[error("the lease was given back by its holder")]
     Released,
     /// The gateway reports that it is over: it expired, an operator ended it, its session was lost, or the outcome of
     /// a request under it is unknown.
     #[error("the gateway has ended the lease")]
-    Over,
+    Ended,
     /// No answer has extended it in time: the gateway does not answer, or gets no answer from its lock service.
     #[error("nothing has proven in time that the lease goes on")]
-    Unproven,
+    NotRenewed,
+}
+
+/// The former names of two variants, also in patterns.
+#[expect(non_upper_case_globals, reason = "they are spelled like the variants that they were")]
+impl LeaseLostError {
+    #[deprecated(since = "0.1.0", note = "renamed to `Ended`")]
+    pub const Over: Self = Self::Ended;
+    #[deprecated(since = "0.1.0", note = "renamed to `NotRenewed`")]
+    pub const Unproven: Self = Self::NotRenewed;
 }
 
 /// The state that the renewing task and the holder share.
@@ -31,7 +40,7 @@ pub(crate) struct StandingWord {
 struct Word {
     /// No other client can hold before this moment. It only moves forward.
     until: Moment,
-    lost: Option<Lost>,
+    lost: Option<LeaseLostError>,
     revocation: Option<Arc<str>>,
     ticket: Option<Arc<str>>,
 }
@@ -51,7 +60,7 @@ impl StandingWord {
 
     /// Takes an answer. If it comes after the deadline, it changes nothing, because the loss of the lease may have
     /// been reported to the holder already.
-    pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), Lost> {
+    pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), LeaseLostError> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
@@ -67,7 +76,7 @@ impl StandingWord {
     }
 
     /// Ends the lease. Only the first reason counts.
-    pub(crate) fn ends(&self, reason: Lost) {
+    pub(crate) fn ends(&self, reason: LeaseLostError) {
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
             word.lost.get_or_insert(reason);
@@ -75,14 +84,14 @@ impl StandingWord {
     }
 
     /// How long no other client can hold, by the latest answer; or why the lease is lost.
-    pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
+    pub(crate) fn remaining(&self) -> Result<Duration, LeaseLostError> {
         let word = self.word.borrow();
         if let Some(lost) = word.lost {
             return Err(lost);
         }
         // The clock is read last, so that a pause before it cannot make the answer too long.
         let rest = self.clock.now().until(word.until);
-        if rest.is_zero() { Err(Lost::Unproven) } else { Ok(rest) }
+        if rest.is_zero() { Err(LeaseLostError::NotRenewed) } else { Ok(rest) }
     }
 
     pub(crate) fn until(&self) -> Moment {
@@ -94,7 +103,7 @@ impl StandingWord {
     }
 
     /// Returns when the lease is lost.
-    pub(crate) async fn lost(&self) -> Lost {
+    pub(crate) async fn lost(&self) -> LeaseLostError {
         let mut word = self.word.subscribe();
         loop {
             // Marked as seen before the look, so that a change after the look wakes us.
@@ -126,7 +135,7 @@ impl StandingWord {
 impl Word {
     fn lapse(&mut self, now: Moment) {
         if now >= self.until {
-            self.lost.get_or_insert(Lost::Unproven);
+            self.lost.get_or_insert(LeaseLostError::NotRenewed);
         }
     }
 }
@@ -159,8 +168,8 @@ mod tests {
         clock.goes(SECOND - Duration::from_nanos(1));
         assert_eq!(word.remaining(), Ok(Duration::from_nanos(1)));
         clock.goes(Duration::from_nanos(1));
-        assert_eq!(word.remaining(), Err(Lost::Unproven));
-        assert_eq!(told.await.expect("no panic"), Lost::Unproven);
+        assert_eq!(word.remaining(), Err(LeaseLostError::NotRenewed));
+        assert_eq!(told.await.expect("no panic"), LeaseLostError::NotRenewed);
     }
 
     /// A lease whose deadline has passed stays lost, also if a late answer states a later deadline.
@@ -170,9 +179,9 @@ mod tests {
         clock.goes(60 * SECOND);
         // This answer was on its way for a minute, and states a deadline that has not passed.
         let late = word.is_proven(proven(clock.now().after(SECOND)));
-        assert_eq!(late, Err(Lost::Unproven));
-        assert_eq!(word.remaining(), Err(Lost::Unproven));
-        assert_eq!(word.lost().await, Lost::Unproven);
+        assert_eq!(late, Err(LeaseLostError::NotRenewed));
+        assert_eq!(word.remaining(), Err(LeaseLostError::NotRenewed));
+        assert_eq!(word.lost().await, LeaseLostError::NotRenewed);
     }
 
     /// A renewal extends the deadline, and one with an earlier deadline changes nothing.
@@ -188,10 +197,10 @@ mod tests {
     #[tokio::test]
     async fn first_loss_reason_is_kept() {
         let (clock, word) = held_for(SECOND);
-        word.ends(Lost::Over);
-        word.ends(Lost::Released);
+        word.ends(LeaseLostError::Ended);
+        word.ends(LeaseLostError::Released);
         clock.goes(60 * SECOND);
-        assert_eq!(word.lost().await, Lost::Over);
+        assert_eq!(word.lost().await, LeaseLostError::Ended);
         assert_eq!(word.revoked().await, None);
     }
 

@@ -1,7 +1,7 @@
 // The same routes with Express and with plain http.
 "use strict";
 
-const { Stale } = require("../index.js");
+const { StaleTokenError } = require("../index.js");
 const { NotEnough, OtherAccount } = require("./accounts.js");
 
 const SIGNS = { debit: -1n, credit: 1n };
@@ -33,7 +33,7 @@ function express(fenced, accounts) {
     if (response.headersSent) return next(error);
     const known = told(error);
     if (known) return response.status(known[0]).json(known[1]);
-    if (!(error instanceof Stale)) console.error(error);
+    if (!(error instanceof StaleTokenError)) console.error(error);
     return response.status(error.status ?? 500).json("the service failed");
   });
   return app;

@@ -22,7 +22,7 @@ async function main() {
   const pool = new Pool({ connectionString: values.database, max: 20 });
   await pool.query("CREATE TABLE IF NOT EXISTS accounts (id text PRIMARY KEY, balance bigint NOT NULL)");
   // A GET without the fields is not compared. One with the fields is compared with the writes.
-  const fenced = fencing({ marks: postgres, compare: values.compare, unfenced: ["GET"] });
+  const fenced = fencing({ watermarks: postgres, compare: values.compare, unfenced: ["GET"] });
   const server = http.createServer(faces[values.face](fenced, new Accounts(pool)));
   server.listen(Number(values.listen), "127.0.0.1", () => {
     // The parent process reads this line to learn the port.

@@ -4,7 +4,8 @@
 const assert = require("node:assert");
 const { test } = require("node:test");
 const { Readable } = require("node:stream");
-const { fencing } = require("../index.js");
+const fencegate = require("../index.js");
+const { fencing, StaleTokenError } = fencegate;
 const { STAMPED, assertAnswer, exchange, scripted } = require("./exchange.js");
 
 const quiet = { log: () => {} };
@@ -19,10 +20,10 @@ test("no way to begin an answer goes around the fence", async () => {
     (response) => (response.flushHeaders(), response.end("done")),
     (response) => Readable.from(["a", "b"]).pipe(response),
   ]) {
-    const fenced = fencing({ marks: scripted([]), ...quiet });
+    const fenced = fencing({ watermarks: scripted([]), ...quiet });
     const answer = await exchange(fenced.http((_request, response) => void begin(response)), STAMPED);
     assertAnswer(answer, "unclaimed", String(begin));
-    const claimed = fencing({ marks: scripted(["passes"]) });
+    const claimed = fencing({ watermarks: scripted(["passes"]) });
     const given = await exchange(
       claimed.http(async (_request, response, fence) => {
         await fence.claim();
@@ -36,7 +37,7 @@ test("no way to begin an answer goes around the fence", async () => {
 
 test("a handler that waits for its discarded bytes goes on to its end", async () => {
   let ended = false;
-  const fenced = fencing({ marks: scripted([]), ...quiet });
+  const fenced = fencing({ watermarks: scripted([]), ...quiet });
   const listener = fenced.http(async (_request, response) => {
     await new Promise((resolve) => response.write("a", resolve));
     await new Promise((resolve) => response.end("b", resolve));
@@ -52,7 +53,7 @@ test("a handler's own refusal passes as it is", async () => {
     (response) => response.writeHead(412, { "fencing-refusal": "stale" }),
     (response) => response.writeHead(412, "Precondition Failed", ["Fencing-Refusal", "stale"]),
   ]) {
-    const fenced = fencing({ marks: scripted(["stale"]) });
+    const fenced = fencing({ watermarks: scripted(["stale"]) });
     const listener = fenced.http(async (_request, response, fence) => {
       await fence.claim().catch(() => {});
       refuse(response).end("its own words");
@@ -63,7 +64,7 @@ test("a handler's own refusal passes as it is", async () => {
 });
 
 test("an answer that has begun is broken off when its handler fails", async () => {
-  const fenced = fencing({ marks: scripted(["passes"]), ...quiet });
+  const fenced = fencing({ watermarks: scripted(["passes"]), ...quiet });
   const listener = fenced.http(async (_request, response, fence) => {
     await fence.claim();
     response.writeHead(200, { "Content-Length": "4" }).write("ab");
@@ -74,7 +75,7 @@ test("an answer that has begun is broken off when its handler fails", async () =
 });
 
 test("an unfenced method passes without any field", async () => {
-  const fenced = fencing({ marks: scripted([]), unfenced: ["GET", "HEAD"], ...quiet });
+  const fenced = fencing({ watermarks: scripted([]), unfenced: ["GET", "HEAD"], ...quiet });
   const listener = fenced.http((_request, response, fence) => response.writeHead(fence ? 200 : 418).end());
   assert.strictEqual((await exchange(listener, [], "GET")).status, 418);
   assert.strictEqual((await exchange(listener, [], "HEAD")).status, 418);
@@ -88,7 +89,7 @@ test("an unfenced method passes without any field", async () => {
 test("fields have other names where the policy says so", async () => {
   const fields = { token: "X-Token", number: "X-Number" };
   const renamed = () =>
-    fencing({ marks: scripted(["passes"]), fields }).http(async (_request, response, fence) => {
+    fencing({ watermarks: scripted(["passes"]), fields }).http(async (_request, response, fence) => {
       await fence.claim();
       response.end();
     });
@@ -96,5 +97,21 @@ test("fields have other names where the policy says so", async () => {
   assert.strictEqual((await exchange(renamed(), sent)).status, 200);
   assertAnswer(await exchange(renamed(), [...sent, ["x_token", "1"]]), "token-malformed");
   assertAnswer(await exchange(renamed(), STAMPED), "token-missing");
-  assert.throws(() => fencing({ marks: {}, fields: { token: "fencing_key" } }), /one name/);
+  assert.throws(() => fencing({ watermarks: {}, fields: { token: "fencing_key" } }), /one name/);
+});
+
+test("the former names work for one version, and warn", async () => {
+  const warned = [];
+  const listen = (warning) => warned.push(`${warning.name} ${warning.code}`);
+  process.on("warning", listen);
+  assert.strictEqual(fencegate.Stale, StaleTokenError);
+  let met;
+  const listener = fencing({ marks: scripted(["stale"]) }).http(async (_request, response, fence) => {
+    await fence.claim().catch((error) => (met = error));
+    response.writeHead(409).end();
+  });
+  assertAnswer(await exchange(listener, STAMPED), "stale");
+  assert.ok(met instanceof fencegate.Stale && met.name === "StaleTokenError", met);
+  process.off("warning", listen);
+  assert.deepStrictEqual(warned, ["DeprecationWarning FENCING001", "DeprecationWarning FENCING002"]);
 });

@@ -6,7 +6,7 @@ const { readFileSync } = require("node:fs");
 const { join } = require("node:path");
 const { test } = require("node:test");
 const { Client, Pool } = require("pg");
-const { Stale, postgres } = require("../index.js");
+const { StaleTokenError, postgres } = require("../index.js");
 const { Fence } = require("../fence.js");
 const { vectors } = require("./exchange.js");
 
@@ -25,7 +25,7 @@ async function fresh(context, compare) {
 
 const fence = (step, compare = "token") => {
   const stamp = { token: step.token ?? null, number: step.number && BigInt(step.number), keys: step.keys, mode: step.mode };
-  return new Fence(stamp, { marks: postgres, compare });
+  return new Fence(stamp, { watermarks: postgres, compare });
 };
 
 async function passes(client, step, compare) {
@@ -35,7 +35,7 @@ async function passes(client, step, compare) {
     await client.query(step.end ?? "commit");
     return true;
   } catch (error) {
-    assert.ok(error instanceof Stale, error);
+    assert.ok(error instanceof StaleTokenError, error);
     await client.query("ROLLBACK");
     return false;
   }
@@ -58,7 +58,7 @@ test("a handler that goes on after a stale claim changes nothing", async (contex
   const client = await fresh(context, "token");
   assert.ok(await passes(client, NEWER));
   await client.query("BEGIN");
-  await assert.rejects(fence(OLDER).claim(client), Stale);
+  await assert.rejects(fence(OLDER).claim(client), StaleTokenError);
   await assert.rejects(client.query("CREATE TABLE effect ()"), { code: "25P02" });
   assert.strictEqual((await client.query("COMMIT")).command, "ROLLBACK");
 });
@@ -78,7 +78,7 @@ test("a transaction that the database has given up is no success", async (contex
   const ignorant = async (transaction) => transaction.query("SELECT 1/0").catch(() => "done");
   await assert.rejects(fence(NEWER).transact(pool, ignorant), /rolled back/);
   assert.strictEqual(await fence(NEWER).transact(pool, async () => "done"), "done");
-  await assert.rejects(fence(OLDER).transact(pool, async () => "done"), Stale);
+  await assert.rejects(fence(OLDER).transact(pool, async () => "done"), StaleTokenError);
 });
 
 // The statements stand here so that a service can take this folder alone; they are those of the recipe.

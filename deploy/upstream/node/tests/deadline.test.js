@@ -69,7 +69,7 @@ for (const [name, face] of Object.entries(FACES)) {
 }
 
 test("a fence looks at the field first", async () => {
-  const fenced = (settings) => fencing({ marks: scripted([]), ...settings }).http(done);
+  const fenced = (settings) => fencing({ watermarks: scripted([]), ...settings }).http(done);
   assertAnswer(await exchange(fenced(), [["Fencing-Not-After", "5"]]), "token-missing", "not asked for");
   for (const [value, reason] of [["5", "expired"], ["never", "not-after-malformed"]]) {
     for (const fields of [STAMPED, []]) {

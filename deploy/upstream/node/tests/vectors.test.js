@@ -25,8 +25,8 @@ for (const [name, face] of Object.entries(FACES)) {
     assert.ok(vectors.requests.length > 100);
     for (const { name: which, compare, fields, accepted, refused } of vectors.requests) {
       let read;
-      const marks = { raise: async () => true };
-      const listener = face(fencing({ marks, compare }), async (request, response, fence) => {
+      const watermarks = { raise: async () => true };
+      const listener = face(fencing({ watermarks, compare }), async (request, response, fence) => {
         const { token, number, keys, mode } = fence;
         read = { token, number: String(number), keys, mode };
         await fence.claim();
@@ -43,7 +43,7 @@ for (const [name, face] of Object.entries(FACES)) {
     assert.ok(vectors.handlers.length > 10);
     for (const { name: which, claims, status, sent } of vectors.handlers) {
       const told = [];
-      const fenced = fencing({ marks: scripted([...claims]), log: (line) => told.push(line) });
+      const fenced = fencing({ watermarks: scripted([...claims]), log: (line) => told.push(line) });
       const listener = face(fenced, async (request, response, fence) => {
         let failed = new Error("without a reason");
         for (const _ of claims) await fence.claim().catch((error) => (failed = error));

@@ -44,7 +44,7 @@ def read(fence, account):
 
 
 def service():
-    return WsgiFence(application, bank.marks(), Settings(compare=bank.form, unfenced=["GET"]))
+    return WsgiFence(application, bank.watermarks(), Settings(compare=bank.compare, unfenced=["GET"]))
 # --- page
 
 
@@ -127,12 +127,12 @@ def serve_asgi():
 
     listener = socket.create_server(("127.0.0.1", port), backlog=256)
     print("listening on 127.0.0.1:%d" % listener.getsockname()[1], flush=True)
-    fenced = AsgiFence(asgi_application, bank.marks(), Settings(compare=bank.form, unfenced=["GET"]))
+    fenced = AsgiFence(asgi_application, bank.watermarks(), Settings(compare=bank.compare, unfenced=["GET"]))
     uvicorn.Server(uvicorn.Config(fenced, log_level="warning", lifespan="off")).run([listener])
 
 
 if __name__ == "__main__":
-    kind, form, database, where, *rest = sys.argv[1:]
+    kind, compare, database, where, *rest = sys.argv[1:]
     port = int(rest[0]) if rest else 0
-    bank = BANKS[database](where, form)
+    bank = BANKS[database](where, compare)
     {"wsgi": serve_wsgi, "asgi": serve_asgi}[kind]()

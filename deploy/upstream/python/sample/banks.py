@@ -20,8 +20,8 @@ class Bank:
     codes = ()
     write_account = "INSERT INTO account VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET cents = excluded.cents"
 
-    def __init__(self, where, form):
-        self.where, self.form = where, form
+    def __init__(self, where, compare):
+        self.where, self.compare = where, compare
 
     def run(self, work):
         while True:
@@ -51,9 +51,9 @@ class Sqlite(Bank):
     begin = "BEGIN IMMEDIATE"
     place = "?"
 
-    def __init__(self, where, form):
-        super().__init__(where, form)
-        recipe = (RECIPES / "sqlite" / f"{form}.sql").read_text()
+    def __init__(self, where, compare):
+        super().__init__(where, compare)
+        recipe = (RECIPES / "sqlite" / f"{compare}.sql").read_text()
         tables = recipe.split("-- table\n")[1].split("-- ")[0]
         accounts = "CREATE TABLE account (id TEXT PRIMARY KEY, cents INTEGER NOT NULL) STRICT;"
 
@@ -70,8 +70,8 @@ class Sqlite(Bank):
         connection.execute("PRAGMA journal_mode = WAL")
         return connection
 
-    def marks(self):
-        return upstream.sqlite(self.form)
+    def watermarks(self):
+        return upstream.sqlite(self.compare)
 
 
 class Postgresql(Bank):
@@ -82,8 +82,8 @@ class Postgresql(Bank):
 
         return psycopg.connect(self.where, autocommit=True)
 
-    def marks(self):
-        return upstream.postgresql(self.form)
+    def watermarks(self):
+        return upstream.postgresql(self.compare)
 
 
 class MariaDb(Bank):
@@ -98,8 +98,8 @@ class MariaDb(Bank):
         self.again = pymysql.err.OperationalError
         return pymysql.connect(unix_socket=self.where, user="root", database="service", autocommit=True)
 
-    def marks(self):
-        return upstream.mariadb(self.form)
+    def watermarks(self):
+        return upstream.mariadb(self.compare)
 
 
 BANKS = {"sqlite": Sqlite, "postgresql": Postgresql, "mariadb": MariaDb}

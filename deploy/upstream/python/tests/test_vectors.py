@@ -25,14 +25,14 @@ GOOD = VECTORS["requests"][0]["fields"]
 class Scripted:
     """Watermarks whose claims end as the vector has it."""
 
-    def raise_mark(self, tx, key, mode, mark):
+    def raise_watermark(self, tx, key, mode, mark):
         if tx == "error":
             raise OSError("the database failed")
         return tx == "passes"
 
-    async def raise_mark_async(self, tx, key, mode, mark):
+    async def raise_watermark_async(self, tx, key, mode, mark):
         await asyncio.sleep(0)
-        return self.raise_mark(tx, key, mode, mark)
+        return self.raise_watermark(tx, key, mode, mark)
 
 
 def claims_of(vector):
@@ -43,7 +43,7 @@ def claims_of(vector):
             try:
                 fence.claim(claim)
                 assert claim == "passes"
-            except upstream.Stale:
+            except upstream.StaleTokenError:
                 assert claim == "stale"
                 if vector["status"] == 0:
                     raise
@@ -246,7 +246,7 @@ class Contract(Answers):
 
     def test_all_keys_are_claimed_in_order_until_one_is_stale(self):
         class Keys(Scripted):
-            def raise_mark(self, tx, key, mode, mark):
+            def raise_watermark(self, tx, key, mode, mark):
                 tx.append((key, mode, mark))
                 return key != "b"
 
@@ -255,7 +255,7 @@ class Contract(Answers):
         for claim in ("claim", "claim_async"):
             claimed = []
             fence = upstream.Fence(stamp, "token", Keys())
-            with self.assertRaises(upstream.Stale):
+            with self.assertRaises(upstream.StaleTokenError):
                 waited = getattr(fence, claim)(claimed)
                 if waited is not None:
                     asyncio.run(waited)
@@ -369,11 +369,11 @@ class InSqlite(unittest.TestCase):
     def test_stories_end_as_written(self):
         for story in VECTORS["claims"]:
             form = story.get("compare", "token")
-            marks, bank = upstream.sqlite(form), self.bank(form)
+            watermarks, bank = upstream.sqlite(form), self.bank(form)
             for step in story["steps"]:
                 bank.execute("BEGIN IMMEDIATE")
                 mark = step["token"] if form == "token" else int(step["number"])
-                passes = all(marks.raise_mark(bank, key, step["mode"], mark) for key in step["keys"])
+                passes = all(watermarks.raise_watermark(bank, key, step["mode"], mark) for key in step["keys"])
                 bank.execute("COMMIT" if passes and step.get("end") != "rollback" else "ROLLBACK")
                 self.assertEqual(passes, step["passes"], story["name"])
 
@@ -381,12 +381,12 @@ class InSqlite(unittest.TestCase):
         bank = self.bank("token")
         token = GOOD[0][1]
         for tx in (bank, bank.cursor()):
-            with self.assertRaises(upstream.NoTransaction):
-                upstream.sqlite().raise_mark(tx, "a", "exclusive", token)
+            with self.assertRaises(upstream.NoTransactionError):
+                upstream.sqlite().raise_watermark(tx, "a", "exclusive", token)
         self.assertEqual(bank.execute("SELECT count(*) FROM fence").fetchone(), (0,))
         # A default connection begins transactions by itself, and commits them only on demand.
         bank.isolation_level = ""
-        self.assertTrue(upstream.sqlite().raise_mark(bank, "a", "exclusive", token))
+        self.assertTrue(upstream.sqlite().raise_watermark(bank, "a", "exclusive", token))
         self.assertTrue(bank.in_transaction)
 
 
@@ -402,14 +402,75 @@ class Statements(unittest.TestCase):
                 self.assertEqual(statement.strip(), section(database, form, name).strip())
 
     def test_each_style_has_its_parameters(self):
-        marks = upstream.postgresql()
-        statement, values = marks._statements["exclusive"].with_values({"key": "k", "token": "t"})
+        watermarks = upstream.postgresql()
+        statement, values = watermarks._statements["exclusive"].with_values({"key": "k", "token": "t"})
         self.assertIn("%(token)s", statement)
         self.assertEqual(values, {"key": "k", "token": "t"})
         statement, values = upstream.mariadb(paramstyle="qmark")._statements["shared"].with_values({"key": "k", "token": "t"})
         self.assertEqual((statement.count("?"), values), (4, ("t", "k", "t", "t")))
         row, values = upstream.mariadb()._row.with_values({"key": "k", "token": "t"})
         self.assertEqual(values, {"key": "k"})
+
+
+class FormerNames(unittest.TestCase):
+    """The names before the renames work for one version, and warn."""
+
+    STAMP = upstream.Settings().read("POST", [(name.encode(), value.encode()) for name, value in GOOD])
+
+    def test_classes_are_the_same(self):
+        for former, name in (("Marks", "WatermarkStore"), ("NoTransaction", "NoTransactionError"), ("Stale", "StaleTokenError")):
+            with self.assertWarns(DeprecationWarning):
+                self.assertIs(getattr(upstream, former), getattr(upstream, name))
+        with self.assertWarns(DeprecationWarning):
+            from fencegate_upstream import Stale
+        self.assertIs(Stale, upstream.StaleTokenError)
+        self.assertFalse(hasattr(upstream, "Fresh"))
+
+    def test_arguments_are_taken(self):
+        for middleware in (upstream.WsgiFence, upstream.AsgiFence):
+            store = Scripted()
+            with self.assertWarns(DeprecationWarning):
+                self.assertIs(middleware(None, marks=store).watermarks, store)
+            with self.assertRaises(TypeError):
+                middleware(None)
+        for recipe in (upstream.postgresql, upstream.sqlite, upstream.mariadb):
+            with self.assertWarns(DeprecationWarning):
+                former = recipe(form="number")._statements["shared"]._text
+            self.assertEqual(former, recipe(compare="number")._statements["shared"]._text)
+
+    def test_methods_are_called(self):
+        class Former:
+            """A store that was written before."""
+
+            def raise_mark(self, tx, key, mode, mark):
+                return tx == "passes"
+
+            async def raise_mark_async(self, tx, key, mode, mark):
+                return tx == "passes"
+
+        class Derived(upstream.WatermarkStore):
+            """Overrides a method by its former name."""
+
+            def raise_mark(self, tx, key, mode, mark):
+                return tx != "stale" and super().raise_mark(tx, key, mode, mark)
+
+        bank = sqlite3.connect(":memory:", isolation_level=None)
+        self.addCleanup(bank.close)
+        bank.executescript(section("sqlite", "token", "table"))
+        bank.execute("BEGIN")
+        derived = Derived(statements.SQLITE["token", "write"], statements.SQLITE["token", "read"])
+        for store, passes in ((Former(), "passes"), (derived, bank)):
+            for tx in (passes, "stale"):
+                fence = upstream.Fence(self.STAMP, "token", store)
+                with self.assertWarns(DeprecationWarning):
+                    if tx == "stale":
+                        self.assertRaises(upstream.StaleTokenError, fence.claim, tx)
+                    else:
+                        fence.claim(tx)
+        with self.assertWarns(DeprecationWarning):
+            asyncio.run(upstream.Fence(self.STAMP, "token", Former()).claim_async("passes"))
+        with self.assertWarns(DeprecationWarning):
+            self.assertTrue(upstream.sqlite().raise_mark(bank, "another", "exclusive", self.STAMP.token))
 
 
 class Page(unittest.TestCase):

@@ -16,7 +16,8 @@ use axum::{
     routing::{get, post},
 };
 use fencegate_upstream::{
-    Compare, Fence, FenceLayer, Mark, Mode, NotClaimed, Raise, Raised, Settings, Transaction,
+    ClaimError, Compare, Fence, FenceLayer, Mark, Mode, Settings, Transaction, WatermarkOutcome,
+    WatermarkUpdate,
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, named_params, params};
 use serde_json::{Value, json};
@@ -29,7 +30,8 @@ struct Sqlite<'t>(&'t rusqlite::Transaction<'t>);
 impl Transaction for Sqlite<'_> {
     type Error = rusqlite::Error;
 
-    fn raise(&mut self, Raise { key, mode, mark }: Raise<'_>) -> rusqlite::Result<Raised> {
+    fn raise(&mut self, update: WatermarkUpdate<'_>) -> rusqlite::Result<WatermarkOutcome> {
+        let WatermarkUpdate { key, mode, mark } = update;
         let rows = match mark {
             Mark::Token(token) => {
                 let statement = section(TOKEN_SQL, mode);
@@ -40,7 +42,7 @@ impl Transaction for Sqlite<'_> {
                 self.0.execute(statement, named_params! {":key": key, ":number": number})
             }
         };
-        rows.map(Raised::by_rows)
+        rows.map(WatermarkOutcome::from_rows_affected)
     }
 }
 
@@ -176,11 +178,11 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-impl From<NotClaimed<rusqlite::Error>> for Failed {
-    fn from(not: NotClaimed<rusqlite::Error>) -> Self {
-        match not {
-            NotClaimed::Stale => Self::Stale,
-            NotClaimed::Database(error) => Self::Database(error),
+impl From<ClaimError<rusqlite::Error>> for Failed {
+    fn from(error: ClaimError<rusqlite::Error>) -> Self {
+        match error {
+            ClaimError::Stale => Self::Stale,
+            ClaimError::Database(error) => Self::Database(error),
         }
     }
 }

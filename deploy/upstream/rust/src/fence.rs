@@ -1,6 +1,10 @@
 //! The fence of one request. A handler claims it in the transaction that makes the change.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use crate::{
     answer::Refusal,
@@ -27,7 +31,7 @@ struct Seen {
 
 /// A token or number to compare with the watermark of a key. If it is not stale, it becomes the new watermark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Raise<'a> {
+pub struct WatermarkUpdate<'a> {
     pub key: &'a str,
     pub mode: Mode,
     pub mark: Mark<'a>,
@@ -41,8 +45,9 @@ pub enum Mark<'a> {
     Number(i64),
 }
 
+/// What became of a [`WatermarkUpdate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Raised {
+pub enum WatermarkOutcome {
     Passes,
     Stale,
 }
@@ -55,7 +60,7 @@ pub trait Transaction {
     ///
     /// # Errors
     /// The database has failed. Nothing will be committed, so a raised watermark does not matter.
-    fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, Self::Error>;
+    fn raise(&mut self, update: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, Self::Error>;
 }
 
 /// The same for an asynchronous database client.
@@ -63,21 +68,48 @@ pub trait AsyncTransaction {
     type Error;
 
     /// Like [`Transaction::raise`]. Dropping the future claims nothing.
-    fn raise(&mut self, raise: Raise<'_>) -> impl Future<Output = Result<Raised, Self::Error>> + Send;
+    fn raise(
+        &mut self,
+        update: WatermarkUpdate<'_>,
+    ) -> impl Future<Output = Result<WatermarkOutcome, Self::Error>> + Send;
 }
 
-/// The transaction has to be rolled back.
+/// Why a claim has failed. The transaction has to be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotClaimed<E> {
+pub enum ClaimError<E> {
     /// A newer request was executed before.
     Stale,
     Database(E),
 }
 
-impl Raised {
+impl WatermarkOutcome {
     /// The result, from the number of rows that the statement has changed.
-    pub fn by_rows(rows: usize) -> Self {
+    pub fn from_rows_affected(rows: usize) -> Self {
         if rows == 0 { Self::Stale } else { Self::Passes }
+    }
+
+    /// The former name of [`from_rows_affected`](Self::from_rows_affected).
+    #[deprecated(since = "0.1.0", note = "renamed to `from_rows_affected`")]
+    pub fn by_rows(rows: usize) -> Self {
+        Self::from_rows_affected(rows)
+    }
+}
+
+impl<E> fmt::Display for ClaimError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stale => "a newer request was executed before",
+            Self::Database(_) => "the database failed during the claim",
+        })
+    }
+}
+
+impl<E: Error + 'static> Error for ClaimError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Stale => None,
+            Self::Database(error) => Some(error),
+        }
     }
 }
 
@@ -93,15 +125,15 @@ impl Fence {
     /// Compares and raises the watermarks of all keys of the request. Call it first in the transaction of the effect.
     ///
     /// # Errors
-    /// [`NotClaimed`]: roll back.
-    pub fn claim<T: Transaction>(&self, transaction: &mut T) -> Result<(), NotClaimed<T::Error>> {
+    /// [`ClaimError`]: roll back.
+    pub fn claim<T: Transaction>(&self, transaction: &mut T) -> Result<(), ClaimError<T::Error>> {
         self.claim_keys(transaction, &self.0.stamp.keys)
     }
 
     /// Like [`Fence::claim`], for keys that the handler names, in ascending order.
     ///
     /// # Errors
-    /// [`NotClaimed`]: roll back.
+    /// [`ClaimError`]: roll back.
     ///
     /// # Panics
     /// If `keys` is empty, because nothing would be compared.
@@ -109,11 +141,11 @@ impl Fence {
         &self,
         transaction: &mut T,
         keys: &[String],
-    ) -> Result<(), NotClaimed<T::Error>> {
+    ) -> Result<(), ClaimError<T::Error>> {
         assert!(!keys.is_empty(), "a claim without a key compares nothing");
         for key in keys {
-            let raised = transaction.raise(self.raise(key)).map_err(NotClaimed::Database)?;
-            self.goes_on(raised)?;
+            let outcome = transaction.raise(self.update(key)).map_err(ClaimError::Database)?;
+            self.goes_on(outcome)?;
         }
         self.passed();
         Ok(())
@@ -122,39 +154,39 @@ impl Fence {
     /// Like [`Fence::claim`], for an asynchronous client. Dropping the future claims nothing.
     ///
     /// # Errors
-    /// [`NotClaimed`]: roll back.
+    /// [`ClaimError`]: roll back.
     ///
     /// # Panics
     /// If the request has no keys, because nothing would be compared.
     pub async fn claim_async<T: AsyncTransaction>(
         &self,
         transaction: &mut T,
-    ) -> Result<(), NotClaimed<T::Error>> {
+    ) -> Result<(), ClaimError<T::Error>> {
         assert!(!self.0.stamp.keys.is_empty(), "a claim without a key compares nothing");
         for key in &self.0.stamp.keys {
-            let raised = transaction.raise(self.raise(key)).await.map_err(NotClaimed::Database)?;
-            self.goes_on(raised)?;
+            let outcome = transaction.raise(self.update(key)).await.map_err(ClaimError::Database)?;
+            self.goes_on(outcome)?;
         }
         self.passed();
         Ok(())
     }
 
-    fn raise<'a>(&'a self, key: &'a str) -> Raise<'a> {
+    fn update<'a>(&'a self, key: &'a str) -> WatermarkUpdate<'a> {
         let stamp = &self.0.stamp;
         let mark = match (self.0.compare, &stamp.token) {
             (Compare::Token, Some(token)) => Mark::Token(token.as_str()),
             (Compare::Token, None) => unreachable!("it was read with its token"),
             (Compare::Number, _) => Mark::Number(stamp.number.as_i64()),
         };
-        Raise { key, mode: stamp.mode, mark }
+        WatermarkUpdate { key, mode: stamp.mode, mark }
     }
 
-    fn goes_on<E>(&self, raised: Raised) -> Result<(), NotClaimed<E>> {
-        match raised {
-            Raised::Passes => Ok(()),
-            Raised::Stale => {
+    fn goes_on<E>(&self, outcome: WatermarkOutcome) -> Result<(), ClaimError<E>> {
+        match outcome {
+            WatermarkOutcome::Passes => Ok(()),
+            WatermarkOutcome::Stale => {
                 self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).stale = true;
-                Err(NotClaimed::Stale)
+                Err(ClaimError::Stale)
             }
         }
     }

@@ -12,7 +12,21 @@ mod stamp;
 pub use answer::{Answers, Problems, Refusal, Unclaimed};
 pub use clock::{BootTime, Clock, Moment};
 pub use deadline::{Deadline, DeadlineLayer, DeadlineService};
-pub use fence::{AsyncTransaction, Fence, Mark, NotClaimed, Raise, Raised, Transaction};
+pub use fence::{AsyncTransaction, ClaimError, Fence, Mark, Transaction, WatermarkOutcome, WatermarkUpdate};
 pub use layer::{FenceLayer, Fenced};
 pub use not_after::{NotAfter, ParseNotAfterError};
 pub use stamp::{Compare, Mode, Number, Settings, Stamp, Token};
+
+// The former names, for one version.
+
+/// The former name of [`ClaimError`].
+#[deprecated(since = "0.1.0", note = "renamed to `ClaimError`")]
+pub type NotClaimed<E> = ClaimError<E>;
+
+/// The former name of [`WatermarkUpdate`].
+#[deprecated(since = "0.1.0", note = "renamed to `WatermarkUpdate`")]
+pub type Raise<'a> = WatermarkUpdate<'a>;
+
+/// The former name of [`WatermarkOutcome`].
+#[deprecated(since = "0.1.0", note = "renamed to `WatermarkOutcome`")]
+pub type Raised = WatermarkOutcome;

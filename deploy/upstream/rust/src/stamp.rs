@@ -37,7 +37,7 @@ pub struct Stamp {
     /// Always present if tokens are compared.
     pub token: Option<Token>,
     pub number: Number,
-    /// Ascending. Empty only if the service names the keys itself ([`Settings::keys_named_by_the_service`]).
+    /// Ascending. Empty only if the handler names the keys itself ([`Settings::keys_from_handler`]).
     pub keys: Vec<String>,
     pub mode: Mode,
 }
@@ -56,7 +56,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeysFrom {
     Request,
-    Service,
+    Handler,
 }
 
 pub(crate) const KEY: HeaderName = HeaderName::from_static("fencing-key");
@@ -98,8 +98,15 @@ impl Settings {
 
     /// The handler names the keys itself ([`crate::Fence::claim_keys`]); `Fencing-Key` and `Fencing-Mode` may be missing.
     #[must_use]
+    pub fn keys_from_handler(self) -> Self {
+        Self { keys: KeysFrom::Handler, ..self }
+    }
+
+    /// The former name of [`keys_from_handler`](Self::keys_from_handler).
+    #[deprecated(since = "0.1.0", note = "renamed to `keys_from_handler`")]
+    #[must_use]
     pub fn keys_named_by_the_service(self) -> Self {
-        Self { keys: KeysFrom::Service, ..self }
+        self.keys_from_handler()
     }
 
     /// Has the fence refuse requests that come after `Fencing-Not-After` as well, before the token is compared: a late
@@ -149,13 +156,13 @@ impl Settings {
         };
         let keys = match one(headers, &KEY)? {
             Some(keys) => list(keys.as_bytes())?,
-            None if self.keys == KeysFrom::Service => Vec::new(),
+            None if self.keys == KeysFrom::Handler => Vec::new(),
             None => return None,
         };
         let mode = match one(headers, &MODE)?.map(HeaderValue::as_bytes) {
             Some(b"exclusive") => Mode::Exclusive,
             Some(b"shared") => Mode::Shared,
-            None if self.keys == KeysFrom::Service => Mode::Exclusive,
+            None if self.keys == KeysFrom::Handler => Mode::Exclusive,
             _ => return None,
         };
         Some(Stamp { token, number, keys, mode })

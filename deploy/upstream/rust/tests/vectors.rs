@@ -6,8 +6,8 @@ use std::{
 };
 
 use fencegate_upstream::{
-    AsyncTransaction, Compare, Fence, FenceLayer, Mode, NotClaimed, Raise, Raised, Settings, Stamp,
-    Transaction,
+    AsyncTransaction, ClaimError, Compare, Fence, FenceLayer, Mode, Settings, Stamp, Transaction,
+    WatermarkOutcome, WatermarkUpdate,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -22,10 +22,10 @@ struct Scripted(&'static str);
 impl Transaction for Scripted {
     type Error = &'static str;
 
-    fn raise(&mut self, _: Raise<'_>) -> Result<Raised, &'static str> {
+    fn raise(&mut self, _: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, &'static str> {
         match self.0 {
-            "passes" => Ok(Raised::Passes),
-            "stale" => Ok(Raised::Stale),
+            "passes" => Ok(WatermarkOutcome::Passes),
+            "stale" => Ok(WatermarkOutcome::Stale),
             error => Err(error),
         }
     }
@@ -34,9 +34,9 @@ impl Transaction for Scripted {
 impl AsyncTransaction for Scripted {
     type Error = &'static str;
 
-    async fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, &'static str> {
+    async fn raise(&mut self, update: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, &'static str> {
         tokio::task::yield_now().await;
-        Transaction::raise(self, raise)
+        Transaction::raise(self, update)
     }
 }
 
@@ -133,10 +133,10 @@ fn unfenced_method_passes_only_without_fields() {
     assert!(read(Method::GET, &[("fencing.token", "1")]).is_err());
 }
 
-/// A service that names its keys needs neither key nor mode. If the fields are there, they have to be well formed.
+/// A handler that names its keys needs neither key nor mode. If the fields are there, they have to be well formed.
 #[test]
-fn service_named_keys_need_no_fields() {
-    let settings = Settings::default().keys_named_by_the_service();
+fn handler_named_keys_need_no_fields() {
+    let settings = Settings::default().keys_from_handler();
     let token = ("Fencing-Token", "v1-00000000000000ab-00000007-00000001");
     let read = |more: &[(&str, &str)]| {
         let fields: Vec<Value> =
@@ -152,7 +152,7 @@ fn service_named_keys_need_no_fields() {
 async fn handled(
     vector: &Value,
     waiting: bool,
-) -> (Response<Body>, Vec<Result<(), NotClaimed<&'static str>>>) {
+) -> (Response<Body>, Vec<Result<(), ClaimError<&'static str>>>) {
     let claims = list(&vector["claims"]);
     let status = vector["status"].as_u64().expect("a status");
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -198,8 +198,8 @@ async fn handlers_are_overruled_as_in_vectors() {
         for (told, claim) in told.iter().zip(&claims) {
             let expected = match text(claim) {
                 "passes" => Ok(()),
-                "stale" => Err(NotClaimed::Stale),
-                _ => Err(NotClaimed::Database("error")),
+                "stale" => Err(ClaimError::Stale),
+                _ => Err(ClaimError::Database("error")),
             };
             assert_eq!(*told, expected, "{vector}");
         }
@@ -268,15 +268,15 @@ fn keys_are_raised_until_stale() {
     struct Keys(Vec<String>);
     impl Transaction for Keys {
         type Error = Infallible;
-        fn raise(&mut self, raise: Raise<'_>) -> Result<Raised, Infallible> {
-            self.0.push(raise.key.to_owned());
-            Ok(Raised::by_rows(usize::from(raise.key != "b")))
+        fn raise(&mut self, update: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, Infallible> {
+            self.0.push(update.key.to_owned());
+            Ok(WatermarkOutcome::from_rows_affected(usize::from(update.key != "b")))
         }
     }
     let handler = service_fn(async |request: Request<Body>| {
         let fence = request.extensions().get::<Fence>().expect("each has one");
         let mut keys = Keys(Vec::new());
-        assert_eq!(fence.claim(&mut keys), Err(NotClaimed::Stale));
+        assert_eq!(fence.claim(&mut keys), Err(ClaimError::Stale));
         assert_eq!(keys.0, ["a", "b"]);
         Ok::<_, Infallible>(Response::new(Body::default()))
     });
@@ -294,4 +294,48 @@ fn keys_are_raised_until_stale() {
         StatusCode::INTERNAL_SERVER_ERROR,
         "it went on, and says so"
     );
+}
+
+/// A claim error says what happened, and has the database's error as its source.
+#[test]
+fn claim_error_has_database_source() {
+    use std::error::Error;
+
+    let stale: ClaimError<std::fmt::Error> = ClaimError::Stale;
+    assert_eq!(stale.to_string(), "a newer request was executed before");
+    assert!(stale.source().is_none());
+    let failed = ClaimError::Database(std::fmt::Error);
+    assert_eq!(failed.to_string(), "the database failed during the claim");
+    assert!(failed.source().is_some_and(|source| source.is::<std::fmt::Error>()));
+}
+
+/// The names before the renames still work: types, variants, patterns, and methods.
+#[test]
+#[expect(deprecated, reason = "the former names are what is tested")]
+fn former_names_still_work() {
+    use fencegate_upstream::{NotClaimed, Raise, Raised};
+
+    struct Rows(usize);
+    impl Transaction for Rows {
+        type Error = Infallible;
+        fn raise(&mut self, Raise { key, .. }: Raise<'_>) -> Result<Raised, Infallible> {
+            assert_eq!(key, "a");
+            Ok(Raised::by_rows(self.0))
+        }
+    }
+    let handler = service_fn(async |request: Request<Body>| {
+        let fence = request.extensions().get::<Fence>().expect("each has one");
+        assert!(fence.stamp().keys.is_empty(), "the request names none");
+        let claims = [0, 1].map(|rows| fence.claim_keys(&mut Rows(rows), &["a".to_owned()]));
+        assert!(matches!(claims, [Err(NotClaimed::Stale), Ok(())]), "{claims:?}");
+        Ok::<_, Infallible>(Response::new(Body::default()))
+    });
+    let mut request = Request::new(Body::default());
+    let token = HeaderValue::from_static("v1-00000000000000ab-00000007-00000001");
+    request.headers_mut().insert("fencing-token", token);
+    let service = FenceLayer::new(Settings::default().keys_named_by_the_service()).layer(handler);
+    let answer =
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(service.oneshot(request));
+    // One claim was stale and the other one has passed.
+    assert_eq!(answer.expect("answered").status(), StatusCode::INTERNAL_SERVER_ERROR);
 }

@@ -146,7 +146,7 @@ async fn lease_over_at_renewal_is_refused() {
     answer.send((201, document(10_000))).expect("it waits");
     gateway.answers(RENEW, 412, Value::Null).await;
     let refused = asked.await.expect("no panic").expect_err("over");
-    assert!(matches!(refused, NotLeased::TooLate(Lost::Over)), "{refused}");
+    assert!(matches!(refused, AcquireError::TooLate(LeaseLostError::Ended)), "{refused}");
 }
 
 /// An answer after the deadline does not renew the lease. It stays lost, and can still be released.
@@ -158,11 +158,11 @@ async fn late_renewal_answer_does_not_count() {
     gateway.clock.goes(4 * SECOND);
     let late = gateway.hears(RENEW).await;
     gateway.clock.goes(6 * SECOND);
-    assert_eq!(lost.await.expect("no panic"), Lost::Unproven);
+    assert_eq!(lost.await.expect("no panic"), LeaseLostError::NotRenewed);
     // The question may be forgotten by now.
     late.send((200, document(10_000))).ok();
-    assert_eq!((lease.holds(), lease.token().err()), (false, Some(Lost::Unproven)));
-    assert_eq!(lease.during(async { 7 }).await, Err(Lost::Unproven));
+    assert_eq!((lease.is_held(), lease.token().err()), (false, Some(LeaseLostError::NotRenewed)));
+    assert_eq!(lease.during(async { 7 }).await, Err(LeaseLostError::NotRenewed));
     let released = tokio::spawn(lease.release());
     gateway.answers(RELEASE, 204, Value::Null).await;
     released.await.expect("no panic").expect("given back");
@@ -193,7 +193,7 @@ async fn lease_over_at_gateway_is_lost() {
     assert_eq!(revoked.await.expect("no panic").as_deref(), Some("the database is being moved"));
     gateway.clock.goes(4 * SECOND);
     gateway.answers(RENEW, 412, Value::Null).await;
-    assert_eq!(lease.lost().await, Lost::Over);
+    assert_eq!(lease.lost().await, LeaseLostError::Ended);
 }
 
 /// An abandoned request closes its connection. If the lease was granted by then, it is released.
@@ -223,7 +223,7 @@ async fn locked_key_error_names_key() {
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     gateway.answers(ASK, 423, json!({"reason": "locked"})).await;
     let refused = asked.await.expect("no panic").expect_err("locked");
-    assert!(matches!(&refused, NotLeased::Locked { keys } if keys == &["job/1"]), "{refused}");
+    assert!(matches!(&refused, AcquireError::Locked { keys } if keys == &["job/1"]), "{refused}");
     assert!(refused.to_string().ends_with("nothing was dispatched"), "{refused}");
 }
 
@@ -235,4 +235,31 @@ async fn refusal_error_includes_reason() {
     gateway.answers(ASK, 403, problem).await;
     let refused = asked.await.expect("no panic").expect_err("forbidden").to_string();
     assert!(refused.contains("403 `lease-forbidden`: not yours"), "{refused}");
+}
+
+/// The names before the renames still work: types, variants in patterns, and methods.
+#[tokio::test]
+#[expect(deprecated, reason = "the former names are what is tested")]
+async fn former_names_still_work() {
+    use crate::{BadGateway, Lost, NotLeased, NotReleased, Wanted};
+
+    assert!(matches!(Client::new("https://a", "secret"), Err(BadGateway::Scheme)));
+    let mut gateway = Played::start().await;
+    let wanted: Wanted = gateway.client.lease("job/1");
+    let asked = tokio::spawn(wanted.into_future());
+    gateway.answers(ASK, 423, json!({"reason": "locked"})).await;
+    let refused: NotLeased = asked.await.expect("no panic").expect_err("locked");
+    assert!(matches!(refused, NotLeased::Locked { .. }), "{refused}");
+
+    let lease = gateway.leases().await;
+    assert!(lease.holds());
+    assert_eq!(lease.shown(), lease.header_value());
+    gateway.clock.goes(10 * SECOND);
+    let reason: Lost = lease.lost().await;
+    assert!(matches!(reason, Lost::Unproven), "{reason}");
+    assert_eq!((lease.holds(), Lost::Over), (false, LeaseLostError::Ended));
+    let released = tokio::spawn(lease.release());
+    gateway.answers(RELEASE, 503, json!({"reason": "starting"})).await;
+    let refused: NotReleased = released.await.expect("no panic").expect_err("refused");
+    assert!(matches!(refused, NotReleased::Refused { status: 503, .. }), "{refused}");
 }

@@ -43,5 +43,5 @@ func main() {
 }
 
 func inTime(service http.Handler) http.Handler {
-	return fencing.InTime(fencing.Unfenced("GET"))(service)
+	return fencing.NewDeadline(fencing.Unfenced("GET"))(service)
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Awaitable, Callable, Dict, Iterable, Optional, Tuple
 
 from .answer import UNCLAIMED, Answer, tell_unclaimed
-from .fence import Fence
+from .fence import Fence, one_of
 from .not_after import Late, Timing
 from .stamp import Refused, Settings, Stamp
 
@@ -16,9 +16,12 @@ Send = Callable[[Message], Awaitable[None]]
 class AsgiFence:
     """Puts a `Fence` into `scope["fencegate.fence"]` of each fenced request."""
 
-    def __init__(self, app: Any, marks: Any, settings: Optional[Settings] = None) -> None:
+    def __init__(
+        self, app: Any, watermarks: Any = None, settings: Optional[Settings] = None, *, marks: Any = None
+    ) -> None:
+        """`watermarks`: `postgresql()`, `mariadb()`, `sqlite()`, or a store of your own. `marks` is its former name."""
         self.app = app
-        self.marks = marks
+        self.watermarks = one_of(watermarks, marks)
         self.settings = settings or Settings()
         error = self.settings.clock_error
         self.timing = None if error is None else Timing(error)
@@ -48,7 +51,7 @@ class AsgiFence:
         await self._fenced(scope, receive, send, stamp)
 
     async def _fenced(self, scope: Message, receive: Any, send: Send, stamp: Stamp) -> None:
-        fence = Fence(stamp, self.settings.compare, self.marks)
+        fence = Fence(stamp, self.settings.compare, self.watermarks)
         judge = Judge(fence, stamp, scope, send)
         try:
             await self.app({**scope, "fencegate.fence": fence}, receive, judge.send)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any, Dict, Optional, Tuple, Union
 
-from .fence import NoTransaction
+from .fence import NoTransactionError
 from .statements import MARIADB, POSTGRESQL, SQLITE
 
 Mark = Union[str, int]
 Values = Dict[str, Mark]
 
 
-class Marks:
+class WatermarkStore:
     """The statements of one recipe, in the parameter style of one driver."""
 
     def __init__(self, write: str, read: str, row: Optional[str] = None, paramstyle: str = "named") -> None:
@@ -20,7 +21,7 @@ class Marks:
         self._statements = {"exclusive": Statement(write, paramstyle), "shared": Statement(read, paramstyle)}
         self._row = Statement(row, paramstyle) if row else None
 
-    def raise_mark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+    def raise_watermark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
         """True if the claim passes; then the watermark is raised in this transaction."""
         _look_for_transaction(tx)
         values = _values(key, mark)
@@ -34,7 +35,7 @@ class Marks:
             if cursor is not tx:
                 cursor.close()
 
-    async def raise_mark_async(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+    async def raise_watermark_async(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
         """The same for asynchronous drivers whose `execute` returns a cursor, such as psycopg's and aiosqlite's."""
         _look_for_transaction(tx)
         values = _values(key, mark)
@@ -42,6 +43,20 @@ class Marks:
             await tx.execute(*self._row.with_values(values))
         cursor = await tx.execute(*self._statements[mode].with_values(values))
         return _changed(cursor.rowcount)
+
+    def raise_mark(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+        """The former name of `raise_watermark`, for one version."""
+        warnings.warn("raise_mark is raise_watermark now", DeprecationWarning, stacklevel=2)
+        return self.raise_watermark(tx, key, mode, mark)
+
+    async def raise_mark_async(self, tx: Any, key: str, mode: str, mark: Mark) -> bool:
+        """The former name of `raise_watermark_async`, for one version."""
+        warnings.warn("raise_mark_async is raise_watermark_async now", DeprecationWarning, stacklevel=2)
+        return await self.raise_watermark_async(tx, key, mode, mark)
+
+
+# The former name, for one version.
+Marks = WatermarkStore
 
 
 class Statement:
@@ -63,18 +78,32 @@ class Statement:
         return self._text, tuple(values[name] for name in self._places)
 
 
-def postgresql(form: str = "token", paramstyle: str = "pyformat") -> Marks:
-    """psycopg and psycopg2; `named` for others."""
-    return Marks(POSTGRESQL[form, "write"], POSTGRESQL[form, "read"], paramstyle=paramstyle)
+def postgresql(
+    compare: str = "token", paramstyle: str = "pyformat", *, form: Optional[str] = None
+) -> WatermarkStore:
+    """psycopg and psycopg2; `named` for others. `compare`: as in `Settings`. `form` is its former name."""
+    compare = _compared(compare, form)
+    return WatermarkStore(POSTGRESQL[compare, "write"], POSTGRESQL[compare, "read"], paramstyle=paramstyle)
 
 
-def sqlite(form: str = "token") -> Marks:
-    return Marks(SQLITE[form, "write"], SQLITE[form, "read"])
+def sqlite(compare: str = "token", *, form: Optional[str] = None) -> WatermarkStore:
+    compare = _compared(compare, form)
+    return WatermarkStore(SQLITE[compare, "write"], SQLITE[compare, "read"])
 
 
-def mariadb(form: str = "token", paramstyle: str = "pyformat") -> Marks:
+def mariadb(
+    compare: str = "token", paramstyle: str = "pyformat", *, form: Optional[str] = None
+) -> WatermarkStore:
     """PyMySQL, mysqlclient, MySQL Connector; `qmark` for MariaDB's own."""
-    return Marks(MARIADB[form, "write"], MARIADB[form, "read"], MARIADB[form, "row"], paramstyle)
+    compare = _compared(compare, form)
+    return WatermarkStore(MARIADB[compare, "write"], MARIADB[compare, "read"], MARIADB[compare, "row"], paramstyle)
+
+
+def _compared(compare: str, form: Optional[str]) -> str:
+    if form is None:
+        return compare
+    warnings.warn("form= is compare= now", DeprecationWarning, stacklevel=3)
+    return form
 
 
 def _values(key: str, mark: Mark) -> Values:
@@ -88,10 +117,10 @@ def _changed(rows: int) -> bool:
 
 
 def _look_for_transaction(tx: Any) -> None:
-    """Raises NoTransaction if the driver reports that there is none, and that the next statement begins none."""
+    """Raises NoTransactionError if the driver reports that there is none, and that the next statement begins none."""
     connection = getattr(tx, "connection", None) or tx
     if _commits_by_itself(connection) and _is_in_transaction(connection) is False:
-        raise NoTransaction("begin a transaction first: this claim would be committed by itself")
+        raise NoTransactionError("begin a transaction first: this claim would be committed by itself")
 
 
 def _commits_by_itself(connection: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .answer import UNCLAIMED, Answer, tell_unclaimed
-from .fence import Fence
+from .fence import Fence, one_of
 from .not_after import Late, Timing
 from .stamp import Refused, Settings, Stamp
 
@@ -19,9 +19,12 @@ class WsgiFence:
     To CGI and WSGI `Fencing_Token` is `Fencing-Token`: the server has to drop names with `_`, as gunicorn does.
     """
 
-    def __init__(self, app: Any, marks: Any, settings: Optional[Settings] = None) -> None:
+    def __init__(
+        self, app: Any, watermarks: Any = None, settings: Optional[Settings] = None, *, marks: Any = None
+    ) -> None:
+        """`watermarks`: `postgresql()`, `mariadb()`, `sqlite()`, or a store of your own. `marks` is its former name."""
         self.app = app
-        self.marks = marks
+        self.watermarks = one_of(watermarks, marks)
         self.settings = settings or Settings()
         error = self.settings.clock_error
         self.timing = None if error is None else Timing(error)
@@ -42,7 +45,7 @@ class WsgiFence:
             return body_of(environ, answer)
         if stamp is None:
             return self.app(environ, start_response)
-        fence = Fence(stamp, self.settings.compare, self.marks)
+        fence = Fence(stamp, self.settings.compare, self.watermarks)
         return self._fenced(environ, start_response, fence, stamp)
 
     def _fenced(self, environ: Environ, start_response: Any, fence: Fence, stamp: Stamp) -> Iterable[bytes]:

@@ -2,7 +2,7 @@ package fencegate.sample;
 
 import fencegate.fencing.Compare;
 import fencegate.fencing.FenceFilter;
-import fencegate.fencing.PostgresMarks;
+import fencegate.fencing.PostgresWatermarkStore;
 import fencegate.fencing.Settings;
 import java.io.File;
 import java.nio.file.Files;
@@ -26,7 +26,7 @@ public final class Service {
             statement.execute("CREATE TABLE IF NOT EXISTS accounts (id text PRIMARY KEY, balance bigint NOT NULL)");
         }
         // A GET without the fields is not compared. One with the fields is compared with the writes.
-        Settings settings = Settings.of(new PostgresMarks())
+        Settings settings = Settings.of(new PostgresWatermarkStore())
                 .comparing(Compare.valueOf(arguments[2].toUpperCase()))
                 .unfenced("GET");
 

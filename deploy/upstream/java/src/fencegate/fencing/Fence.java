@@ -35,18 +35,18 @@ public final class Fence {
      * Compares and raises the watermark of every key, all or none. Call it once, as the first statement of the transaction
      * that has the effect. After a rollback, a claim in a new transaction may be tried.
      *
-     * @throws Stale when a newer request was let in
+     * @throws StaleTokenException when a newer request was let in
      * @throws SQLException when the database fails
      * @throws IllegalStateException when the connection commits each statement by itself
      */
     public void claim(Connection transaction) throws SQLException {
         if (transaction.getAutoCommit()) {
-            throw new IllegalStateException("the marks would be raised without the effect: setAutoCommit(false)");
+            throw new IllegalStateException("the watermarks would be raised without the effect: setAutoCommit(false)");
         }
         for (String key : stamp.keys()) {
-            if (!settings.marks().raise(transaction, key, stamp, settings.compare())) {
+            if (!settings.watermarks().raise(transaction, key, stamp, settings.compare())) {
                 sawStale();
-                throw new Stale();
+                throw new StaleTokenException();
             }
         }
         sawPassing();

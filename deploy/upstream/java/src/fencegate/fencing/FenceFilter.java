@@ -69,7 +69,7 @@ public final class FenceFilter extends HttpFilter {
     /** Looks through the causes, because frameworks wrap what a handler throws. */
     private static boolean isStale(Throwable failure) {
         for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
-            if (cause instanceof Stale) {
+            if (cause instanceof StaleTokenException) {
                 return true;
             }
         }

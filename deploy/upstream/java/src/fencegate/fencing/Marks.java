@@ -1,10 +1,9 @@
 package fencegate.fencing;
 
-import java.sql.Connection;
-import java.sql.SQLException;
-
-/** The rows with the newest tokens, in the database that the handler changes. */
-public interface Marks {
-    /** Compares the watermark of one key and raises it, in one step. False if the stamp is stale. */
-    boolean raise(Connection transaction, String key, Stamp stamp, Compare compare) throws SQLException;
-}
+/**
+ * The former name of {@link WatermarkStore}, for one version.
+ *
+ * @deprecated use {@link WatermarkStore}
+ */
+@Deprecated(since = "0.1.0", forRemoval = true)
+public interface Marks extends WatermarkStore {}

@@ -9,7 +9,7 @@ import java.util.stream.Stream;
 /**
  * The settings of a fence.
  *
- * @param marks where the watermarks are
+ * @param watermarks where the watermarks are
  * @param compare what is compared
  * @param tokenField the name of the token's field
  * @param numberField the name of the number's field
@@ -18,7 +18,7 @@ import java.util.stream.Stream;
  *     which the wall clocks of sender and service differ; null if the token alone decides
  */
 public record Settings(
-        Marks marks,
+        WatermarkStore watermarks,
         Compare compare,
         String tokenField,
         String numberField,
@@ -36,21 +36,21 @@ public record Settings(
     }
 
     /** Compares tokens, with the default names of the fields, and fences every request. */
-    public static Settings of(Marks marks) {
-        return new Settings(marks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of(), null);
+    public static Settings of(WatermarkStore watermarks) {
+        return new Settings(watermarks, Compare.TOKEN, "Fencing-Token", "Fencing-Number", Set.of(), null);
     }
 
     public Settings comparing(Compare other) {
-        return new Settings(marks, other, tokenField, numberField, unfenced, clockError);
+        return new Settings(watermarks, other, tokenField, numberField, unfenced, clockError);
     }
 
     /** Sets the names of the fields, as {@code fields:} of the policy does. */
     public Settings fields(String token, String number) {
-        return new Settings(marks, compare, token, number, unfenced, clockError);
+        return new Settings(watermarks, compare, token, number, unfenced, clockError);
     }
 
     public Settings unfenced(String... methods) {
-        return new Settings(marks, compare, tokenField, numberField, Set.of(methods), clockError);
+        return new Settings(watermarks, compare, tokenField, numberField, Set.of(methods), clockError);
     }
 
     /**
@@ -58,7 +58,17 @@ public record Settings(
      * error is subtracted from the moment, except on the machine of the sender.
      */
     public Settings clockError(Duration most) {
-        return new Settings(marks, compare, tokenField, numberField, unfenced, most);
+        return new Settings(watermarks, compare, tokenField, numberField, unfenced, most);
+    }
+
+    /**
+     * The former name of {@link #watermarks()}, for one version.
+     *
+     * @deprecated use {@link #watermarks()}
+     */
+    @Deprecated(since = "0.1.0", forRemoval = true)
+    public WatermarkStore marks() {
+        return watermarks;
     }
 
     String comparedField() {

@@ -1,11 +1,13 @@
 package fencegate.fencing;
 
 /**
- * A newer request was let in for one of the keys. Roll back; nothing may be done for this request any more.
+ * The former name of {@link StaleTokenException}, for one version. What is thrown is both, so that {@code catch (Stale stale)}
+ * goes on.
  *
- * <p>Unchecked, because frameworks roll back for unchecked exceptions by default.
+ * @deprecated use {@link StaleTokenException}
  */
-public final class Stale extends RuntimeException {
+@Deprecated(since = "0.1.0", forRemoval = true)
+public class Stale extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     Stale() {

@@ -19,6 +19,7 @@ final class AnswersTest {
         aClaimOutsideOfATransactionIsRefused(site);
         anUnfencedMethodPassesWithoutAnyField(site);
         fieldsHaveOtherNamesWhereThePolicySaysSo(site);
+        theFormerNamesStillWork(site);
     }
 
     private static Settings meets(String... meets) {
@@ -76,7 +77,7 @@ final class AnswersTest {
             site.runs(meets("stale"), (request, response) -> {
                 try {
                     Fence.of(request).claim(Scripted.connection(false));
-                } catch (Stale stale) {
+                } catch (StaleTokenException stale) {
                     switch (how) {
                         case "bare" -> throw stale;
                         case "wrapped" -> throw new ServletException("in a framework", stale);
@@ -96,7 +97,7 @@ final class AnswersTest {
         site.runs(meets("stale"), (request, response) -> {
             try {
                 Fence.of(request).claim(Scripted.connection(false));
-            } catch (Stale stale) {
+            } catch (StaleTokenException stale) {
                 response.setStatus(412);
                 response.setHeader("Fencing-Refusal", "stale");
                 response.getWriter().print("its own words");
@@ -152,5 +153,23 @@ final class AnswersTest {
             return;
         }
         throw new AssertionError("one name for two fields");
+    }
+
+    /** The names before the renames work for one version. */
+    @SuppressWarnings("removal")
+    private static void theFormerNamesStillWork(Site site) throws Exception {
+        Marks marks = (transaction, key, stamp, compare) -> false;
+        Settings settings = Settings.of(marks);
+        Check.that(settings.marks() == marks && settings.watermarks() == marks, "the watermarks");
+        site.runs(settings, (request, response) -> {
+            try {
+                Fence.of(request).claim(Scripted.connection(false));
+            } catch (Stale stale) {
+                response.setStatus(409);
+            }
+        });
+        Site.assertAnswer(site.exchange("POST", Site.STAMPED), "stale", "a claim of marks");
+        Marks postgres = new PostgresMarks();
+        Check.that(postgres instanceof PostgresWatermarkStore, "the marks of PostgreSQL");
     }
 }

@@ -41,13 +41,13 @@ public final class ClaimsTest {
         long number = token == null ? Long.parseLong((String) step.get("number")) : 0;
         Mode mode = Mode.parse((String) step.get("mode"));
         Stamp stamp = new Stamp(token, number, Check.texts(step.get("keys")), mode);
-        return new Fence(stamp, Settings.of(new PostgresMarks()).comparing(compare));
+        return new Fence(stamp, Settings.of(new PostgresWatermarkStore()).comparing(compare));
     }
 
     private static boolean passes(Connection connection, Map<String, Object> step, Compare compare) throws SQLException {
         try {
             fence(step, compare).claim(connection);
-        } catch (Stale stale) {
+        } catch (StaleTokenException stale) {
             connection.rollback();
             return false;
         }
@@ -82,7 +82,7 @@ public final class ClaimsTest {
             try {
                 fence(Map.of("mode", "exclusive", "keys", List.of("a"), "token", older), Compare.TOKEN).claim(connection);
                 throw new AssertionError("an older one passes");
-            } catch (Stale stale) {
+            } catch (StaleTokenException stale) {
                 connection.createStatement().execute("CREATE TABLE effect ()");
             }
             throw new AssertionError("the transaction goes on");
@@ -97,7 +97,7 @@ public final class ClaimsTest {
             for (Mode mode : Mode.values()) {
                 String wanted = section(compare, mode == Mode.EXCLUSIVE ? "write" : "read");
                 wanted = wanted.replaceAll(":(key|token|number)\\b", "?");
-                Check.equal(wanted, PostgresMarks.STATEMENTS.get(compare).get(mode).strip(), compare + " " + mode);
+                Check.equal(wanted, PostgresWatermarkStore.STATEMENTS.get(compare).get(mode).strip(), compare + " " + mode);
             }
         }
     }

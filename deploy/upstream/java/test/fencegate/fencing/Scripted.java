@@ -8,7 +8,7 @@ import java.util.Deque;
 import java.util.List;
 
 /** Watermarks with the results that a vector gives. */
-final class Scripted implements Marks {
+final class Scripted implements WatermarkStore {
     private final Deque<String> meets;
 
     Scripted(List<String> meets) {

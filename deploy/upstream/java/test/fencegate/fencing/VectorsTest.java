@@ -30,7 +30,7 @@ public final class VectorsTest {
         for (Map<String, Object> vector : Check.vectors("requests")) {
             String which = (String) vector.get("name");
             List<Map<String, Object>> read = new ArrayList<>();
-            Marks all = (transaction, key, stamp, compare) -> true;
+            WatermarkStore all = (transaction, key, stamp, compare) -> true;
             site.runs(Settings.of(all).comparing(Check.compare(vector)), (request, response) -> {
                 Fence fence = Fence.of(request);
                 read.add(told(fence.stamp()));

@@ -15,18 +15,18 @@ mod lease_conflicts;
 
 use std::collections::{HashMap, HashSet};
 
-use self::lease_conflicts::{LeaseSide, MOST_LOOKS};
+use self::lease_conflicts::{ComparedLeaseRules, MOST_LOOKS};
 use crate::{
     key::ResourceKey,
-    plan::{AddressId, MatchConditions},
-    plan_digest::{ConditionsDigest, FencedRoute, PathSegment, PlanDigest},
+    plan::{CanonicalAddress, MatchConditions},
+    plan_digest::{FencedRoute, PathSegment, PublishedConditions, PublishedLockRules},
 };
 
 /// The result of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConflictReport {
+pub struct PlanConflictReport {
     /// Indices of our routes, in their order, of which some lock is incompatible with the other plan; and of lease
-    /// patterns, in the order of [`PlanDigest::entries`].
+    /// patterns, in the order of [`PublishedLockRules::entries`].
     pub ours: Vec<usize>,
     /// The plans are too large and too different to compare all pairs: so every pair that was not compared counts as
     /// incompatible.
@@ -34,21 +34,21 @@ pub struct ConflictReport {
 }
 
 /// One plan, with the data that the comparison of a pair needs.
-struct PlanSide<'p> {
+struct ComparedPlan<'p> {
     routes: &'p [FencedRoute],
-    spots: Vec<HashSet<AddressId>>,
+    spots: Vec<HashSet<CanonicalAddress>>,
     conditions: Vec<MatchConditions>,
     /// The index of each route's twin in the other plan.
     twin: Vec<Option<usize>>,
 }
 
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
-pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
+pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) -> PlanConflictReport {
     let all = ours.routes.len() + ours.leases.len();
-    let leased = LeaseSide::new(ours).conflicts_with(&LeaseSide::new(theirs));
+    let leased = ComparedLeaseRules::new(ours).conflicts_with(&ComparedLeaseRules::new(theirs));
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
-    let mut ours = PlanSide::new(ours);
-    let mut theirs = PlanSide::new(theirs);
+    let mut ours = ComparedPlan::new(ours);
+    let mut theirs = ComparedPlan::new(theirs);
     pair_twins(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
@@ -56,7 +56,7 @@ pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport 
         }
     }
     let Some(pairs) = crossing_pairs(&ours, &theirs) else {
-        return ConflictReport { ours: (0..all).collect(), unfinished: true };
+        return PlanConflictReport { ours: (0..all).collect(), unfinished: true };
     };
     for (one, other) in pairs {
         if !found.contains(&one)
@@ -68,24 +68,25 @@ pub fn find_conflicts(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport 
     }
     let mut found: Vec<usize> = found.into_iter().collect();
     found.sort_unstable();
-    ConflictReport { ours: found, unfinished: leased.unfinished }
+    PlanConflictReport { ours: found, unfinished: leased.unfinished }
 }
 
 /// The first of these keys, which clients hold with the locks of `ours`, that a request may lock in another way by
 /// `theirs`. Where there are too many to compare each, it is any of them.
 pub fn find_key_conflict<'k>(
-    ours: &PlanDigest,
+    ours: &PublishedLockRules,
     held: &'k [ResourceKey],
-    theirs: &PlanDigest,
+    theirs: &PublishedLockRules,
 ) -> Option<&'k ResourceKey> {
-    let at = LeaseSide::for_keys(ours, held).conflicting_patterns(&LeaseSide::new(theirs));
+    let at = ComparedLeaseRules::for_keys(ours, held).conflicting_patterns(&ComparedLeaseRules::new(theirs));
     at.first().map(|at| &held[*at])
 }
 
-impl<'p> PlanSide<'p> {
-    fn new(plan: &'p PlanDigest) -> Self {
-        let spots =
-            |route: &FencedRoute| route.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
+impl<'p> ComparedPlan<'p> {
+    fn new(plan: &'p PublishedLockRules) -> Self {
+        let spots = |route: &FencedRoute| {
+            route.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect()
+        };
         Self {
             routes: &plan.routes,
             spots: plan.routes.iter().map(spots).collect(),
@@ -94,7 +95,7 @@ impl<'p> PlanSide<'p> {
         }
     }
 
-    fn is_same_service(&self, at: usize, other: &PlanSide, there: usize) -> bool {
+    fn is_same_service(&self, at: usize, other: &ComparedPlan, there: usize) -> bool {
         self.routes[at].upstream == other.routes[there].upstream
             || !self.spots[at].is_disjoint(&other.spots[there])
     }
@@ -109,8 +110,8 @@ impl FencedRoute {
 
 /// Each route has at most one twin: the first one of the other plan that takes the same requests for the same
 /// service, and is not yet the twin of another one.
-fn pair_twins(ours: &mut PlanSide, theirs: &mut PlanSide) {
-    fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
+fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
+    fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &PublishedConditions) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();
@@ -129,8 +130,8 @@ fn pair_twins(ours: &mut PlanSide, theirs: &mut PlanSide) {
 }
 
 /// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
-fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
-    let alone = |side: &PlanSide| -> Vec<usize> {
+fn crossing_pairs(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usize, usize)>> {
+    let alone = |side: &ComparedPlan| -> Vec<usize> {
         (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
     };
     let all: Vec<usize> = (0..theirs.twin.len()).collect();
@@ -163,7 +164,10 @@ fn crossing_pairs(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usiz
 }
 
 /// Some request may match both.
-fn may_match_same_request((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
+fn may_match_same_request(
+    (ours, one): (&ComparedPlan, usize),
+    (theirs, other): (&ComparedPlan, usize),
+) -> bool {
     let route = &ours.routes[one];
     let there = &theirs.routes[other];
     let methods = route.methods.is_empty()

@@ -5,7 +5,7 @@ mod render;
 mod story;
 
 pub use code::{Code, Severity};
-pub use story::Example;
+pub use story::MistakeExample;
 
 /// One mistake, or one setting that needs a second look.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     path::PathTemplate,
     plan::{
-        Enforcement, GatewayPlan, MatchConditions, OnceStore, Plan, Route, UnmatchedPolicy, Upstream,
+        Enforcement, GatewayPlan, MatchConditions, OnceStore, Route, ServingPlan, UnmatchedPolicy, Upstream,
         UpstreamId,
     },
 };
@@ -68,7 +68,7 @@ impl Difference {
             changed: pairs.iter().filter(unlike).map(|(_, new)| new.name.to_string()).collect(),
             rekeyed: [names(&moved), names(&handed)].concat(),
             upstreams: changed_upstreams(before, after),
-            forgets: forgetting_routes(&pairs, before, after),
+            forgets: routes_forgetting_operations(&pairs, before, after),
             settings: changed_settings(old, new, reordered),
             restart: fields_for_restart(old, new),
         }
@@ -87,7 +87,7 @@ impl Difference {
 }
 
 /// Routes of one name.
-fn pair_by_name<'a>(before: &'a Plan, after: &'a Plan) -> Vec<(&'a Route, &'a Route)> {
+fn pair_by_name<'a>(before: &'a ServingPlan, after: &'a ServingPlan) -> Vec<(&'a Route, &'a Route)> {
     let known: HashMap<&str, &Route> =
         before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
     let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
@@ -102,14 +102,14 @@ fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
 fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
     let before = &old.serving;
     let after = &new.serving;
-    let passed = |plan: &Plan| match plan.unmatched {
+    let passed = |plan: &ServingPlan| match plan.unmatched {
         UnmatchedPolicy::Reject => None,
         UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
     };
     let listens = &before.listener;
     let will_listen = &after.listener;
     let fields = [
-        ("listeners", *listens == listens.after_reload(will_listen)),
+        ("listeners", *listens == listens.with_reloaded_settings(will_listen)),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
@@ -120,11 +120,15 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
     fields.into_iter().filter(|(_, same)| !same).map(|(field, _)| field.to_owned()).collect()
 }
 
-fn forgetting_routes(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) -> Vec<String> {
+fn routes_forgetting_operations(
+    pairs: &[(&Route, &Route)],
+    before: &ServingPlan,
+    after: &ServingPlan,
+) -> Vec<String> {
     let forgets = |(old, new): &&(&Route, &Route)| {
         let once = |route: &Route| route.fence.as_ref()?.once.clone();
         let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
-        let ours = |plan: &Plan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
+        let ours = |plan: &ServingPlan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
         let here = ours(before, old);
         let there = ours(after, new);
         // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
@@ -135,14 +139,14 @@ fn forgetting_routes(pairs: &[(&Route, &Route)], before: &Plan, after: &Plan) ->
 }
 
 /// The numbers of routes and upstreams differ between plans, so they are not compared.
-fn same_settings(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+fn same_settings(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Route) -> bool {
     upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
         && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
 }
 
 /// Every request that either route takes has the same lock by both routes. False where the old route may let a
 /// request pass without a lock and the new route does not.
-fn same_locks(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
+fn same_locks(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Route) -> bool {
     let lock = |route: &Route| {
         route
             .fence
@@ -158,7 +162,7 @@ fn same_locks(before: &Plan, old: &Route, after: &Plan, new: &Route) -> bool {
 
 /// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
 /// record.
-fn upstream_delay(plan: &Plan, route: &Route) -> Option<Duration> {
+fn upstream_delay(plan: &ServingPlan, route: &Route) -> Option<Duration> {
     plan.upstream(route.upstream).fencing.delay()
 }
 
@@ -172,12 +176,13 @@ fn match_criteria(route: &Route) -> (&[String], &PathTemplate, &MatchConditions)
     (&route.methods, &route.path, &route.conditions)
 }
 
-fn upstream_name(plan: &Plan, id: UpstreamId) -> &str {
+fn upstream_name(plan: &ServingPlan, id: UpstreamId) -> &str {
     &plan.upstream(id).name
 }
 
-fn changed_upstreams(before: &Plan, after: &Plan) -> Vec<String> {
-    let other = |plan: &Plan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
+fn changed_upstreams(before: &ServingPlan, after: &ServingPlan) -> Vec<String> {
+    let other =
+        |plan: &ServingPlan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
     let alike = |old: &Upstream, new: &Upstream| {
         // Both depend on the routes, and changes of routes are listed with the routes.
         *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }
@@ -196,7 +201,7 @@ fn fields_for_restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
     let after = &new.serving;
     let fields = [
         ("name", before.name == after.name),
-        ("listeners", before.listener.after_reload(&after.listener) == after.listener),
+        ("listeners", before.listener.with_reloaded_settings(&after.listener) == after.listener),
         ("admin", before.admin == after.admin),
         ("zookeeper", old.zookeeper == new.zookeeper),
         ("peer", old.peer == new.peer),

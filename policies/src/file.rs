@@ -60,7 +60,7 @@ mod zookeeper;
 mod tests;
 
 use self::{diagnostics::Diagnostics, kind::reject_other_kind, mapping::MappingReader};
-pub use self::{environment::Environment, kind::FileKind, source_map::SourceMap};
+pub use self::{environment::Environment, kind::FileKind, source_map::FieldLocator};
 use crate::{
     diagnostics::{Diagnostic, Severity, SourceSpan},
     plan::{GatewayPlan, GuardPlan},
@@ -80,26 +80,26 @@ pub struct LoadedFile<P> {
 /// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
 /// text.
 pub fn load(text: &str) -> LoadedFile<GatewayPlan> {
-    load_in(text, &|_| None)
+    load_with_environment(text, &|_| None)
 }
 
 /// The plan that the file of a guard describes, where the environment has no variables. Never panics, whatever the text.
 pub fn load_guard(text: &str) -> LoadedFile<GuardPlan> {
-    load_guard_in(text, &|_| None)
+    load_guard_with_environment(text, &|_| None)
 }
 
 /// As [`load`], with the environment for the variables `${NAME}` in the file.
-pub fn load_in(text: &str, environment: &Environment) -> LoadedFile<GatewayPlan> {
-    read(text, environment, FileKind::Gateway, "the policy", gateway::policy)
+pub fn load_with_environment(text: &str, environment: &Environment) -> LoadedFile<GatewayPlan> {
+    read(text, environment, FileKind::Gateway, "the policy", gateway::parse_gateway_plan)
 }
 
 /// As [`load_guard`], with the environment for the variables `${NAME}` in the file.
-pub fn load_guard_in(text: &str, environment: &Environment) -> LoadedFile<GuardPlan> {
-    read(text, environment, FileKind::Guard, "the guard's file", guard::guard)
+pub fn load_guard_with_environment(text: &str, environment: &Environment) -> LoadedFile<GuardPlan> {
+    read(text, environment, FileKind::Guard, "the guard's file", guard::parse_guard_plan)
 }
 
 /// The process for which a file is meant, by its fields.
-pub fn kind(text: &str) -> FileKind {
+pub fn detect_file_kind(text: &str) -> FileKind {
     yaml::parse(text, &|_| None, &Diagnostics::default())
         .map_or(FileKind::Gateway, |root| kind::detect(&root))
 }

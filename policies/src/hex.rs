@@ -2,7 +2,7 @@
 
 /// Two digits of each byte into `digits`. Each request uses it, and the formatter of the standard library takes
 /// several times as long.
-pub fn write(bytes: &[u8], digits: &mut [u8]) {
+pub fn write_digits(bytes: &[u8], digits: &mut [u8]) {
     for (byte, pair) in bytes.iter().zip(digits.as_chunks_mut().0) {
         *pair = PAIRS[usize::from(*byte)];
     }

@@ -11,12 +11,12 @@ use std::{fmt, time::Duration};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAfter {
     unix_ms: u64,
-    uptime: Option<Uptime>,
+    uptime: Option<BootClockMoment>,
 }
 
 /// A moment on the boot clock of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Uptime {
+pub struct BootClockMoment {
     boot: BootId,
     ms: u64,
 }
@@ -57,7 +57,7 @@ impl NotAfter {
 
     /// `unix_ms`: milliseconds since 1970 on the wall clock. A moment too late to be written becomes the latest that
     /// can be.
-    pub fn new(unix_ms: u64, uptime: Option<Uptime>) -> Self {
+    pub fn new(unix_ms: u64, uptime: Option<BootClockMoment>) -> Self {
         Self { unix_ms: unix_ms.min(Self::LARGEST), uptime }
     }
 
@@ -69,7 +69,7 @@ impl NotAfter {
         if value.len() > Self::LONGEST {
             return Err(Error::TooLong);
         }
-        let mut rest = ItemParser(value);
+        let mut rest = StructuredItemParser(value);
         let Some(BareItem::Millis(unix_ms)) = rest.number() else { return Err(Error::NotMillis) };
         let mut boot = None;
         let mut uptime = None;
@@ -95,7 +95,7 @@ impl NotAfter {
         let uptime = match (boot, uptime) {
             (None, None) => None,
             // An id that is no UUID is no id of a kernel: no machine has it, and the wall clock counts.
-            (Some(boot), Some(ms)) => BootId::parse(boot).map(|boot| Uptime { boot, ms }),
+            (Some(boot), Some(ms)) => BootId::parse(boot).map(|boot| BootClockMoment { boot, ms }),
             _ => return Err(Error::OneOfTwo),
         };
         Ok(Self { unix_ms, uptime })
@@ -105,7 +105,9 @@ impl NotAfter {
     #[must_use]
     pub fn capped_at(self, unix_ms: u64) -> Self {
         let earlier = self.unix_ms.saturating_sub(unix_ms);
-        let uptime = self.uptime.map(|Uptime { boot, ms }| Uptime { boot, ms: ms.saturating_sub(earlier) });
+        let uptime = self
+            .uptime
+            .map(|BootClockMoment { boot, ms }| BootClockMoment { boot, ms: ms.saturating_sub(earlier) });
         Self { unix_ms: self.unix_ms - earlier, uptime }
     }
 
@@ -126,7 +128,7 @@ impl NotAfter {
     }
 }
 
-impl Uptime {
+impl BootClockMoment {
     /// `ms`: milliseconds of CLOCK_BOOTTIME on the kernel `boot`.
     pub fn new(boot: BootId, ms: u64) -> Self {
         Self { boot, ms: ms.min(NotAfter::LARGEST) }
@@ -160,7 +162,7 @@ impl fmt::Display for NotAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.unix_ms)?;
         match &self.uptime {
-            Some(Uptime { boot, ms }) => write!(f, ";boot=\"{}\";uptime={ms}", boot.as_str()),
+            Some(BootClockMoment { boot, ms }) => write!(f, ";boot=\"{}\";uptime={ms}", boot.as_str()),
             None => Ok(()),
         }
     }
@@ -178,9 +180,9 @@ enum BareItem<'a> {
 }
 
 /// What is left to read.
-struct ItemParser<'a>(&'a [u8]);
+struct StructuredItemParser<'a>(&'a [u8]);
 
-impl<'a> ItemParser<'a> {
+impl<'a> StructuredItemParser<'a> {
     fn skip_spaces(&mut self) {
         self.take_while(|byte| byte == b' ');
     }
@@ -319,7 +321,7 @@ mod tests {
         let plain = NotAfter::new(1_795_727_217_123, None);
         assert_eq!(NotAfter::parse(b"1795727217123"), Ok(plain));
         let text = format!("1795727217123;boot=\"{ID}\";uptime=123456789");
-        let whole = NotAfter::new(1_795_727_217_123, Some(Uptime::new(boot(), 123_456_789)));
+        let whole = NotAfter::new(1_795_727_217_123, Some(BootClockMoment::new(boot(), 123_456_789)));
         assert_eq!(NotAfter::parse(text.as_bytes()), Ok(whole));
         assert_eq!(whole.to_string(), text);
         assert_eq!((whole.uptime_ms(boot()), plain.uptime_ms(boot())), (Some(123_456_789), None));
@@ -341,7 +343,7 @@ mod tests {
         ] {
             assert_eq!(read(text), plain, "{text}");
         }
-        let moved = Ok(NotAfter::new(5, Some(Uptime::new(boot(), 9))));
+        let moved = Ok(NotAfter::new(5, Some(BootClockMoment::new(boot(), 9))));
         for text in [format!("5;uptime=9;boot=\"{ID}\""), format!("5;x=1;boot=\"{ID}\";uptime=9")] {
             assert_eq!(read(&text), moved, "{text}");
         }
@@ -404,18 +406,18 @@ mod tests {
     /// A cap moves both clocks, and only back.
     #[test]
     fn cap_moves_both_clocks_back() {
-        let moment = NotAfter::new(10_000, Some(Uptime::new(boot(), 700)));
+        let moment = NotAfter::new(10_000, Some(BootClockMoment::new(boot(), 700)));
         assert_eq!(moment.capped_at(10_000), moment);
         assert_eq!(moment.capped_at(11_000), moment);
-        assert_eq!(moment.capped_at(9_900), NotAfter::new(9_900, Some(Uptime::new(boot(), 600))));
-        assert_eq!(moment.capped_at(0), NotAfter::new(0, Some(Uptime::new(boot(), 0))));
+        assert_eq!(moment.capped_at(9_900), NotAfter::new(9_900, Some(BootClockMoment::new(boot(), 600))));
+        assert_eq!(moment.capped_at(0), NotAfter::new(0, Some(BootClockMoment::new(boot(), 0))));
     }
 
     fn moments() -> impl Strategy<Value = NotAfter> {
         let uptime = proptest::option::of(("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", any::<u64>()));
         (any::<u64>(), uptime).prop_map(|(unix_ms, uptime)| {
-            let uptime =
-                uptime.map(|(id, ms)| Uptime::new(BootId::parse(id.as_bytes()).expect("a UUID"), ms));
+            let uptime = uptime
+                .map(|(id, ms)| BootClockMoment::new(BootId::parse(id.as_bytes()).expect("a UUID"), ms));
             NotAfter::new(unix_ms, uptime)
         })
     }

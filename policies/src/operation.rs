@@ -11,15 +11,15 @@ pub struct OperationId([u8; 32]);
 
 /// A hash over method, target and body. Two requests with the same operation must have the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
+pub struct RequestFingerprint([u8; 32]);
 
 /// The content of `Fencing-Operation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub struct OperationHeader {
     pub id: OperationId,
     /// The id that an earlier build gave to this operation, where that id is different.
     pub former: Option<OperationId>,
-    pub fingerprint: Fingerprint,
+    pub fingerprint: RequestFingerprint,
     /// Seconds for which the operation is stored after its end.
     pub keep: u64,
     /// Statuses that end the operation, beside the statuses that always do.
@@ -49,7 +49,7 @@ impl OperationId {
     }
 
     /// The first and the last id with this reference.
-    pub fn range(reference: &str) -> Option<(Self, Self)> {
+    pub fn ids_with_reference(reference: &str) -> Option<(Self, Self)> {
         let end = |digit: &str| parse_hex(&format!("{reference}{}", digit.repeat(48))).map(Self);
         end("0").zip(end("f"))
     }
@@ -61,13 +61,13 @@ impl fmt::Display for OperationId {
     }
 }
 
-impl Fingerprint {
+impl RequestFingerprint {
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for RequestFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_hex(&self.0, f)
     }
@@ -78,7 +78,7 @@ fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
-impl fmt::Display for Operation {
+impl fmt::Display for OperationHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, former, fingerprint, keep, finals, askable } = self;
         write!(f, "{id};fp={fingerprint};keep={keep}")?;
@@ -99,12 +99,12 @@ const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
 /// The number of statuses that a policy can name.
 const MOST_FINALS: usize = 106;
 
-impl Operation {
+impl OperationHeader {
     /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
         let mut parts = text.split(';');
         let id = OperationId::parse(parts.next()?)?;
-        let fingerprint = Fingerprint(parse_hex(parts.next()?.strip_prefix("fp=")?)?);
+        let fingerprint = RequestFingerprint(parse_hex(parts.next()?.strip_prefix("fp=")?)?);
         let mut operation = Self { id, former: None, fingerprint, keep, finals: Vec::new(), askable: false };
         let mut next = 0;
         for part in parts {
@@ -173,14 +173,14 @@ mod tests {
         ) {
             let id = OperationId(id);
             let former = former.map(OperationId);
-            let operation = Operation { id, former, fingerprint: Fingerprint(fp), keep, finals, askable };
-            prop_assert_eq!(Operation::parse(&operation.to_string(), 7), Some(operation));
+            let operation = OperationHeader { id, former, fingerprint: RequestFingerprint(fp), keep, finals, askable };
+            prop_assert_eq!(OperationHeader::parse(&operation.to_string(), 7), Some(operation));
         }
 
         #[test]
         fn any_text_parses_without_panic(text: String) {
-            if let Some(operation) = Operation::parse(&text, 7) {
-                prop_assert_eq!(Operation::parse(&operation.to_string(), 9), Some(operation));
+            if let Some(operation) = OperationHeader::parse(&text, 7) {
+                prop_assert_eq!(OperationHeader::parse(&operation.to_string(), 9), Some(operation));
             }
         }
     }
@@ -190,9 +190,12 @@ mod tests {
     fn only_written_form_parses() {
         let id = "ab".repeat(32);
         let fp = "cd".repeat(32);
-        assert_eq!(Operation::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep), Some(7));
-        let old =
-            Operation::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7).expect("it is read");
+        assert_eq!(
+            OperationHeader::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep),
+            Some(7)
+        );
+        let old = OperationHeader::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7)
+            .expect("it is read");
         assert!(old.keep == 5 && !old.askable, "its principal, if it has one, is not known");
         for bad in [
             id.clone(),
@@ -211,7 +214,7 @@ mod tests {
             format!("{id};fp={fp};keep=123456789"),
             format!("{};fp={fp}", &id[2..]),
         ] {
-            assert_eq!(Operation::parse(&bad, 7), None, "{bad}");
+            assert_eq!(OperationHeader::parse(&bad, 7), None, "{bad}");
         }
     }
 }

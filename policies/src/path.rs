@@ -8,4 +8,4 @@ mod template;
 pub use canonical::{AmbiguousPathError, CanonicalPath};
 pub(crate) use escape::{decode_escape, is_unreserved, percent_encode};
 pub use template::{ParsePathTemplateError, PathParams, PathTemplate};
-pub(crate) use template::{TemplateSegment, is_name};
+pub(crate) use template::{PathTemplateSegment, is_name};

@@ -30,30 +30,32 @@ mod zookeeper;
 pub use crate::plan::peer_listener::{ForwardPolicy, PeerListener, PeerTls};
 pub use admin::AdminListener;
 pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
-pub use bind_address::{BindAddress, SocketFile, UNIX, host_of, socket_path};
+pub use bind_address::{BindAddress, SocketFile, UNIX, host_header, socket_path};
 pub use conditions::MatchConditions;
 pub use fence::{
-    BodyType, CachedHold, Enforcement, Fence, Hold, LargeBodyPolicy, LeasePolicy, MigratedLock, Mode,
-    ModeRule, NestedRequests,
+    BodyTypeRequirement, CachedHoldLimits, Enforcement, Fence, HoldPolicy, LargeBodyPolicy, LeasePolicy,
+    MigratedLock, Mode, ModeRule, NestedRequestPolicy,
 };
-pub use gateway::{GatewayPlan, MixedPlans};
-pub use guard::{GuardPlan, JournalLimits, MissingToken, OutcomeProbe, PostgresLocation, StoreLocation};
+pub use gateway::{GatewayPlan, MixedPlanPolicy};
+pub use guard::{
+    GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbe, PostgresLocation, StoreLocation,
+};
 pub use layout::{ForeignLayout, LockLayout, LockPlacement, LockSite};
 pub use leases::{KeyPattern, LeasePlan, ParseKeyPatternError, Principal, PrincipalCredential};
 pub use listener::{Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport};
 pub use once::{OnceRule, OnceStore, OperationName, OperationQuota};
 pub use operation_end::OperationEnd;
-pub use reserved_fields::{ReservedFields, TokenFields, is_credential};
+pub use reserved_fields::{ReservedFieldNames, TokenFieldNames, is_credential};
 pub use route::{Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
-pub use service::{AddressId, Service, ServiceId, group_services};
-pub use serving::{Plan, UnmatchedPolicy};
-pub use tickets::{TicketSigning, TicketVerification};
+pub use service::{CanonicalAddress, Service, ServiceId, group_services};
+pub use serving::{ServingPlan, UnmatchedPolicy};
+pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificate, ClientTls};
 pub use unfinished::UnfinishedStatuses;
-pub use upstream::{ExpiryPolicy, FencingLevel, Upstream, UpstreamId, UpstreamProtocol};
+pub use upstream::{FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol};
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
 pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::{
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, KeyTemplate, ResourceKey},
-    path::{PathTemplate, TemplateSegment},
-    plan::{Fence, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Plan, Route, Upstream},
+    path::{PathTemplate, PathTemplateSegment},
+    plan::{Fence, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Route, ServingPlan, Upstream},
 };
 
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlanDigest {
+pub struct PublishedLockRules {
     /// The version of the written form.
     pub format: u32,
     pub routes: Vec<FencedRoute>,
@@ -38,11 +38,11 @@ pub struct FencedRoute {
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
     pub path: Vec<PathSegment>,
-    #[serde(default, skip_serializing_if = "ConditionsDigest::is_empty")]
-    pub conditions: ConditionsDigest,
+    #[serde(default, skip_serializing_if = "PublishedConditions::is_empty")]
+    pub conditions: PublishedConditions,
     /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
     /// the one it is migrated from.
-    pub locks: Vec<LockDigest>,
+    pub locks: Vec<PublishedLock>,
 }
 
 /// A segment of a path template. The name of a variable does not count.
@@ -57,7 +57,7 @@ pub enum PathSegment {
 
 /// The conditions of a route beside method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ConditionsDigest {
+pub struct PublishedConditions {
     /// None means any.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -69,7 +69,7 @@ pub struct ConditionsDigest {
 
 /// The lock of one request: all of its keys, in one layout.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LockDigest {
+pub struct PublishedLock {
     /// Sorted, each once. Variables of the path are named by their position in it, counted from 0.
     pub keys: Vec<String>,
     /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
@@ -85,7 +85,7 @@ pub struct LockDigest {
 
 /// Why published data cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ParsePlanDigestError {
+pub enum ParsePublishedRulesError {
     #[error("it is of format {found}, and this build reads up to {FORMAT}")]
     UnsupportedFormat { found: u32 },
     #[error("it is not in the form of a published plan: {0}")]
@@ -95,9 +95,9 @@ pub enum ParsePlanDigestError {
 /// The newest written form that this build can read.
 pub const FORMAT: u32 = 1;
 
-impl PlanDigest {
+impl PublishedLockRules {
     /// `leases`: the keys that clients may hold by themselves, where they may.
-    pub fn from_plan(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
+    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeasePlan>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(FencedRoute::new(route, fence, plan.upstream(route.upstream)))
@@ -119,7 +119,7 @@ impl PlanDigest {
     /// this plan, so all its locks and leases stay. A route that `next` has as well, with the same locks, is
     /// published with the endpoints of `next`, because new requests go there.
     #[must_use]
-    pub fn during_switch_to(&self, next: &Self) -> Self {
+    pub fn merge_for_switch_to(&self, next: &Self) -> Self {
         let there: HashMap<RouteIdentity, &FencedRoute> =
             next.routes.iter().map(|route| (route.identity(), route)).collect();
         let routes = self.routes.iter().map(|route| there.get(&route.identity()).copied().unwrap_or(route));
@@ -151,16 +151,16 @@ impl PlanDigest {
 
     /// # Errors
     /// A later build has written it in another form, or it is no plan.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParsePlanDigestError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParsePublishedRulesError> {
         #[derive(Deserialize)]
         struct Formatted {
             format: u32,
         }
-        let foreign = |error: serde_json::Error| ParsePlanDigestError::Malformed(error.to_string());
+        let foreign = |error: serde_json::Error| ParsePublishedRulesError::Malformed(error.to_string());
         // Read the version first: in another form the other fields may be missing.
         let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
         if found > FORMAT {
-            return Err(ParsePlanDigestError::UnsupportedFormat { found });
+            return Err(ParsePublishedRulesError::UnsupportedFormat { found });
         }
         serde_json::from_slice(bytes).map_err(foreign)
     }
@@ -178,7 +178,7 @@ impl FencedRoute {
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(PathSegment::from).collect(),
-            conditions: ConditionsDigest::from_conditions(&route.conditions),
+            conditions: PublishedConditions::from_conditions(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
     }
@@ -198,7 +198,8 @@ impl FencedRoute {
         let meets =
             |key: &String| KeyTemplate::published_glob(key).relation_to(&keys) == GlobRelation::Overlapping;
         let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
-        let mut locks: Vec<LockDigest> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
+        let mut locks: Vec<PublishedLock> =
+            locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
         locks.dedup();
         Self {
             upstream: name.clone(),
@@ -206,7 +207,7 @@ impl FencedRoute {
             endpoints: Vec::new(),
             methods: Vec::new(),
             path: Vec::new(),
-            conditions: ConditionsDigest::default(),
+            conditions: PublishedConditions::default(),
             locks,
         }
     }
@@ -214,7 +215,7 @@ impl FencedRoute {
 
 /// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
 pub type RouteIdentity<'r> =
-    (&'r str, &'r [String], &'r [PathSegment], &'r ConditionsDigest, &'r [LockDigest]);
+    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedConditions, &'r [PublishedLock]);
 
 impl FencedRoute {
     pub fn identity(&self) -> RouteIdentity<'_> {
@@ -223,16 +224,16 @@ impl FencedRoute {
 }
 
 /// Two, while the fence is migrated from one to the other.
-fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<LockDigest> {
-    let ours = LockDigest::new(&fence.keys, &fence.placing, path);
+fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
+    let ours = PublishedLock::new(&fence.keys, &fence.placing, path);
     let former = fence.former.as_ref();
     let former =
-        former.map(|former| LockDigest::new(std::slice::from_ref(&former.key), &former.placing, path));
+        former.map(|former| PublishedLock::new(std::slice::from_ref(&former.key), &former.placing, path));
     let delay = upstream.fencing.delay().is_some();
-    std::iter::once(ours).chain(former).map(|lock| LockDigest { delay, ..lock }).collect()
+    std::iter::once(ours).chain(former).map(|lock| PublishedLock { delay, ..lock }).collect()
 }
 
-impl LockDigest {
+impl PublishedLock {
     fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
@@ -260,17 +261,17 @@ impl LockDigest {
     }
 }
 
-impl From<&TemplateSegment> for PathSegment {
-    fn from(piece: &TemplateSegment) -> Self {
+impl From<&PathTemplateSegment> for PathSegment {
+    fn from(piece: &PathTemplateSegment) -> Self {
         match piece {
-            TemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
-            TemplateSegment::Variable(_) => Self::Any,
-            TemplateSegment::Rest(_) => Self::Rest,
+            PathTemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
+            PathTemplateSegment::Variable(_) => Self::Any,
+            PathTemplateSegment::Rest(_) => Self::Rest,
         }
     }
 }
 
-impl ConditionsDigest {
+impl PublishedConditions {
     fn from_conditions(conditions: &MatchConditions) -> Self {
         let written = |served: &HostPattern| match served {
             HostPattern::Host(host) => host.clone(),

@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(lines: &[&str]) -> Option<u64> {
+    fn parse_wait_seconds(lines: &[&str]) -> Option<u64> {
         parse_wait(lines.iter().map(|line| line.as_bytes())).map(|wait| wait.as_secs())
     }
 
@@ -73,7 +73,7 @@ mod tests {
             (&["wait=99999999999999999999999"], Some(1 << 31)),
             (&["wait-for=3, foo; wait=4, wait=5"], Some(5)),
         ] {
-            assert_eq!(asked(lines), seconds, "{lines:?}");
+            assert_eq!(parse_wait_seconds(lines), seconds, "{lines:?}");
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
             &["wait=x, wait=5"],
             &["foo=\"wait=5"],
         ] {
-            assert_eq!(asked(lines), None, "{lines:?}");
+            assert_eq!(parse_wait_seconds(lines), None, "{lines:?}");
         }
     }
 
@@ -107,7 +107,7 @@ mod tests {
         #[test]
         fn number_of_seconds_parses_as_written(seconds in 0..=1_u64 << 31, before in "([a-z]{1,3}=\"([a-z,;= ]|\\\\\")*\" ?[,;] ?){0,3}") {
             let line = format!("{before}x, wait={seconds}");
-            prop_assert_eq!(asked(&[&line]), Some(seconds), "{}", line);
+            prop_assert_eq!(parse_wait_seconds(&[&line]), Some(seconds), "{}", line);
         }
     }
 }

@@ -68,9 +68,9 @@ impl Token {
     /// The value of a `Fencing-Token` field, in ASCII.
     pub fn to_ascii(self) -> [u8; 37] {
         let mut text = *b"v1-0000000000000000-00000000-00000000";
-        crate::hex::write(&self.epoch.to_be_bytes(), &mut text[3..19]);
-        crate::hex::write(&self.sequence.to_be_bytes(), &mut text[20..28]);
-        crate::hex::write(&self.dispatch.to_be_bytes(), &mut text[29..]);
+        crate::hex::write_digits(&self.epoch.to_be_bytes(), &mut text[3..19]);
+        crate::hex::write_digits(&self.sequence.to_be_bytes(), &mut text[20..28]);
+        crate::hex::write_digits(&self.dispatch.to_be_bytes(), &mut text[29..]);
         text
     }
 

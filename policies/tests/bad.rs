@@ -73,7 +73,7 @@ fn plan_exists_unless_error() {
 #[test]
 fn examples_are_sound() {
     for path in yaml_files("examples") {
-        let kind = file::kind(&read(&path));
+        let kind = file::detect_file_kind(&read(&path));
         let is_guards = path.ends_with("guard.yaml") || path.ends_with("filter.yaml");
         assert_eq!(kind == FileKind::Guard, is_guards, "{}", path.display());
         assert_eq!(diagnosis(&path, kind), "", "{}", path.display());

@@ -34,7 +34,7 @@ fn policy(routes: usize, key: &str) -> String {
     text
 }
 
-fn loaded(text: &str) -> GatewayPlan {
+fn load_plan(text: &str) -> GatewayPlan {
     let LoadedFile { plan, diagnostics, .. } = load(text);
     assert_eq!(diagnostics, [], "{:?}", diagnostics.first());
     plan.expect("sound")
@@ -43,7 +43,7 @@ fn loaded(text: &str) -> GatewayPlan {
 /// Ten thousand routes are loaded, found and compared.
 #[test]
 fn ten_thousand_routes_load_and_compare() {
-    let plan = loaded(&policy(MANY, "order"));
+    let plan = load_plan(&policy(MANY, "order"));
     for route in (0..MANY).step_by(97) {
         let (method, path) = match route % 4 {
             0 => ("GET", format!("/t{route}/a/b")),
@@ -54,7 +54,7 @@ fn ten_thousand_routes_load_and_compare() {
         let found = plan.serving.routes.find(method, &path, &()).expect("clear").expect("a route");
         assert_eq!(found.route.id, RouteId(route));
     }
-    let other = loaded(&policy(MANY, "konto"));
+    let other = load_plan(&policy(MANY, "konto"));
     assert!(Difference::between(&plan, &plan.clone()).is_empty());
     let difference = Difference::between(&plan, &other);
     assert_eq!((difference.changed.len(), difference.rekeyed.len()), (MANY / 4 * 3, MANY / 4 * 3));

@@ -10,7 +10,7 @@ use fencegate_policies::{
     file::load,
     key::{RequestValues, join_keys},
     path::{CanonicalPath, PathParams},
-    plan::Plan,
+    plan::ServingPlan,
 };
 use proptest::prelude::*;
 
@@ -36,13 +36,13 @@ impl RequestValues for FromPath<'_> {
     }
 }
 
-fn plan() -> Plan {
+fn plan() -> ServingPlan {
     let loaded = load(POLICY);
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving
 }
 
 /// The forwarded path, and its key; `None` for a refused request.
-fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
+fn forwarded_path_and_key(plan: &ServingPlan, target: &str) -> Option<(String, String)> {
     let raw = target.split(['?', '#']).next().unwrap_or_default();
     let path = CanonicalPath::parse(raw);
     let found = plan.routes.find("POST", &path, &()).ok()??;
@@ -56,14 +56,14 @@ fn decided(plan: &Plan, target: &str) -> Option<(String, String)> {
 
 /// How many pairs were one resource with one key, and how many were one resource of which a spelling is refused.
 #[derive(Debug, Default)]
-struct Seen {
+struct SpellingCounts {
     one_key: usize,
     refused: usize,
 }
 
-fn check(plan: &Plan, targets: &[String]) -> Result<Seen, String> {
-    let mut seen = Seen::default();
-    let decisions: Vec<_> = targets.iter().map(|target| decided(plan, target)).collect();
+fn check_spellings(plan: &ServingPlan, targets: &[String]) -> Result<SpellingCounts, String> {
+    let mut seen = SpellingCounts::default();
+    let decisions: Vec<_> = targets.iter().map(|target| forwarded_path_and_key(plan, target)).collect();
     for (server, read) in SERVERS {
         let read_raw: Vec<_> = targets.iter().map(|target| read(target)).collect();
         for ((target, decision), raw) in targets.iter().zip(&decisions).zip(&read_raw) {
@@ -98,7 +98,7 @@ fn spellings_have_one_key_or_refusal() {
     let lines = SPELLINGS.lines().skip(1);
     let targets: Vec<String> = lines.map(|line| line.replace("\\t", "\t")).collect();
     assert!(targets.len() >= 200, "{} spellings", targets.len());
-    let seen = check(&plan(), &targets).unwrap_or_else(|error| panic!("{error}"));
+    let seen = check_spellings(&plan(), &targets).unwrap_or_else(|error| panic!("{error}"));
     assert!(seen.one_key >= 50 && seen.refused >= 200, "{seen:?}: the spellings prove little");
 }
 
@@ -129,7 +129,7 @@ proptest! {
             2..24,
         )
     ) {
-        let seen = check(&plan(), &targets);
+        let seen = check_spellings(&plan(), &targets);
         prop_assert!(seen.is_ok(), "{:?}", seen);
     }
 }

@@ -60,7 +60,7 @@ fn good_files_fit_schema() {
     let complete = files("tests").into_iter().chain(files("examples"));
     let mut count = 0;
     for (name, text) in complete {
-        let validator = if file::kind(&text) == FileKind::Guard { &guards } else { &gateways };
+        let validator = if file::detect_file_kind(&text) == FileKind::Guard { &guards } else { &gateways };
         let value: Value = serde_saphyr::from_str(&text).expect("YAML");
         let wrong: Vec<String> = validator
             .iter_errors(&value)

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, Example},
+    diagnostics::{Code, Diagnostic, MistakeExample},
     file::{load, load_guard},
 };
 
@@ -27,7 +27,7 @@ fn name(section: &str) -> &str {
 }
 
 /// The starter file, with the sections of the example in the place of its own. An example with `version` and more is whole.
-fn whole(example: &str, starter: &str) -> String {
+fn complete_example(example: &str, starter: &str) -> String {
     let starter = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/{starter}.yaml"));
     let starter = fs::read_to_string(starter).expect("it is there");
     let shown = sections(example);
@@ -40,7 +40,7 @@ fn whole(example: &str, starter: &str) -> String {
 }
 
 fn codes(example: &str, starter: &str) -> (Vec<Code>, String) {
-    let file = whole(example, starter);
+    let file = complete_example(example, starter);
     let diagnostics: Vec<Diagnostic> = match starter {
         "guard" => load_guard(&file).diagnostics,
         _ => load(&file).diagnostics,
@@ -55,14 +55,14 @@ fn codes(example: &str, starter: &str) -> (Vec<Code>, String) {
 const ALSO: [(Code, Code); 1] = [(Code::UnlikeEnforce, Code::Observed)];
 
 /// Codes from FG05 on are met at start or by a command, beyond the file.
-fn of_a_file() -> impl Iterator<Item = Code> {
+fn file_codes() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| code.number() < "FG05")
 }
 
 /// Each mistake that a file can have has an example.
 #[test]
 fn each_code_has_example() {
-    let without: Vec<Code> = of_a_file().filter(|code| code.example().is_none()).collect();
+    let without: Vec<Code> = file_codes().filter(|code| code.example().is_none()).collect();
     assert!(without.is_empty(), "give each a `Before:` and an `After:` in stories.md: {without:?}");
 }
 
@@ -72,7 +72,7 @@ fn example_fails_before_passes_after() {
     let mut wrong = Vec::new();
     let mut count = 0;
     for code in Code::ALL {
-        let Some(Example { starter, before, after }) = code.example() else { continue };
+        let Some(MistakeExample { starter, before, after }) = code.example() else { continue };
         count += 1;
         let (mut met, shown) = codes(&before, starter);
         met.retain(|one| !ALSO.contains(&(*code, *one)));
@@ -84,6 +84,6 @@ fn example_fails_before_passes_after() {
             wrong.push(format!("{code}: after:\n{shown}"));
         }
     }
-    assert_eq!(count, of_a_file().count(), "an example of what no file alone can show");
+    assert_eq!(count, file_codes().count(), "an example of what no file alone can show");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

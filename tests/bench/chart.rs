@@ -92,17 +92,17 @@ fn groups(report: &[Value]) -> [BarGroup; 2] {
         report.iter().filter(|bench| belongs(bench)).filter_map(ChartBar::of).collect()
     };
     [
-        BarGroup { title: "As a proxy: requests in a second", bars: of(is_proxied) },
-        BarGroup { title: "Under a lock: requests in a second", bars: of(is_locked) },
+        BarGroup { title: "As a proxy: requests in a second", bars: of(is_proxy_bench) },
+        BarGroup { title: "Under a lock: requests in a second", bars: of(is_lock_bench) },
     ]
 }
 
-fn is_proxied(bench: &Value) -> bool {
+fn is_proxy_bench(bench: &Value) -> bool {
     let name = bench["bench"].as_str().unwrap_or_default();
     bench["unit"] == "requests/s" && (name.starts_with("unfenced") || name.starts_with("fenced-warm"))
 }
 
-fn is_locked(bench: &Value) -> bool {
+fn is_lock_bench(bench: &Value) -> bool {
     let name = bench["bench"].as_str().unwrap_or_default();
     let beside_ours = name.starts_with("forwarded") || name.ends_with("-beside-one");
     bench["unit"].as_str().is_some_and(|unit| unit.starts_with("locked ")) && !beside_ours

@@ -6,11 +6,11 @@ use fencegate_tests::curator::class_path;
 
 use crate::{lock_clients::LockClients, result::BenchResult, run::BenchRun};
 
-pub(crate) struct Curator {
+pub(crate) struct CuratorProgram {
     classes: PathBuf,
 }
 
-impl Curator {
+impl CuratorProgram {
     pub(crate) fn compile(run: &BenchRun) -> BenchResult<Self> {
         let classes = run.folder().join("curator");
         fs::create_dir_all(&classes)?;
@@ -26,7 +26,7 @@ impl Curator {
     }
 
     /// Locks per second of several processes together, each with this many threads.
-    pub(crate) fn locks(
+    pub(crate) fn measure_lock_rate(
         &self,
         run: &BenchRun,
         zookeeper: SocketAddr,
@@ -44,6 +44,6 @@ impl Curator {
             );
             words.split(' ').map(str::to_owned).collect()
         };
-        LockClients::start(start.clone(), threads.iter().map(command))?.rate(run.window)
+        LockClients::start(start.clone(), threads.iter().map(command))?.measure_rate(run.window)
     }
 }

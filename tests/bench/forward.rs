@@ -42,7 +42,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
             turns.reverse();
         }
         for (which, turn) in turns {
-            rates[which] = site.rate(turn)?;
+            rates[which] = site.measure_rate(turn)?;
         }
         let [one, handed, ours] = rates;
         run.print(&format!("round {round}: one {one:.0}, handed over {handed:.0}, sent on {ours:.0}"));
@@ -63,12 +63,12 @@ struct BenchSite<'a> {
 }
 
 impl BenchSite<'_> {
-    fn rate(&self, turn: &ForwardSetup) -> BenchResult<f64> {
+    fn measure_rate(&self, turn: &ForwardSetup) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start = |number| self.gateway(&format!("gw-{number}"), turn);
         let gateways: Vec<BenchGateway> = (0..turn.clients.len()).map(start).collect::<BenchResult<_>>()?;
-        self.ask(turn, &gateways, WARM_UP)?;
-        let rate = self.ask(turn, &gateways, self.run.window)?;
+        self.run_load(turn, &gateways, WARM_UP)?;
+        let rate = self.run_load(turn, &gateways, self.run.window)?;
         let mut sent_on = 0.0;
         for gateway in gateways {
             sent_on += gateway.acquisitions(ROUTE, "result=\"forwarded\"")?;
@@ -90,7 +90,7 @@ impl BenchSite<'_> {
         BenchGateway::start_with(self.run, &policy)
     }
 
-    fn ask(&self, turn: &ForwardSetup, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
+    fn run_load(&self, turn: &ForwardSetup, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
         let asking = gateways.iter().zip(turn.clients).map(|(gateway, &clients)| {
             let load = WrkLoad { method: "POST", prefix: "/hot/", keys: 1, threads: clients, clients };
             load.start(self.run, gateway.public, window)

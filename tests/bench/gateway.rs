@@ -70,8 +70,8 @@ impl BenchGateway {
             program,
             arguments.chain(["run", "--init", "--log-format=json", "-c", &path]),
         )?;
-        let public = listening(&child, "public")?;
-        let admin = listening(&child, "admin")?;
+        let public = listener_address(&child, "public")?;
+        let admin = listener_address(&child, "admin")?;
         wait_ready(admin, &child)?;
         Ok(Self { child, public, admin, file })
     }
@@ -104,7 +104,7 @@ impl BenchGateway {
     }
 
     /// The number of requests of a route that found their key free and held by this gateway.
-    pub(crate) fn warm(&self, route: &str) -> BenchResult<f64> {
+    pub(crate) fn warm_requests(&self, route: &str) -> BenchResult<f64> {
         self.acquisitions(route, "result=\"warm\"")
     }
 
@@ -166,7 +166,7 @@ pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, be
     })
 }
 
-pub(crate) fn listening(child: &ChildProcess, listener: &str) -> BenchResult<SocketAddr> {
+pub(crate) fn listener_address(child: &ChildProcess, listener: &str) -> BenchResult<SocketAddr> {
     Ok(listener_text(child, listener)?.parse()?)
 }
 

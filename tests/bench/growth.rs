@@ -6,7 +6,7 @@ mod table;
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
 use serde_json::json;
 
 use self::table::{GrowthRow, GrowthTable};
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Nodes of a hundred thousand keys and of their parents.
-const LARGE: ZooKeeperConfig = ZooKeeperConfig { heap_mib: 768, ..ZOOKEEPER };
+const LARGE: ZooKeeperServerConfig = ZooKeeperServerConfig { heap_mib: 768, ..ZOOKEEPER };
 
 /// The load of all turns, apart from the one thing that grows.
 const USUAL: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
@@ -63,7 +63,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         // A new ZooKeeper, because many keys leave nodes that are removed only minutes later.
         site.zookeeper = zookeeper(run, axis.grows)?;
         for size in axis.sizes {
-            let row = site.row(axis.grows, &size)?;
+            let row = site.measure_row(axis.grows, &size)?;
             run.print(&row.to_markdown());
             table.push(row);
         }
@@ -131,13 +131,13 @@ fn versions() -> GrowthAxis {
 }
 
 impl BenchSite<'_> {
-    fn row(&self, grows: &'static str, size: &GrowthSize) -> BenchResult<GrowthRow> {
+    fn measure_row(&self, grows: &'static str, size: &GrowthSize) -> BenchResult<GrowthRow> {
         let start = |number| self.gateway(&format!("gw-{number}"), size);
         let gateways: Vec<BenchGateway> = (0..size.gateways).map(start).collect::<BenchResult<_>>()?;
-        self.ask(size, &gateways, size.warm_up())?;
-        let before = GatewayUsage::usage_of(&gateways)?;
-        let (requests, per_second) = self.ask(size, &gateways, self.run.window)?;
-        let after = GatewayUsage::usage_of(&gateways)?;
+        self.run_load(size, &gateways, size.warm_up())?;
+        let before = GatewayTotals::usage_of(&gateways)?;
+        let (requests, per_second) = self.run_load(size, &gateways, self.run.window)?;
+        let after = GatewayTotals::usage_of(&gateways)?;
         for gateway in gateways {
             gateway.stop()?;
         }
@@ -164,11 +164,16 @@ impl BenchSite<'_> {
     }
 
     /// The number of answers of all gateways together, and the number per second.
-    fn ask(&self, size: &GrowthSize, gateways: &[BenchGateway], window: Duration) -> BenchResult<(f64, f64)> {
+    fn run_load(
+        &self,
+        size: &GrowthSize,
+        gateways: &[BenchGateway],
+        window: Duration,
+    ) -> BenchResult<(f64, f64)> {
         match size.asks {
             LoadTool::H2load(load) => {
                 let gateway: SocketAddr = gateways.first().ok_or("one at least")?.public;
-                load.ask(&format!("http://{gateway}/unfenced/1"), window)
+                load.run(&format!("http://{gateway}/unfenced/1"), window)
             }
             LoadTool::Wrk(load) => {
                 let clients = load.clients / size.gateways;
@@ -211,19 +216,19 @@ impl GrowthSize {
 
 /// The processor time of all gateways since their start, and their requests for keys.
 #[derive(Default)]
-struct GatewayUsage {
+struct GatewayTotals {
     cpu_seconds: f64,
     asked: f64,
     warm: f64,
 }
 
-impl GatewayUsage {
+impl GatewayTotals {
     fn usage_of(gateways: &[BenchGateway]) -> BenchResult<Self> {
         let mut counted = Self::default();
         for gateway in gateways {
             counted.cpu_seconds += gateway.cpu_seconds()?;
             counted.asked += gateway.acquisitions("warm", "")?;
-            counted.warm += gateway.warm("warm")?;
+            counted.warm += gateway.warm_requests("warm")?;
         }
         Ok(counted)
     }

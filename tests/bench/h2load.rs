@@ -22,7 +22,7 @@ pub(crate) struct H2load {
 
 impl H2load {
     /// The number of answers, and the number per second.
-    pub(crate) fn ask(self, url: &str, window: Duration) -> BenchResult<(f64, f64)> {
+    pub(crate) fn run(self, url: &str, window: Duration) -> BenchResult<(f64, f64)> {
         let Self { spoken, connections, at_once } = self;
         let version = match spoken {
             HttpVersion::Http1 => "--h1 ",

@@ -33,7 +33,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let counter = InstructionCounter::new(run, "bare");
-    let bare = peers::bare(&counter.command_prefix(&run.bare()), service.address)?;
+    let bare = peers::start_with_arguments(&counter.command_prefix(&run.bare()), service.address)?;
     let theirs = counter.count(run, bare.pid(), bare.address(), LOAD)?;
     drop(bare);
     let ours = |name: &str, prefix| {

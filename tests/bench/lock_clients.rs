@@ -37,7 +37,7 @@ impl LockClients {
     }
 
     /// The locks per second of all programs together.
-    pub(crate) fn rate(self, window: Duration) -> BenchResult<f64> {
+    pub(crate) fn measure_rate(self, window: Duration) -> BenchResult<f64> {
         for program in &self.programs {
             program.wait_line(|line| line == "UP", PATIENCE)?;
         }

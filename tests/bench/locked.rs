@@ -79,7 +79,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     for round in 1..=run.rounds {
         let done = order
             .iter()
-            .map(|&worker| Ok((worker, site.done(worker, round)?)))
+            .map(|&worker| Ok((worker, site.measure_backend(worker, round)?)))
             .collect::<BenchResult<Vec<_>>>()?;
         let told = done.iter().map(|(worker, done)| format!("{worker:?} {:.0}, {:.0}", done.hot, done.many));
         run.print(&format!("round {round}, hot and many: {}", told.collect::<Vec<_>>().join("; ")));
@@ -116,7 +116,7 @@ fn benches(rounds: &[Vec<(LockBackend, CallRates)>]) -> Vec<BenchRow> {
             peer,
             unit: "locked calls/s",
             goal,
-            rounds: rounds.iter().filter_map(|done| pair(done, worker, of)).collect(),
+            rounds: rounds.iter().filter_map(|done| round_against(done, worker, of)).collect(),
         };
         [bench(hot, |done| done.hot), bench(many, |done| done.many)]
     };
@@ -124,7 +124,7 @@ fn benches(rounds: &[Vec<(LockBackend, CallRates)>]) -> Vec<BenchRow> {
 }
 
 /// The results of both in one round. Every worker works in every round.
-fn pair(
+fn round_against(
     done: &[(LockBackend, CallRates)],
     theirs: LockBackend,
     of: fn(CallRates) -> f64,
@@ -135,31 +135,31 @@ fn pair(
 
 impl BenchSite<'_> {
     /// All programs of a worker are started for its turn, with empty stores, and end with it.
-    fn done(&self, worker: LockBackend, round: u32) -> BenchResult<CallRates> {
+    fn measure_backend(&self, worker: LockBackend, round: u32) -> BenchResult<CallRates> {
         let run = self.run;
         let service = self.service.address;
         match worker {
-            LockBackend::Ours => self.ours(round),
+            LockBackend::Ours => self.measure_gateway(round),
             LockBackend::Restate => {
                 let restate = self.restate.start(run, service, round)?;
-                asked(run, restate.ingress, "/account/*/pay")
+                measure_rates(run, restate.ingress, "/account/*/pay")
             }
             LockBackend::Library(library) => {
                 let server = LockServer::start(run, library, round)?;
-                let rate = |keys| self.python.rate(run, &server, service, keys, CLIENTS);
+                let rate = |keys| self.python.measure_rate(run, &server, service, keys, CLIENTS);
                 Ok(CallRates { hot: rate(1)?, many: rate(MANY)? })
             }
         }
     }
 
-    fn ours(&self, round: u32) -> BenchResult<CallRates> {
+    fn measure_gateway(&self, round: u32) -> BenchResult<CallRates> {
         let run = self.run;
         let name = format!("once-{round}");
         let guard = BenchGuard::start(run, &name, self.service.address, &self.ensemble, None)?;
         let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, UpstreamKind::Guard);
-        policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
+        policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once_route());
         let gateway = BenchGateway::start_with(run, &policy)?;
-        let done = asked(run, gateway.public, "/once/");
+        let done = measure_rates(run, gateway.public, "/once/");
         gateway.stop()?;
         guard.stop()?;
         done
@@ -167,7 +167,7 @@ impl BenchSite<'_> {
 }
 
 /// A route whose operations are remembered by the guard.
-pub(crate) fn once() -> Value {
+pub(crate) fn once_route() -> Value {
     json!({
         "name": "once",
         "upstream": "service",
@@ -177,7 +177,7 @@ pub(crate) fn once() -> Value {
 }
 
 /// Sends requests that are one operation each.
-fn asked(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResult<CallRates> {
+fn measure_rates(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResult<CallRates> {
     let rate = |keys| {
         let load = WrkLoad { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };
         load.run(run, server, WARM_UP)?;

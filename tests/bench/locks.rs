@@ -3,10 +3,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, ZooKeeperConfig};
+use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, ZooKeeperServerConfig};
 
 use crate::{
-    curator::Curator,
+    curator::CuratorProgram,
     gateway::BenchGateway,
     nginx::Nginx,
     report::{BenchRound, BenchRow, RatioGoal},
@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// As in production: default sessions, and no write is acknowledged before it is on the disk.
-pub(crate) const ZOOKEEPER: ZooKeeperConfig =
-    ZooKeeperConfig { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
+pub(crate) const ZOOKEEPER: ZooKeeperServerConfig =
+    ZooKeeperServerConfig { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
 
 /// One comparison.
 struct LockComparison {
@@ -50,16 +50,16 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         run,
         zookeeper: zookeeper.address(),
         service: Nginx::service(run)?,
-        curator: Curator::compile(run)?,
+        curator: CuratorProgram::compile(run)?,
     };
     let mut cold = vec![];
     let mut one = vec![];
     let mut three = vec![];
     let mut spread = vec![];
     for round in 1..=run.rounds {
-        cold.push(site.duel(&COLD, round)?);
-        one.push(site.duel(&HOT, round)?);
-        three.push(site.duel(&SPREAD, round)?);
+        cold.push(site.measure_pair(&COLD, round)?);
+        one.push(site.measure_pair(&HOT, round)?);
+        three.push(site.measure_pair(&SPREAD, round)?);
         let ours = |rounds: &[BenchRound]| rounds.last().map(|round| round.ours).ok_or("just measured");
         spread.push(BenchRound { ours: ours(&three)?, theirs: ours(&one)? });
     }
@@ -81,19 +81,19 @@ struct BenchSite<'a> {
     run: &'a BenchRun,
     zookeeper: SocketAddr,
     service: Nginx,
-    curator: Curator,
+    curator: CuratorProgram,
 }
 
 impl BenchSite<'_> {
     /// The side that was first in one round is second in the next.
-    fn duel(&self, duel: &LockComparison, round: u32) -> BenchResult<BenchRound> {
+    fn measure_pair(&self, duel: &LockComparison, round: u32) -> BenchResult<BenchRound> {
         let (ours, theirs);
         if round % 2 == 1 {
-            ours = self.ours(duel)?;
-            theirs = self.theirs(duel)?;
+            ours = self.measure_gateways(duel)?;
+            theirs = self.measure_curator(duel)?;
         } else {
-            theirs = self.theirs(duel)?;
-            ours = self.ours(duel)?;
+            theirs = self.measure_curator(duel)?;
+            ours = self.measure_gateways(duel)?;
         }
         self.run.print(&format!(
             "round {round}: {} x{}: {ours:.0} beside {theirs:.0}",
@@ -103,21 +103,21 @@ impl BenchSite<'_> {
         Ok(BenchRound { ours, theirs })
     }
 
-    fn theirs(&self, duel: &LockComparison) -> BenchResult<f64> {
-        self.curator.locks(self.run, self.zookeeper, duel.keys, duel.clients)
+    fn measure_curator(&self, duel: &LockComparison) -> BenchResult<f64> {
+        self.curator.measure_lock_rate(self.run, self.zookeeper, duel.keys, duel.clients)
     }
 
     /// Gateways are started for the turn and end with it, so that no heartbeats slow the other side down.
-    fn ours(&self, duel: &LockComparison) -> BenchResult<f64> {
+    fn measure_gateways(&self, duel: &LockComparison) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start = |number| {
             BenchGateway::start(self.run, &format!("gw-{number}"), self.zookeeper, self.service.address)
         };
         let gateways: Vec<BenchGateway> = (0..duel.clients.len()).map(start).collect::<BenchResult<_>>()?;
-        self.ask(duel, &gateways, WARM_UP)?;
-        let rate = self.ask(duel, &gateways, self.run.window)?;
+        self.run_load(duel, &gateways, WARM_UP)?;
+        let rate = self.run_load(duel, &gateways, self.run.window)?;
         for gateway in gateways {
-            if duel.warm == WarmKeys::Never && gateway.warm(duel.route)? > 0.0 {
+            if duel.warm == WarmKeys::Never && gateway.warm_requests(duel.route)? > 0.0 {
                 return Err("a request of a strict route found its key at hand".into());
             }
             gateway.stop()?;
@@ -125,7 +125,12 @@ impl BenchSite<'_> {
         Ok(rate)
     }
 
-    fn ask(&self, duel: &LockComparison, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
+    fn run_load(
+        &self,
+        duel: &LockComparison,
+        gateways: &[BenchGateway],
+        window: Duration,
+    ) -> BenchResult<f64> {
         let asking = gateways.iter().zip(duel.clients).map(|(gateway, &clients)| {
             // One thread per client. So each client has a key of its own if there are enough keys.
             let load =

@@ -17,7 +17,7 @@ pub(crate) enum NginxRole {
 }
 
 impl NginxRole {
-    fn fields(self) -> &'static str {
+    fn location_directives(self) -> &'static str {
         match self {
             Self::PassOn => "",
             Self::Fields => {
@@ -52,7 +52,7 @@ impl Nginx {
     /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> has it for HTTP.
     pub(crate) fn proxy(run: &BenchRun, upstream: SocketAddr, work: NginxRole) -> BenchResult<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
-        let pass = format!("{pass} {}", work.fields());
+        let pass = format!("{pass} {}", work.location_directives());
         let pool = format!(
             "upstream service {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}"
         );

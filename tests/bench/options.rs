@@ -96,18 +96,18 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-options"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
-    let keys = TicketKeys::create(run)?;
+    let keys = TicketKeyFiles::create(run)?;
     let site = BenchSite { run, zookeeper: zookeeper.address(), service: service.address, ensemble, keys };
-    turns::compare(run, &ALL, &PAIRS, |way, round| site.rate(way, round))
+    turns::compare(run, &ALL, &PAIRS, |way, round| site.measure_rate(way, round))
 }
 
 /// The files of an Ed25519 key: its private half for the gateway, and its public half for the guard.
-struct TicketKeys {
+struct TicketKeyFiles {
     private: String,
     public: String,
 }
 
-impl TicketKeys {
+impl TicketKeyFiles {
     fn create(run: &BenchRun) -> BenchResult<Self> {
         let file = |name: &str| run.folder().join(name);
         let private = file("ticket.key");
@@ -124,7 +124,7 @@ struct BenchSite<'a> {
     zookeeper: SocketAddr,
     service: SocketAddr,
     ensemble: String,
-    keys: TicketKeys,
+    keys: TicketKeyFiles,
 }
 
 impl ProxyChain {
@@ -142,7 +142,7 @@ impl ProxyChain {
 }
 
 impl BenchSite<'_> {
-    fn rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
+    fn measure_rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
         let mut endpoint = format!("http://{}", self.service);
         let filter = match way.has_filter() {
             true => Some(BenchGuard::start_filter(self.run, &format!("filter-{round}"), &endpoint)?),
@@ -171,7 +171,7 @@ impl BenchSite<'_> {
             | ProxyChain::GatewayFilter
             | ProxyChain::Guard
             | ProxyChain::GuardTickets => {}
-            ProxyChain::GuardFilter => refuses_late(&mut policy["upstream"]),
+            ProxyChain::GuardFilter => require_deadline_filter(&mut policy["upstream"]),
             // A gateway's `response_timeout` has to be longer than both waits of its guard together.
             ProxyChain::GuardBriefTickets => policy["settle"] = "1s".into(),
             ProxyChain::GuardHealth => policy["upstream"]["health"] = json!({"path": "/"}),
@@ -191,7 +191,7 @@ impl BenchSite<'_> {
             ProxyChain::Gateway => upstream["fencing"] = "none".into(),
             ProxyChain::GatewayFilter => {
                 upstream["fencing"] = "none".into();
-                refuses_late(upstream);
+                require_deadline_filter(upstream);
             }
             ProxyChain::GuardBriefTickets => upstream["response_timeout"] = "4s".into(),
             ProxyChain::Guard
@@ -207,7 +207,7 @@ impl BenchSite<'_> {
 }
 
 /// States in the policy of a sender that a filter stands before the service, and nothing between them.
-fn refuses_late(upstream: &mut Value) {
+fn require_deadline_filter(upstream: &mut Value) {
     upstream["not_after"] = "enforced".into();
     upstream["direct"] = true.into();
 }

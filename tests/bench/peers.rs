@@ -38,16 +38,18 @@ impl ProxyKind {
         match self {
             Self::Nginx => nginx(NginxRole::PassOn),
             Self::NginxWithFields => nginx(NginxRole::Fields),
-            Self::HaProxy => configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
+            Self::HaProxy => start_configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
             Self::Caddy => {
                 // Otherwise Debian's Caddy would write into the home folder of the user.
                 let homes = ["XDG_CONFIG_HOME", "XDG_DATA_HOME"]
                     .map(|variable| format!("{variable}={}", run.folder().display()));
                 let program = ["/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config"];
                 let words = [&["env", homes[0].as_str(), homes[1].as_str()][..], &program].concat();
-                configured(run, &words, &caddy(upstream)?)
+                start_configured(run, &words, &caddy(upstream)?)
             }
-            Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(RunningProxy::Single),
+            Self::BareHyper => {
+                start_with_arguments(&[run.bare().display().to_string()], upstream).map(RunningProxy::Single)
+            }
             Self::Pingora => pingora(run, upstream).map(RunningProxy::Single),
         }
     }
@@ -126,7 +128,11 @@ fn caddy(upstream: SocketAddr) -> BenchResult<ProxyConfig> {
 }
 
 /// Starts a proxy with these arguments, followed by the name of its configuration file.
-fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> BenchResult<RunningProxy> {
+fn start_configured(
+    run: &BenchRun,
+    words: &[&str],
+    configuration: &ProxyConfig,
+) -> BenchResult<RunningProxy> {
     let ProxyConfig { file, text, address } = configuration;
     let file = run.folder().join(file);
     fs::write(&file, text)?;
@@ -138,7 +144,7 @@ fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> Be
 }
 
 /// Starts a proxy with these arguments.
-pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyProcess> {
+pub(crate) fn start_with_arguments(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let child = ChildProcess::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;
     let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;

@@ -53,8 +53,10 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     order.insert(order.len() / 2, BenchTurn::Fenced);
     order.insert(1, BenchTurn::Unfenced);
     for round in 1..=run.rounds {
-        let taken =
-            order.iter().map(|&turn| Ok((turn, site.take(turn)?))).collect::<BenchResult<Vec<_>>>()?;
+        let taken = order
+            .iter()
+            .map(|&turn| Ok((turn, site.measure_turn(turn)?)))
+            .collect::<BenchResult<Vec<_>>>()?;
         let told = taken.iter().map(|(turn, taken)| format!("{turn:?} {:.0}", taken.per_second));
         run.print(&format!("round {round}: {} requests/s", told.collect::<Vec<_>>().join(", ")));
         rounds.push(taken);
@@ -123,7 +125,7 @@ fn measure_peer(
 
 impl BenchSite<'_> {
     /// Servers are started for the turn, and end with it.
-    fn take(&self, turn: BenchTurn) -> BenchResult<TurnResult> {
+    fn measure_turn(&self, turn: BenchTurn) -> BenchResult<TurnResult> {
         if let BenchTurn::Beside(peer) = turn {
             let peer = peer.start(self.run, self.service.address)?;
             let load = load("/unfenced/");
@@ -138,12 +140,12 @@ impl BenchSite<'_> {
         load.run(self.run, gateway.public, WARM_UP)?;
         let before = gateway.cpu_seconds()?;
         let asked = gateway.acquisitions("warm", "")?;
-        let warm = gateway.warm("warm")?;
+        let warm = gateway.warm_requests("warm")?;
         let answered = load.run(self.run, gateway.public, self.run.window)?;
         let taken = TurnResult::new(answered, gateway.cpu_seconds()? - before);
         if turn == BenchTurn::Fenced {
             let asked = gateway.acquisitions("warm", "")? - asked;
-            let warm = gateway.warm("warm")? - warm;
+            let warm = gateway.warm_requests("warm")? - warm;
             // The other requests found their key held by another client.
             if asked < answered.requests || warm < 0.95 * asked {
                 return Err(format!("{warm} of {asked} requests found their key warm").into());

@@ -38,15 +38,18 @@ pub(crate) fn run_all(run: &BenchRun) -> BenchResult<()> {
         println!("{}", file.display());
         return Ok(());
     }
-    fs::write(place("tests/bench/chart.svg"), picture)?;
+    fs::write(repository_path("tests/bench/chart.svg"), picture)?;
     let growth = fs::read_to_string(run.results("growth.md")).unwrap_or_default();
     for (document, text) in [
-        ("tests/README.md", with_growth(measured(report.benches()), &growth)),
-        ("deploy/CAPACITY.md", capacity(report.benches())),
+        ("tests/README.md", with_growth(results_table(report.benches()), &growth)),
+        ("deploy/CAPACITY.md", capacity_table(report.benches())),
     ] {
-        let file = place(document);
+        let file = repository_path(document);
         let whole = fs::read_to_string(&file)?;
-        fs::write(&file, written(&whole, &text).ok_or_else(|| format!("{document} has no place for it"))?)?;
+        fs::write(
+            &file,
+            replace_marked_text(&whole, &text).ok_or_else(|| format!("{document} has no place for it"))?,
+        )?;
         println!("{document}");
     }
     println!("tests/bench/chart.svg");
@@ -54,19 +57,19 @@ pub(crate) fn run_all(run: &BenchRun) -> BenchResult<()> {
 }
 
 /// A path below the root of the repository.
-fn place(path: &str) -> PathBuf {
+fn repository_path(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 /// A document with a new text between the markers.
-fn written(document: &str, text: &str) -> Option<String> {
+fn replace_marked_text(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGINS)?;
     let (_, after) = rest.split_once(ENDS)?;
     Some(format!("{before}{BEGINS}\n{text}\n{ENDS}{after}"))
 }
 
 /// A table of the whole report.
-fn measured(benches: &[Value]) -> String {
+fn results_table(benches: &[Value]) -> String {
     let mut table = "| bench | beside | ours | theirs | unit | ratio | of all rounds | goal | met |\n|---|---|---|---|---|---|---|---|---|\n".to_owned();
     for bench in benches {
         let text = |name: &str| match &bench[name] {
@@ -109,7 +112,7 @@ fn machines(benches: &[Value]) -> String {
 }
 
 /// A row for each figure that was measured.
-fn capacity(benches: &[Value]) -> String {
+fn capacity_table(benches: &[Value]) -> String {
     let mut table = "| what | bench | figure | unit |\n|---|---|---|---|\n".to_owned();
     for (what, name) in CAPACITY {
         if let Some(bench) = benches.iter().find(|bench| bench["bench"] == name) {
@@ -153,7 +156,7 @@ mod tests {
     /// The figures of `CAPACITY.md` are among the measured ones of `tests/README.md`.
     #[test]
     fn capacity_page_uses_measured_figures() {
-        let read = |path| fs::read_to_string(place(path)).expect("a document of ours");
+        let read = |path| fs::read_to_string(repository_path(path)).expect("a document of ours");
         let measured = read("tests/README.md");
         let reckoned = read("deploy/CAPACITY.md");
         let measured = figures(&measured, 3);
@@ -167,15 +170,15 @@ mod tests {
     #[test]
     fn text_between_markers_is_replaced() {
         let document = format!("before\n{BEGINS}old\n{ENDS}after\n");
-        let once = written(&document, "new").expect("it has both marks");
+        let once = replace_marked_text(&document, "new").expect("it has both marks");
         assert_eq!(once, format!("before\n{BEGINS}\nnew\n{ENDS}after\n"));
-        assert_eq!(written(&once, "new"), Some(once));
-        assert_eq!(written("without marks", "new"), None);
+        assert_eq!(replace_marked_text(&once, "new"), Some(once));
+        assert_eq!(replace_marked_text("without marks", "new"), None);
     }
 
     #[test]
     fn missed_goal_is_shown() {
-        let table = measured(&sample());
+        let table = results_table(&sample());
         let row = "| `cold-strict` | Curator | 4000 | 2500.5 | locked requests/s | 1.6 | 1.5 to 1.7, 3 rounds | >= 2 | **no** |";
         assert!(table.contains(row), "{table}");
         assert!(table.contains("Measured on 2 cores, a machine."), "{table}");
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn capacity_table_has_measured_rows_only() {
-        let table = capacity(&sample());
+        let table = capacity_table(&sample());
         assert!(table.contains("| `cold-strict` | 4000 | locked requests/s |"), "{table}");
         assert!(!table.contains("idle-key-memory"), "{table}");
     }

@@ -49,7 +49,7 @@ impl BenchRound {
 }
 
 impl RatioGoal {
-    fn met(self, ratio: f64) -> Option<bool> {
+    fn is_met(self, ratio: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(ratio >= least),
             Self::AtMost(most) => Some(ratio <= most),
@@ -81,7 +81,7 @@ impl BenchRow {
             "unit": self.unit,
             "ratio": round(ratio),
             "goal": self.goal.to_text(),
-            "met": self.goal.met(ratio),
+            "met": self.goal.is_met(ratio),
             "machine": machine::describe(),
             "ratios": rounds.iter().map(|one| round(one.ratio())).collect::<Vec<_>>(),
         }))

@@ -33,8 +33,10 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let few = table(FEW)?;
     for (name, routes, most) in finding {
         let many = table(routes)?;
-        let rounds =
-            (0..run.rounds).map(|_| BenchRound { ours: nanos(&many, routes), theirs: nanos(&few, FEW) });
+        let rounds = (0..run.rounds).map(|_| BenchRound {
+            ours: measure_lookup_nanos(&many, routes),
+            theirs: measure_lookup_nanos(&few, FEW),
+        });
         // If routes were compared one by one, the ratio of times would be the ratio of the numbers of routes. The
         // goals are below that.
         let goal = RatioGoal::AtMost(most);
@@ -56,9 +58,9 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let mut served = Vec::new();
     let mut reloaded = Vec::new();
     for round in 1..=run.rounds {
-        let few = serving(run, &file(&format!("few-{round}"), FEW, "a"), |_| Ok(()))?.0;
+        let few = measure_serving(run, &file(&format!("few-{round}"), FEW, "a"), |_| Ok(()))?.0;
         let name = format!("many-{round}");
-        let (many, took) = serving(run, &file(&name, MANY, "a"), |gateway| {
+        let (many, took) = measure_serving(run, &file(&name, MANY, "a"), |gateway| {
             gateway.rewrite_policy(&file(&name, MANY, "b").to_string())?;
             Ok(())
         })?;
@@ -86,7 +88,7 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
 }
 
 /// The requests per second, and the time that `change` takes.
-fn serving(
+fn measure_serving(
     run: &BenchRun,
     file: &Value,
     change: impl FnOnce(&BenchGateway) -> BenchResult<()>,
@@ -126,7 +128,7 @@ fn table(routes: usize) -> BenchResult<RouteTable> {
 }
 
 /// The time of one lookup, on average over all kinds of routes and places in the file.
-fn nanos(table: &RouteTable, routes: usize) -> f64 {
+fn measure_lookup_nanos(table: &RouteTable, routes: usize) -> f64 {
     const LOOKUPS: usize = 30_000;
     let paths: Vec<(&str, CanonicalPath)> = (0..routes.min(1000))
         .map(|number| number * routes / routes.min(1000))

@@ -51,12 +51,12 @@ impl BenchRun {
 
     /// A folder on a disk, below the target directory. ZooKeeper's fsync is a part of the measurement.
     pub(crate) fn folder(&self) -> PathBuf {
-        self.own().join(format!("run-{}", process::id()))
+        self.bench_folder().join(format!("run-{}", process::id()))
     }
 
     /// A folder that outlives the run, so that fetched packages are there the next time.
     pub(crate) fn kept_folder(&self, name: &str) -> io::Result<PathBuf> {
-        let folder = self.own().join(name);
+        let folder = self.bench_folder().join(name);
         fs::create_dir_all(&folder)?;
         Ok(folder)
     }
@@ -64,8 +64,8 @@ impl BenchRun {
     /// The path for results. Results of other builds are kept apart.
     pub(crate) fn results(&self, file: &str) -> PathBuf {
         match self.built {
-            BuildSource::Released => self.own().join(file),
-            BuildSource::Given(_) => self.own().join(format!("trial-{file}")),
+            BuildSource::Released => self.bench_folder().join(file),
+            BuildSource::Given(_) => self.bench_folder().join(format!("trial-{file}")),
         }
     }
 
@@ -77,7 +77,7 @@ impl BenchRun {
     /// The binary as it is shipped; `tests/bench/run` has put it there.
     pub(crate) fn gateway(&self) -> PathBuf {
         match &self.built {
-            BuildSource::Released => self.own().join("shipped/fencegate"),
+            BuildSource::Released => self.bench_folder().join("shipped/fencegate"),
             BuildSource::Given(folder) => folder.join("fencegate"),
         }
     }
@@ -99,14 +99,14 @@ impl BenchRun {
         }
     }
 
-    fn own(&self) -> PathBuf {
+    fn bench_folder(&self) -> PathBuf {
         self.target.join("bench")
     }
 
     /// Removes the folders that killed runs left behind.
     fn sweep(&self) -> io::Result<()> {
-        fs::create_dir_all(self.own())?;
-        for entry in fs::read_dir(self.own())?.flatten() {
+        fs::create_dir_all(self.bench_folder())?;
+        for entry in fs::read_dir(self.bench_folder())?.flatten() {
             let name = entry.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix("run-"));
             if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {

@@ -13,7 +13,7 @@ use crate::{
         released::{BenchGuard, NEW},
     },
     h2load::{H2load, HttpVersion},
-    locked::once,
+    locked::once_route,
     locks::ZOOKEEPER,
     nginx::Nginx,
     result::BenchResult,
@@ -47,13 +47,13 @@ pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     }
     let multiplexed = H2load { spoken: HttpVersion::Http2, connections: 8, at_once: 8 };
     for route in ["unfenced", "warm"] {
-        multiplexed.ask(&format!("http://{}/{route}/0", gateway.public), run.window)?;
+        multiplexed.run(&format!("http://{}/{route}/0", gateway.public), run.window)?;
     }
     gateway.stop()?;
 
     let ensemble = installation(run, zookeeper.address())?;
     let guard = BenchGuard::start(run, "guard", service.address, &ensemble, None)?;
-    let gateway = BenchGateway::start_with(run, &guarded(zookeeper.address(), guard.address()?)?)?;
+    let gateway = BenchGateway::start_with(run, &guarded_policy(zookeeper.address(), guard.address()?)?)?;
     for load in GUARDED {
         load.run(run, gateway.public, run.window)?;
     }
@@ -65,8 +65,8 @@ pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     guard.stop()
 }
 
-fn guarded(zookeeper: SocketAddr, guard: SocketAddr) -> BenchResult<Value> {
+fn guarded_policy(zookeeper: SocketAddr, guard: SocketAddr) -> BenchResult<Value> {
     let mut policy = policy("guarded", zookeeper, guard, UpstreamKind::Guard);
-    policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
+    policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once_route());
     Ok(policy)
 }

@@ -110,7 +110,7 @@ impl AccountService {
     }
 
     /// Reads the book; do not keep it over an await.
-    pub(crate) fn book(&self) -> watch::Ref<'_, AccountHistory> {
+    pub(crate) fn history(&self) -> watch::Ref<'_, AccountHistory> {
         self.shared.book.borrow()
     }
 
@@ -125,25 +125,27 @@ impl AccountService {
                 book.changed().await.expect("the account outlives its waiters");
             }
         };
-        wait_until(what, found, || self.book().executions.iter().rev().take(8).cloned().collect::<Vec<_>>())
-            .await
+        wait_until(what, found, || {
+            self.history().executions.iter().rev().take(8).cloned().collect::<Vec<_>>()
+        })
+        .await
     }
 
     /// Waits for so many further executions.
     pub(crate) async fn wait_executions(&self, count: usize) {
-        let before = self.book().executions.len();
+        let before = self.history().executions.len();
         self.wait_for("further executions", |book| (book.executions.len() >= before + count).then_some(()))
             .await;
     }
 
     /// Has the holder of this name stand still for a moment, the next time that it has the lock.
     pub(crate) fn pause_holder(&self, name: &str) {
-        self.shared.wishes().stand = Some(name.to_owned());
+        self.shared.pending_behavior().stand = Some(name.to_owned());
     }
 
     /// The next execution of one of these names takes [`LONG_WORK`].
-    pub(crate) fn work_long_on(&self, names: &[String]) {
-        self.shared.wishes().long_work = names.to_vec();
+    pub(crate) fn delay_next_execution(&self, names: &[String]) {
+        self.shared.pending_behavior().long_work = names.to_vec();
     }
 }
 
@@ -154,7 +156,7 @@ impl Drop for AccountService {
 }
 
 impl ServiceState {
-    fn wishes(&self) -> MutexGuard<'_, PendingBehavior> {
+    fn pending_behavior(&self) -> MutexGuard<'_, PendingBehavior> {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,14 +174,14 @@ impl ServiceState {
                 self.execute(&holder, since).await;
             }
         }
-        let stands = self.wishes().stand.take_if(|name| *name == holder).is_some();
+        let stands = self.pending_behavior().stand.take_if(|name| *name == holder).is_some();
         let millis = if stands { STAND.as_millis() } else { 0 };
         (StatusCode::OK, millis.to_string())
     }
 
     async fn execute(&self, holder: &str, since: u128) {
         let long = {
-            let mut wishes = self.wishes();
+            let mut wishes = self.pending_behavior();
             let long = wishes.long_work.iter().any(|name| name == holder);
             if long {
                 wishes.long_work.clear();
@@ -208,7 +210,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let holder = text(HOLDER).to_owned();
-    let since = since(request.headers());
+    let since = token_order(request.headers());
     // An execution that has begun is finished, even if its connection breaks.
     let executed = tokio::spawn(async move { shared.pay(holder, since).await });
     let (status, told) = executed.await.expect("no panic");
@@ -218,7 +220,7 @@ async fn answer(
 }
 
 /// The order of tokens is that of their three numbers.
-fn since(fields: &HeaderMap) -> u128 {
+fn token_order(fields: &HeaderMap) -> u128 {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
     match text(TOKEN).and_then(|token| Token::parse(token).ok()) {
         Some(token) => {
@@ -236,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    async fn pays(account: &AccountService, holder: &str, epoch: u64) -> ClientResponse {
+    async fn send_payment(account: &AccountService, holder: &str, epoch: u64) -> ClientResponse {
         let token = format!("v1-{epoch:016x}-00000000-00000001");
         let ask = TestRequest::post("/pay/7").field(HOLDER, holder).field(TOKEN, &token);
         ask.send_to(account.address).await.expect("answered")
@@ -245,8 +247,8 @@ mod tests {
     #[tokio::test]
     async fn concurrent_writes_lose_update_without_comparison() {
         let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
-        tokio::join!(pays(&account, "a", 2), pays(&account, "b", 1));
-        let book = account.book();
+        tokio::join!(send_payment(&account, "a", 2), send_payment(&account, "b", 1));
+        let book = account.history();
         assert_eq!((book.balance, book.executions.len()), (1, 2));
     }
 
@@ -254,10 +256,10 @@ mod tests {
     #[tokio::test]
     async fn comparing_service_refuses_older_token() {
         let account = AccountService::start(TokenCheck::Tokens).await.expect("a free port");
-        assert_eq!(pays(&account, "a", 2).await.status, 200);
-        assert_eq!(pays(&account, "b", 1).await.status, 412);
-        assert_eq!(pays(&account, "a", 3).await.status, 200);
-        let book = account.book();
+        assert_eq!(send_payment(&account, "a", 2).await.status, 200);
+        assert_eq!(send_payment(&account, "b", 1).await.status, 412);
+        assert_eq!(send_payment(&account, "a", 3).await.status, 200);
+        let book = account.history();
         assert_eq!((book.balance, book.refused.as_slice()), (2, &["b".to_owned()][..]));
     }
 
@@ -266,13 +268,13 @@ mod tests {
     async fn pause_applies_to_next_execution() {
         let account = AccountService::start(TokenCheck::Nothing).await.expect("a free port");
         account.pause_holder("b");
-        account.work_long_on(&["b".to_owned()]);
+        account.delay_next_execution(&["b".to_owned()]);
         let mut told = Vec::new();
         for holder in ["a", "b", "b"] {
-            told.push(pays(&account, holder, 1).await.body);
+            told.push(send_payment(&account, holder, 1).await.body);
         }
         assert_eq!(told, ["0", "600", "0"]);
-        let works: Vec<_> = account.book().executions.iter().map(|execution| execution.work).collect();
+        let works: Vec<_> = account.history().executions.iter().map(|execution| execution.work).collect();
         assert_eq!(works, [WORK, LONG_WORK, WORK]);
     }
 }

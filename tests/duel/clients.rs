@@ -99,7 +99,7 @@ pub(crate) async fn wait_started(child: &Arc<ChildProcess>) {
 }
 
 /// Has a client stand still, and waits until it reports that.
-pub(crate) async fn wait_held(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
+pub(crate) async fn freeze_and_wait(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
     let from = child.cursor();
     let waiting = child.clone();
     account.pause_holder(name);
@@ -120,7 +120,7 @@ impl LockProcesses for ClientProcesses {
     }
 
     async fn wait_before_request(&mut self, victim: usize, account: &AccountService) {
-        wait_held(&self.running[victim], &Self::name(victim), account).await;
+        freeze_and_wait(&self.running[victim], &Self::name(victim), account).await;
     }
 
     fn signal(&self, victim: usize, signal: Signal) {

@@ -9,7 +9,7 @@ use std::{
 use fencegate_tests::curator::class_path;
 
 /// A folder of the build that is kept for later runs. `content` names its content.
-fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
+fn build_once(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // This file is written last, so a half-made folder is made again.
     let made = folder.join("made");
@@ -24,7 +24,7 @@ fn kept(name: &str, content: &str, make: impl FnOnce(&Path)) -> PathBuf {
 
 /// A Python that has these packages, by their names at PyPI.
 pub(crate) fn python(packages: &[&str]) -> String {
-    let folder = kept("duel-pypi", &packages.join("\n"), |folder| {
+    let folder = build_once("duel-pypi", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();
         run("python3", &["-m", "venv", &at]);
         run(&format!("{at}/bin/python"), &[&["-m", "pip", "install", "--quiet"][..], packages].concat());
@@ -34,7 +34,7 @@ pub(crate) fn python(packages: &[&str]) -> String {
 
 /// A folder where Node finds these packages, by their names at npm.
 pub(crate) fn node(packages: &[&str]) -> PathBuf {
-    kept("duel-npm", &packages.join("\n"), |folder| {
+    build_once("duel-npm", &packages.join("\n"), |folder| {
         let at = folder.display().to_string();
         run(
             "npm",
@@ -45,7 +45,7 @@ pub(crate) fn node(packages: &[&str]) -> PathBuf {
 
 /// A folder with the classes of one Java source that uses Curator.
 pub(crate) fn classes(name: &str, source: &str) -> PathBuf {
-    kept("duel-java", source, |folder| {
+    build_once("duel-java", source, |folder| {
         let file = folder.join(name).display().to_string();
         fs::write(&file, source).expect("our own folder");
         run("javac", &["-Xlint:all", "-d", &folder.display().to_string(), "-cp", &class_path(), &file]);

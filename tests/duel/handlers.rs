@@ -26,7 +26,7 @@ use crate::{
 const NPM: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const HANDLERS: usize = 2;
 
-pub(crate) struct HandlerProcesses {
+pub(crate) struct RestateProcesses {
     published: PathBuf,
     service: String,
     ports: Vec<u16>,
@@ -41,7 +41,7 @@ pub(crate) struct HandlerProcesses {
     _home: TempDir,
 }
 
-impl HandlerProcesses {
+impl RestateProcesses {
     pub(crate) async fn start(account: &AccountService) -> Self {
         let published = fetched::node(&NPM);
         // Node looks for a module from the folder of the importing module.
@@ -49,7 +49,7 @@ impl HandlerProcesses {
         let service = format!("http://{}/pay/7", account.address);
         let ports = free_ports(HANDLERS);
         let running: Vec<_> =
-            (0..HANDLERS).map(|number| handler(&published, &service, ports[number], number)).collect();
+            (0..HANDLERS).map(|number| start_handler(&published, &service, ports[number], number)).collect();
         for handler in &running {
             clients::wait_started(handler).await;
         }
@@ -84,17 +84,17 @@ impl HandlerProcesses {
         SocketAddr::from(([127, 0, 0, 1], self.ports[number]))
     }
 
-    fn spare(&self) -> usize {
+    fn spare_handler(&self) -> usize {
         (self.serving + 1) % HANDLERS
     }
 }
 
-fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<ChildProcess> {
+fn start_handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<ChildProcess> {
     let script = published.join("account.mjs").display().to_string();
     // Node programs run like this in production:
     // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
     let port = port.to_string();
-    let name = HandlerProcesses::name(number);
+    let name = RestateProcesses::name(number);
     let words = ["NODE_ENV=production", "node", &script, &port, service, &name];
     Arc::new(ChildProcess::spawn("env", words).expect("setpriv"))
 }
@@ -110,10 +110,10 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
     let program = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
     let words = ["--config-file".to_owned(), file.display().to_string()];
     let server = ChildProcess::spawn(published.join(program), words).expect("setpriv");
-    until_good(&server, admin, &TestRequest::get("/health")).await;
+    wait_until_successful(&server, admin, &TestRequest::get("/health")).await;
     let deployment = json!({"uri": format!("http://{handlers}")}).to_string();
-    until_good(&server, admin, &post("/deployments", deployment)).await;
-    until_good(&server, ingress, &post("/account/first/pay", "{}".to_owned())).await;
+    wait_until_successful(&server, admin, &post("/deployments", deployment)).await;
+    wait_until_successful(&server, ingress, &post("/account/first/pay", "{}".to_owned())).await;
     (server, ingress)
 }
 
@@ -137,7 +137,7 @@ fn post(path: &str, body: String) -> TestRequest {
 }
 
 /// Polls, because the server sends no event when it is ready.
-async fn until_good(server: &ChildProcess, address: SocketAddr, ask: &TestRequest) {
+async fn wait_until_successful(server: &ChildProcess, address: SocketAddr, ask: &TestRequest) {
     let good = async {
         while !ask.send_to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -147,7 +147,7 @@ async fn until_good(server: &ChildProcess, address: SocketAddr, ask: &TestReques
 }
 
 /// The process that runs the handler has the accidents, because clients hold nothing.
-impl LockProcesses for HandlerProcesses {
+impl LockProcesses for RestateProcesses {
     /// The one process that gets the requests.
     fn victims(&self) -> usize {
         1
@@ -158,7 +158,7 @@ impl LockProcesses for HandlerProcesses {
     }
 
     async fn wait_before_request(&mut self, _victim: usize, account: &AccountService) {
-        clients::wait_held(&self.running[self.serving], &Self::name(self.serving), account).await;
+        clients::freeze_and_wait(&self.running[self.serving], &Self::name(self.serving), account).await;
     }
 
     fn signal(&self, _victim: usize, signal: Signal) {
@@ -166,18 +166,18 @@ impl LockProcesses for HandlerProcesses {
     }
 
     async fn wait_missed(&mut self) {
-        self.balancer.set_targets(&[self.address(self.spare())]);
+        self.balancer.set_targets(&[self.address(self.spare_handler())]);
         self.balancer.close_connections();
     }
 
     async fn on_thawed(&mut self) {
-        self.serving = self.spare();
+        self.serving = self.spare_handler();
     }
 
     async fn restart(&mut self, _victim: usize) {
         let killed = self.serving;
-        self.serving = self.spare();
-        self.running[killed] = handler(&self.published, &self.service, self.ports[killed], killed);
+        self.serving = self.spare_handler();
+        self.running[killed] = start_handler(&self.published, &self.service, self.ports[killed], killed);
         clients::wait_started(&self.running[killed]).await;
     }
 

@@ -19,52 +19,58 @@ use self::{
     account::{AccountService, TokenCheck},
     clients::ClientProgram,
     gateways::{FencingLevel, GatewayProcesses},
-    handlers::HandlerProcesses,
-    suite::{run_clients, run_seeds},
+    handlers::RestateProcesses,
+    suite::{run_seeds, run_seeds_with_clients},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn curator_mutex_allows_late_writes() {
     let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
-    run_clients(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
+    run_seeds_with_clients(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kazoo_lock_allows_late_writes() {
     let home = scratch::temp_dir();
     let zookeeper = servers::zookeeper(home.path());
-    run_clients(LockSystem::Kazoo, || ClientProgram::python("kazoo"), zookeeper.address().to_string()).await;
+    run_seeds_with_clients(
+        LockSystem::Kazoo,
+        || ClientProgram::python("kazoo"),
+        zookeeper.address().to_string(),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_lock_allows_late_writes() {
     let servers = servers::redis(1);
-    run_clients(LockSystem::Redis, || ClientProgram::python("redis"), servers.server_list()).await;
+    run_seeds_with_clients(LockSystem::Redis, || ClientProgram::python("redis"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redlock_allows_late_writes() {
     let servers = servers::redis(5);
-    run_clients(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.server_list()).await;
+    run_seeds_with_clients(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.server_list())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_lock_allows_late_writes() {
     let servers = servers::etcd();
-    run_clients(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.server_list()).await;
+    run_seeds_with_clients(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.server_list()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgresql_advisory_lock_allows_late_writes() {
     let (_server, database) = servers::postgres();
-    run_clients(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
+    run_seeds_with_clients(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
 }
 
 /// Late writes land outside of Restate, where the resource does not compare tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn restate_allows_late_writes_outside() {
-    let start = async |account: &AccountService| HandlerProcesses::start(account).await;
+    let start = async |account: &AccountService| RestateProcesses::start(account).await;
     run_seeds(LockSystem::Restate, TokenCheck::Nothing, start).await;
 }
 

@@ -12,8 +12,8 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::{
     account::{AccountHistory, AccountService, LONG_WORK},
-    schedule::{FaultSchedule, LEASE, ProcessFault, ScheduledFault},
-    verdict::RunVerdict,
+    schedule::{FaultSchedule, LEASE, ProcessFault, TargetedFault},
+    verdict::ViolationCounts,
 };
 
 /// The time for which the speed is measured before the first accident.
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     drop(side);
     let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
     let book = account.wait_for("the end of all executions", |book| over(book).then(|| book.clone())).await;
-    let RunVerdict { executions, overlaps, lost, stale } = RunVerdict::judge(&book);
+    let ViolationCounts { executions, overlaps, lost, stale } = ViolationCounts::judge(&book);
     SystemRun { executions, overlaps, lost, stale, ..bout }
 }
 
@@ -80,11 +80,11 @@ async fn play(
     schedule: &FaultSchedule,
 ) -> SystemRun {
     account.wait_executions(4 * SOME).await;
-    let before = account.book().executions.len();
+    let before = account.history().executions.len();
     sleep(CALM).await;
-    let per_second = (account.book().executions.len() - before) as f64 / CALM.as_secs_f64();
+    let per_second = (account.history().executions.len() - before) as f64 / CALM.as_secs_f64();
     let mut bout = SystemRun { seed: schedule.seed, per_second, ..SystemRun::default() };
-    for &ScheduledFault { victim, mishap } in &schedule.accidents {
+    for &TargetedFault { victim, mishap } in &schedule.accidents {
         let victim = victim % side.victims();
         match mishap {
             ProcessFault::Pause(pause) => {
@@ -95,7 +95,7 @@ async fn play(
         }
         account.wait_executions(SOME).await;
     }
-    bout.refused = side.refused_writes().await + account.book().refused.len();
+    bout.refused = side.refused_writes().await + account.history().refused.len();
     bout
 }
 
@@ -116,7 +116,7 @@ async fn freeze(
     sleep_until((frozen + pause).into()).await;
     let names = side.names(victim);
     let (executed, refused, taken_over) = {
-        let book = account.book();
+        let book = account.history();
         let others = book.executions.iter().any(|execution| execution.began > frozen);
         (book.executions.len(), book.refused.len(), others)
     };
@@ -137,8 +137,8 @@ async fn freeze(
 /// From the kill to the end of the next execution of another client that has begun after it.
 async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
     let names = side.names(victim);
-    account.work_long_on(&names);
-    let before = account.book().executions.len();
+    account.delay_next_execution(&names);
+    let before = account.history().executions.len();
     account
         .wait_for("a long execution", |book| {
             book.executions.iter().skip(before).any(|execution| execution.work == LONG_WORK).then_some(())

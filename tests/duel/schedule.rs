@@ -13,11 +13,11 @@ const SEEDS: [u64; 3] = [20, 21, 22];
 
 pub(crate) struct FaultSchedule {
     pub(crate) seed: u64,
-    pub(crate) accidents: Vec<ScheduledFault>,
+    pub(crate) accidents: Vec<TargetedFault>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ScheduledFault {
+pub(crate) struct TargetedFault {
     /// The index of the process; it counts around.
     pub(crate) victim: usize,
     pub(crate) mishap: ProcessFault,
@@ -41,7 +41,7 @@ impl FaultSchedule {
         for _ in 0..KILLS {
             mishaps.insert(dice.index(mishaps.len() + 1), ProcessFault::Kill);
         }
-        let accident = |mishap| ScheduledFault { victim: dice.index(64), mishap };
+        let accident = |mishap| TargetedFault { victim: dice.index(64), mishap };
         Self { seed, accidents: mishaps.into_iter().map(accident).collect() }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use fencegate::demo::{
     child::ChildProcess,
-    zookeeper::{Durability, PrivateZooKeeper, ZooKeeperConfig},
+    zookeeper::{Durability, PrivateZooKeeper, ZooKeeperServerConfig},
 };
 use fencegate_tests::{
     ensemble::free_ports,
@@ -33,8 +33,11 @@ pub(crate) struct LockServers {
 
 /// A ZooKeeper with short ticks, so that a session can be as short as a lease.
 pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
-    let settings =
-        ZooKeeperConfig { tick: Duration::from_millis(200), durability: Durability::Machine, heap_mib: 128 };
+    let settings = ZooKeeperServerConfig {
+        tick: Duration::from_millis(200),
+        durability: Durability::Machine,
+        heap_mib: 128,
+    };
     PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")
 }
 

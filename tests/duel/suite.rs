@@ -22,7 +22,11 @@ pub(crate) fn report() -> ComparisonReport {
 }
 
 /// Contestants whose clients take the locks of a library themselves.
-pub(crate) async fn run_clients(contestant: LockSystem, program: impl Fn() -> ClientProgram, server: String) {
+pub(crate) async fn run_seeds_with_clients(
+    contestant: LockSystem,
+    program: impl Fn() -> ClientProgram,
+    server: String,
+) {
     let start = async |account: &AccountService| {
         ClientProcesses::start(program(), server.clone(), &[account.address], "/pay/7").await
     };
@@ -46,12 +50,12 @@ pub(crate) async fn run_seeds<S: LockProcesses>(
     }
     let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     report().replace(contestant, &date[.."2026-01-31".len()], &bouts).expect("the report can be written");
-    let complaints: Vec<_> = bouts.iter().filter_map(|bout| complaint(contestant, bout)).collect();
+    let complaints: Vec<_> = bouts.iter().filter_map(|bout| broken_expectation(contestant, bout)).collect();
     assert!(complaints.is_empty(), "{}: {complaints:#?}", contestant.name());
 }
 
 /// The assertion that a bout breaks, if there is one.
-fn complaint(contestant: LockSystem, bout: &SystemRun) -> Option<String> {
+fn broken_expectation(contestant: LockSystem, bout: &SystemRun) -> Option<String> {
     let harm = [bout.overlaps, bout.lost, bout.stale] != [0; 3];
     let everywhere = bout.taken_over == bout.pauses;
     let wrong = match contestant.expected() {
@@ -67,7 +71,7 @@ fn complaint(contestant: LockSystem, bout: &SystemRun) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn passes(contestant: LockSystem, change: fn(&mut SystemRun)) -> bool {
+    fn passes_with(contestant: LockSystem, change: fn(&mut SystemRun)) -> bool {
         let (taken_over, stale, refused) = match contestant.expected() {
             ExpectedResult::Violated => (2, 1, 0),
             ExpectedResult::Holds => (2, 0, 2),
@@ -76,28 +80,28 @@ mod tests {
         let mut bout =
             SystemRun { executions: 10, pauses: 2, taken_over, stale, refused, ..SystemRun::default() };
         change(&mut bout);
-        complaint(contestant, &bout).is_none()
+        broken_expectation(contestant, &bout).is_none()
     }
 
     /// A bout without enough faults of the kind that its lock is tested for does not pass.
     #[test]
     fn unexercised_bout_is_no_result() {
-        assert!(passes(LockSystem::Kazoo, |_| ()) && passes(LockSystem::Guard, |_| ()));
-        assert!(!passes(LockSystem::Kazoo, |bout| bout.stale = 0));
-        assert!(!passes(LockSystem::Kazoo, |bout| bout.taken_over = 1));
-        assert!(!passes(LockSystem::Guard, |bout| bout.taken_over = 1));
-        assert!(!passes(LockSystem::Guard, |bout| bout.refused = 1));
+        assert!(passes_with(LockSystem::Kazoo, |_| ()) && passes_with(LockSystem::Guard, |_| ()));
+        assert!(!passes_with(LockSystem::Kazoo, |bout| bout.stale = 0));
+        assert!(!passes_with(LockSystem::Kazoo, |bout| bout.taken_over = 1));
+        assert!(!passes_with(LockSystem::Guard, |bout| bout.taken_over = 1));
+        assert!(!passes_with(LockSystem::Guard, |bout| bout.refused = 1));
     }
 
     /// An overlap, a lost update or a stale write fails a lock that compares tokens or waits.
     #[test]
     fn safe_locks_allow_no_violation() {
-        assert!(passes(LockSystem::Delay, |_| ()));
-        assert!(!passes(LockSystem::Delay, |bout| bout.taken_over = 1));
+        assert!(passes_with(LockSystem::Delay, |_| ()));
+        assert!(!passes_with(LockSystem::Delay, |bout| bout.taken_over = 1));
         for contestant in [LockSystem::Guard, LockSystem::Upstream, LockSystem::Delay] {
-            assert!(!passes(contestant, |bout| bout.overlaps = 1));
-            assert!(!passes(contestant, |bout| bout.lost = 1));
-            assert!(!passes(contestant, |bout| bout.stale = 1));
+            assert!(!passes_with(contestant, |bout| bout.overlaps = 1));
+            assert!(!passes_with(contestant, |bout| bout.lost = 1));
+            assert!(!passes_with(contestant, |bout| bout.stale = 1));
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::account::AccountHistory;
 
 /// The number of executions, and of each kind of violation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct RunVerdict {
+pub(crate) struct ViolationCounts {
     pub(crate) executions: usize,
     /// Executions that began while another one was running.
     pub(crate) overlaps: usize,
@@ -14,7 +14,7 @@ pub(crate) struct RunVerdict {
     pub(crate) stale: usize,
 }
 
-impl RunVerdict {
+impl ViolationCounts {
     /// # Panics
     /// If an execution is still running.
     pub(crate) fn judge(book: &AccountHistory) -> Self {
@@ -66,27 +66,27 @@ mod tests {
         }
     }
 
-    fn verdict(executions: &[(u128, u64, u64)]) -> (usize, usize, usize) {
-        let RunVerdict { overlaps, lost, stale, .. } = RunVerdict::judge(&book(executions));
+    fn violation_counts(executions: &[(u128, u64, u64)]) -> (usize, usize, usize) {
+        let ViolationCounts { overlaps, lost, stale, .. } = ViolationCounts::judge(&book(executions));
         (overlaps, lost, stale)
     }
 
     #[test]
     fn sequential_executions_are_clean() {
-        assert_eq!(verdict(&[(1, 0, 10), (2, 10, 20), (3, 25, 30)]), (0, 0, 0));
+        assert_eq!(violation_counts(&[(1, 0, 10), (2, 10, 20), (3, 25, 30)]), (0, 0, 0));
     }
 
     /// Overlaps, lost updates and stale writes are counted, each in its schedule.
     #[test]
     fn every_violation_kind_is_counted() {
         // A former holder writes late, while no other execution is running.
-        assert_eq!(verdict(&[(2, 0, 10), (1, 20, 30), (3, 40, 50)]), (0, 0, 1));
+        assert_eq!(violation_counts(&[(2, 0, 10), (1, 20, 30), (3, 40, 50)]), (0, 0, 1));
         // And while the newer one is.
-        assert_eq!(verdict(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
+        assert_eq!(violation_counts(&[(1, 0, 5), (3, 10, 20), (2, 15, 25)]), (1, 1, 1));
         // A newer one begins while the former one is running, as after a lock that ended with its connection.
-        assert_eq!(verdict(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
+        assert_eq!(violation_counts(&[(1, 0, 30), (2, 5, 10), (3, 12, 17)]), (2, 2, 1));
         // The newest holder never writes late.
-        assert_eq!(verdict(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
+        assert_eq!(violation_counts(&[(2, 0, 10), (2, 20, 30)]), (0, 0, 0));
     }
 
     /// A book with an execution that has not ended is not judged: that panics.
@@ -95,6 +95,6 @@ mod tests {
     fn unfinished_execution_is_not_judged() {
         let mut open = book(&[(1, 0, 10)]);
         open.executions[0].ended = None;
-        RunVerdict::judge(&open);
+        ViolationCounts::judge(&open);
     }
 }

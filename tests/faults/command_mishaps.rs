@@ -5,9 +5,9 @@ use std::fmt::Debug;
 
 use fencegate_tests::{
     charged::{
-        gateway_mishap::{GatewayFault, GatewayFixture},
+        gateway_mishap::{GatewayFault, GatewayFaultFixture},
         measured::{FaultTiming, summary},
-        mishap::{CommandFault, FaultFixture},
+        mishap::{CommandFault, CommandFaultFixture},
     },
     site::TestSlot,
 };
@@ -15,7 +15,7 @@ use fencegate_tests::{
 const AT_ONCE: usize = 5;
 
 /// Prints a summary for each mishap, and fails if one of the measurements is bad.
-fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[FaultTiming<M>]) {
+fn assert_all_good<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[FaultTiming<M>]) {
     for mishap in mishaps {
         println!("{mishap:?}: {}", summary(all.iter().filter(|measured| measured.mishap == *mishap)));
     }
@@ -28,25 +28,25 @@ fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[FaultTiming<M>]) {
 #[tokio::test]
 async fn command_ends_before_next_lock_holder() {
     let _turn = TestSlot::beside_others().await;
-    let scene = FaultFixture::new().await;
+    let scene = CommandFaultFixture::new().await;
     let mut all = Vec::new();
     for _ in 0..3 {
         for mishap in CommandFault::ALL {
             all.extend(scene.run_rounds(mishap, AT_ONCE).await);
         }
     }
-    judged(&CommandFault::ALL, &all);
+    assert_all_good(&CommandFault::ALL, &all);
 }
 
 /// In a hundred faults of gateways a command under a lease is dead before another client gets its key.
 #[tokio::test]
 async fn leased_command_ends_before_next_holder() {
-    let mut scene = GatewayFixture::new().await;
+    let mut scene = GatewayFaultFixture::new().await;
     let mut all = Vec::new();
     for _ in 0..7 {
         for mishap in GatewayFault::ALL {
             all.extend(scene.run_rounds(mishap, AT_ONCE).await);
         }
     }
-    judged(&GatewayFault::ALL, &all);
+    assert_all_good(&GatewayFault::ALL, &all);
 }

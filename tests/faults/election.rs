@@ -33,14 +33,14 @@ enum ElectionFault {
     Another,
 }
 
-fn candidate(policy: &TestPolicy, register: &Path) -> LockedCommand {
+fn spawn_candidate(policy: &TestPolicy, register: &Path) -> LockedCommand {
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/writer.py");
     let line = format!("exec python3 {} {}", writer.display(), register.display());
     LockedCommand::spawn_shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
 }
 
 /// The tokens of all leaders so far, in the order of tokens.
-fn led(register: &Path) -> Vec<String> {
+fn recorded_leaders(register: &Path) -> Vec<String> {
     let mut all: Vec<_> = fs::read_dir(register.join("leads"))
         .expect("our own")
         .flatten()
@@ -51,7 +51,7 @@ fn led(register: &Path) -> Vec<String> {
 }
 
 /// Waits until one more reports that it holds the lock.
-async fn next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Duration {
+async fn wait_next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Duration {
     let began = Instant::now();
     let leads = |one: &LockedCommand| one.log().contains("holds the lock of");
     while !candidates.iter().enumerate().any(|(number, one)| Some(number) != leader && leads(one)) {
@@ -88,23 +88,23 @@ async fn comparing_service_never_sees_two_leaders() {
     install(&policy).await;
     let register = scratch::temp_dir();
     fs::create_dir(register.path().join("leads")).expect("our own");
-    let begin = || candidate(&policy, register.path());
+    let begin = || spawn_candidate(&policy, register.path());
     let mut candidates: Vec<_> = (0..CANDIDATES).map(|_| begin()).collect();
-    next_leader(&candidates, None).await;
+    wait_next_leader(&candidates, None).await;
     let mut times = Vec::new();
     let mut leaders = 1;
     for round in 0..KILLS {
         let leader = leader(&candidates).await;
         // A leader that is killed before it writes leaves no trace.
         let written = async {
-            while led(register.path()).len() < leaders {
+            while recorded_leaders(register.path()).len() < leaders {
                 sleep(Duration::from_millis(2)).await;
             }
         };
         wait_until("the leader to write", written, || candidates[leader].log()).await;
-        sleep(Duration::from_millis(scattered(round) % 150)).await;
+        sleep(Duration::from_millis(scramble(round) % 150)).await;
         let hit = [ElectionFault::LeadersKeeper, ElectionFault::LeadersWatchman, ElectionFault::Another]
-            [scattered(round + 1000) as usize % 3];
+            [scramble(round + 1000) as usize % 3];
         let victim = if hit == ElectionFault::Another { (leader + 1) % CANDIDATES } else { leader };
         match hit {
             ElectionFault::LeadersWatchman => {
@@ -114,7 +114,7 @@ async fn comparing_service_never_sees_two_leaders() {
         }
         if hit != ElectionFault::Another {
             leaders += 1;
-            times.push((hit, next_leader(&candidates, Some(leader)).await));
+            times.push((hit, wait_next_leader(&candidates, Some(leader)).await));
         }
         if hit == ElectionFault::LeadersWatchman {
             assert_eq!(candidates[victim].exit().await, 123, "{}", candidates[victim].log());
@@ -132,12 +132,12 @@ async fn comparing_service_never_sees_two_leaders() {
     }
     let refused = fs::read_to_string(register.path().join("refused")).unwrap_or_default();
     assert_eq!(refused, "", "two led at once");
-    println!("{} have led, one after the other", led(register.path()).len());
+    println!("{} have led, one after the other", recorded_leaders(register.path()).len());
     assert!(times.len() >= KILLS / 3, "not exercised");
 }
 
 /// Numbers that look random and are the same in each run.
-fn scattered(seed: usize) -> u64 {
+fn scramble(seed: usize) -> u64 {
     let mixed = (seed as u64).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 33
 }

@@ -1,10 +1,12 @@
 //! The schedules in which a session deadline passes before its session ends, many times: a rare overlap shows only in
 //! repetition.
 
-use fencegate_tests::deadline_expiry::{ExpiryRound, pause, reconnect, short_cut};
+use fencegate_tests::deadline_expiry::{
+    ExpiryRound, run_pause_round, run_reconnect_round, run_short_cut_round,
+};
 
 /// One round of three may be without effect, because the machine was too busy for its times.
-async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {
+async fn repeat_rounds(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {
     let mut exercised = 0;
     let mut violations = Vec::new();
     for _ in 0..rounds {
@@ -20,17 +22,17 @@ async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) 
 /// No overlap when a holder is paused for longer than its session deadline and less than its session timeout.
 #[tokio::test]
 async fn holder_paused_past_session_deadline() {
-    again("pauses", 6, pause).await;
+    repeat_rounds("pauses", 6, run_pause_round).await;
 }
 
 /// No overlap when a holder is cut off for longer than its session deadline and less than its session timeout.
 #[tokio::test]
 async fn holder_disconnected_past_session_deadline() {
-    again("short cuts", 14, short_cut).await;
+    repeat_rounds("short cuts", 14, run_short_cut_round).await;
 }
 
 /// No overlap when a session took nearly as long to connect as its deadline lasts.
 #[tokio::test]
 async fn session_connect_takes_nearly_session_deadline() {
-    again("slow connects", 9, reconnect).await;
+    repeat_rounds("slow connects", 9, run_reconnect_round).await;
 }

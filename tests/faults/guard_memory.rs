@@ -9,7 +9,7 @@ fn key(number: u64) -> String {
     format!("account/{number}")
 }
 
-async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
+async fn use_keys(guard: &Guard, keys: std::ops::Range<u64>) {
     let keys: Vec<u64> = keys.collect();
     for some in keys.chunks(64) {
         let begun: Vec<_> = some
@@ -31,9 +31,9 @@ async fn used_key_stays_within_runbook_memory() {
     const MANY: u64 = 60_000;
     let beside = GuardFixture::new().await;
     let guard = beside.guard().await;
-    used(&guard, 0..FEW).await;
+    use_keys(&guard, 0..FEW).await;
     let few = guard.resident();
-    used(&guard, FEW..MANY).await;
+    use_keys(&guard, FEW..MANY).await;
     let many = guard.resident();
     let each = many.saturating_sub(few) / usize::try_from(MANY - FEW).expect("small");
     println!("{few} bytes with {FEW} keys, {many} with {MANY}: {each} a key");

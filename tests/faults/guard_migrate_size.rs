@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fencegate_guard::{
-    operation::{JournalEntry, State, StoredResponse},
-    store::{Change, CleanShutdown, Epochs, FORMAT, KeyWatermarks, RedbStore, Store, StoreIdentity},
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    store::{
+        CleanShutdown, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreChange, StoreIdentity,
+        WatermarkEpochs,
+    },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_tests::{
@@ -29,17 +32,17 @@ fn key(number: u64) -> ResourceKey {
     ResourceKey::parse(&format!("account/{number}")).expect("a key")
 }
 
-fn mark(number: u64) -> [Change; 2] {
+fn mark(number: u64) -> [StoreChange; 2] {
     let epoch = 100 + number;
     let token = Token::new(epoch, 1, 1).expect("small");
     let write = Some(token);
     let read = number.is_multiple_of(2).then_some(token);
-    let epochs = Epochs { write: Some(epoch), read: read.map(Token::number) };
+    let epochs = WatermarkEpochs { write: Some(epoch), read: read.map(Token::number) };
     let whole = KeyWatermarks { key: key(number), write, read };
-    [Change::Mark { key: key(number), epochs }, Change::Watermarks(whole)]
+    [StoreChange::Mark { key: key(number), epochs }, StoreChange::Watermarks(whole)]
 }
 
-fn operation(number: u64) -> Change {
+fn operation(number: u64) -> StoreChange {
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
     let answer = StoredResponse { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
@@ -55,12 +58,12 @@ fn operation(number: u64) -> Change {
         admitted: 100,
         began: Some(100),
         keep: 86_400,
-        state: State::Done { at: 100, answer: Some(answer) },
+        state: JournalEntryState::Done { at: 100, answer: Some(answer) },
     };
-    Change::Operation { id: OperationId::from_bytes(id), entry: Box::new(entry) }
+    StoreChange::Operation { id: OperationId::from_bytes(id), entry: Box::new(entry) }
 }
 
-fn filled(path: &std::path::Path) {
+fn create_filled_store(path: &std::path::Path) {
     let identity = StoreIdentity { format: FORMAT, store: "large".into(), ensemble: "e".into() };
     let file = RedbStore::init(path, &identity, 10).expect("a new store");
     for from in (0..KEYS).step_by(5000) {
@@ -71,7 +74,8 @@ fn filled(path: &std::path::Path) {
         let changes: Vec<_> = (from..from + 1000).map(operation).collect();
         file.commit(&changes).expect("written");
     }
-    file.commit(&[Change::AtWorkListed, Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+    file.commit(&[StoreChange::AtWorkListed, StoreChange::CleanShutdown(CleanShutdown::default())])
+        .expect("written");
 }
 
 /// A store of a hundred thousand keys is moved into a database in bounded time and memory.
@@ -83,7 +87,7 @@ async fn large_store_migrates_in_bounded_memory() {
     let home = scratch::temp_dir();
     let path = home.path().join("guard.redb");
     let file = path.clone();
-    spawn_blocking(move || filled(&file)).await.expect("filled");
+    spawn_blocking(move || create_filled_store(&file)).await.expect("filled");
     let migration = StoreMigration::new(&path, &sharing.guard(beside.uninitialized_launch()));
     let began = Instant::now();
     let peak = migration.peak_memory().await;

@@ -29,7 +29,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The runs of all selected cases, seed by seed. If the time is short, each case has been played with the first seed.
-fn wanted() -> Vec<CaseRun> {
+fn selected_runs() -> Vec<CaseRun> {
     let only = env::var("FENCEGATE_FAULTS_ONLY").unwrap_or_default();
     let cases = || CASES.iter().filter(|case| case.name.contains(&only));
     SEEDS.into_iter().flat_map(|seed| cases().flat_map(move |case| case.runs(seed))).collect()
@@ -56,7 +56,7 @@ async fn no_accident_breaks_promise() {
     let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
     let mut report =
         if again { MatrixReport::new(&folder, &state) } else { MatrixReport::resume(&folder, &state) };
-    let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !report.has(run)).collect();
+    let runs: Vec<CaseRun> = selected_runs().into_iter().filter(|run| !report.has(run)).collect();
     let all = runs.len();
     let mut ruled = 0;
     runner::run_all(runs, LANES, until, |ruling| {

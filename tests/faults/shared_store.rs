@@ -26,7 +26,7 @@ fn server() -> PostgresServer {
 }
 
 /// Polls, because the database sends no event for this.
-async fn rest(database: &TestDatabase) {
+async fn wait_keys_at_rest(database: &TestDatabase) {
     const AT_WORK: &str = "SELECT count(*) FROM fencegate.at_work WHERE key LIKE '%/rests-%'";
     while block_in_place(|| database.run(AT_WORK)) != "0" {
         sleep(Duration::from_millis(5)).await;
@@ -43,7 +43,7 @@ async fn guards_killed_in_turn_stay_safe() {
         sleep(FAIR).await;
         let resting = fleet.touch_new_keys().await;
         // A client has its answer a moment before the database has the end of the dispatch.
-        wait_until("the ends of what was answered", rest(&database), || "").await;
+        wait_until("the ends of what was answered", wait_keys_at_rest(&database), || "").await;
         fleet.guard(which).signal(Signal::KILL);
         fleet.wait_serving(Duration::from_secs(1), &resting).await;
         sleep(FAIR / 2).await;
@@ -121,6 +121,6 @@ async fn synchronous_standby_replaces_killed_primary() {
     fleet.wait_all_running().await;
     fleet.wait_progress(Duration::from_secs(15)).await;
     sleep(2 * FAIR).await;
-    assert!(!fleet.closed_after_a_rollback().await, "a synchronous standby has lost nothing");
+    assert!(!fleet.is_closed_after_rollback().await, "a synchronous standby has lost nothing");
     fleet.assert_result(500).await;
 }

@@ -18,7 +18,7 @@ fn commit(tree: &Path, file: &str) {
     git(tree, &["commit", "--quiet", "--all", "--message", "Change"]);
 }
 
-fn changed(tree: &Path, since: &str) -> String {
+fn run_changed(tree: &Path, since: &str) -> String {
     let said = Command::new(tree.join("tests/changed")).arg(since).output().expect("started");
     assert!(said.status.success(), "{said:?}");
     String::from_utf8_lossy(&said.stdout).trim().to_owned()
@@ -34,9 +34,9 @@ fn document_only_change_is_recognised() {
     git(&from, &["clone", "--quiet", "--shared", &from.display().to_string(), &to]);
     commit(&tree, "README.md");
     commit(&tree, "deploy/docs/ADOPTION.md");
-    assert_eq!(changed(&tree, "HEAD~2"), "documents");
+    assert_eq!(run_changed(&tree, "HEAD~2"), "documents");
     commit(&tree, "deploy/quickstart");
-    assert_eq!(changed(&tree, "HEAD~3"), "all");
-    assert_eq!(changed(&tree, "HEAD~1"), "all");
-    assert_eq!(changed(&tree, "HEAD"), "all", "who asks about no change may mean another commit");
+    assert_eq!(run_changed(&tree, "HEAD~3"), "all");
+    assert_eq!(run_changed(&tree, "HEAD~1"), "all");
+    assert_eq!(run_changed(&tree, "HEAD"), "all", "who asks about no change may mean another commit");
 }

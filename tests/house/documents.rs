@@ -12,13 +12,13 @@ pub(crate) fn missing_files(root: &Path) -> Vec<String> {
     collect(root, Path::new(""), &mut files);
     let documents = files.iter().filter(|file| file.extension().is_some_and(|kind| kind == "md"));
     let read = |file| (file, fs::read_to_string(root.join(file)).expect("text"));
-    documents.map(read).flat_map(|(file, text)| missing_in(file, &text, &files)).collect()
+    documents.map(read).flat_map(|(file, text)| missing_files_in(file, &text, &files)).collect()
 }
 
-fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<String> {
+fn missing_files_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<String> {
     let folder = document.parent().unwrap_or(Path::new(""));
     let is_there = |place: &Path| files.iter().any(|file| file.starts_with(place));
-    let linked = links(text).filter(|link| !is_there(&walked(folder, link)));
+    let linked = links(text).filter(|link| !is_there(&resolve_link(folder, link)));
     let linked = linked.map(|link| format!("{}: no file at {link}", document.display()));
     // In a document of a crate, a bare file name means a file of that crate. Other crates have files of the same name.
     let own = files.contains(&folder.join("Cargo.toml")).then_some(folder);
@@ -27,7 +27,7 @@ fn missing_in(document: &Path, text: &str, files: &BTreeSet<PathBuf>) -> Vec<Str
         let mut there = files.iter().filter(|file| file.starts_with(within(name)));
         there.any(|file| file.ends_with(name))
     };
-    let named = names(text).filter(|name| !is_named(name));
+    let named = source_file_names(text).filter(|name| !is_named(name));
     let named = named.map(|name| format!("{}: no file is called {name}", document.display()));
     linked.chain(named).collect()
 }
@@ -41,15 +41,15 @@ pub(crate) fn broken_links(root: &Path) -> Vec<String> {
         let text = fs::read_to_string(root.join(&file)).expect("text");
         (file, text)
     });
-    astray_in(&texts.collect())
+    broken_links_in(&texts.collect())
 }
 
-fn astray_in(texts: &BTreeMap<PathBuf, String>) -> Vec<String> {
+fn broken_links_in(texts: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut told = Vec::new();
     for (document, text) in texts {
         let folder = document.parent().unwrap_or(Path::new(""));
         for (link, heading) in targets(text).filter_map(|target| target.split_once('#')) {
-            let file = if link.is_empty() { document.clone() } else { walked(folder, link) };
+            let file = if link.is_empty() { document.clone() } else { resolve_link(folder, link) };
             let there = texts.get(&file).is_none_or(|there| headings(there).contains(heading));
             if !there {
                 told.push(format!("{}: no heading for {link}#{heading}", document.display()));
@@ -64,7 +64,7 @@ fn astray_in(texts: &BTreeMap<PathBuf, String>) -> Vec<String> {
 fn headings(text: &str) -> BTreeSet<String> {
     let mut called = BTreeMap::<String, usize>::new();
     let mut names = BTreeSet::new();
-    for title in outside_of_fences(text)
+    for title in prose_lines(text)
         .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')))
     {
         let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -78,7 +78,7 @@ fn headings(text: &str) -> BTreeSet<String> {
 }
 
 /// The lines that are no code between fences.
-fn outside_of_fences(text: &str) -> impl Iterator<Item = &str> {
+fn prose_lines(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");
@@ -99,13 +99,13 @@ fn targets(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Source files that stand between backticks.
-fn names(text: &str) -> impl Iterator<Item = &str> {
+fn source_file_names(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted.filter(|name| name.ends_with(".rs") && !name.contains(['*', ' ', '{']))
 }
 
 /// The path of the file that `link` means in a document of this folder.
-fn walked(folder: &Path, link: &str) -> PathBuf {
+fn resolve_link(folder: &Path, link: &str) -> PathBuf {
     let mut at = folder.to_owned();
     for step in Path::new(link).components() {
         match step {
@@ -145,7 +145,8 @@ mod tests {
     fn crate_document_names_own_files() {
         let files =
             ["a/Cargo.toml", "a/DESIGN.md", "a/src/own.rs", "b/src/sweep.rs"].map(PathBuf::from).into();
-        let told = missing_in(Path::new("a/DESIGN.md"), "`own.rs`, `sweep.rs`, `b/src/sweep.rs`", &files);
+        let told =
+            missing_files_in(Path::new("a/DESIGN.md"), "`own.rs`, `sweep.rs`, `b/src/sweep.rs`", &files);
         assert_eq!(told, ["a/DESIGN.md: no file is called sweep.rs"]);
     }
 
@@ -158,7 +159,7 @@ mod tests {
         let texts =
             [("house.md", house), ("note.md", note)].map(|(file, text)| (file.into(), text.to_owned()));
         assert_eq!(
-            astray_in(&texts.into()),
+            broken_links_in(&texts.into()),
             ["house.md: no heading for #key", "note.md: no heading for house.md#window"]
         );
     }
@@ -169,7 +170,7 @@ mod tests {
         let files = ["house/README.md", "house/src/door.rs", "note.md"].map(PathBuf::from).into();
         let text = "See [the door](src/door.rs), [more](../note.md#door), [all](https://a.example/b), `src/door.rs` and\n\
                     `door.rs`; not [this](src/gate.rs), nor `gate.rs`, whatever `cargo run x.rs` says.";
-        let told = missing_in(Path::new("house/README.md"), text, &files);
+        let told = missing_files_in(Path::new("house/README.md"), text, &files);
         assert_eq!(
             told,
             ["house/README.md: no file at src/gate.rs", "house/README.md: no file is called gate.rs"]

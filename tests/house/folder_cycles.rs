@@ -24,7 +24,7 @@ pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
     let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (user, used) in edges {
         for (definer, items) in used {
-            if let Some(rooms) = rooms(user, definer) {
+            if let Some(rooms) = sibling_ancestors(user, definer) {
                 let items = Vec::from_iter(items.iter().map(String::as_str)).join(", ");
                 let line = format!("{user} uses {items} of {definer}");
                 uses.entry(rooms).or_default().insert(line);
@@ -41,7 +41,7 @@ pub(crate) fn folder_cycles(edges: &ModuleEdges) -> Vec<FolderCycle> {
 
 /// The two modules beside each other to which the user and the used module belong. `None` if one of them is below the
 /// other.
-fn rooms(user: &str, used: &str) -> Option<(String, String)> {
+fn sibling_ancestors(user: &str, used: &str) -> Option<(String, String)> {
     let user: Vec<_> = user.split("::").collect();
     let used: Vec<_> = used.split("::").collect();
     let shared = user.iter().zip(&used).take_while(|(one, other)| one == other).count();

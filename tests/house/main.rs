@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-fn written() -> CrateLayers {
+fn documented_layers() -> CrateLayers {
     let text = fs::read_to_string(root().join("gateway/ARCHITECTURE.md")).expect("the document");
     CrateLayers::parse(&text).expect("a block of floors")
 }
@@ -41,7 +41,7 @@ fn written() -> CrateLayers {
 /// The crates depend on each other as `gateway/ARCHITECTURE.md` states it, and only downwards.
 #[test]
 fn crate_dependencies_match_document() {
-    let written = written();
+    let written = documented_layers();
     let built = CrateLayers::from_workspace(&root());
     assert_eq!(written.upward_dependencies(), Vec::<String>::new(), "whoever is known stands below");
     let differing: Vec<_> = written.differences(&built);
@@ -56,7 +56,7 @@ fn crate_dependencies_match_document() {
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// All that the compiler builds by itself, by the folder of its sources.
-fn built() -> impl Iterator<Item = (String, ModuleTree)> {
+fn compiled_modules() -> impl Iterator<Item = (String, ModuleTree)> {
     let folders = CrateLayers::from_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
@@ -76,8 +76,8 @@ fn built() -> impl Iterator<Item = (String, ModuleTree)> {
 }
 
 /// The uses between the modules of each crate or kind of tests.
-fn edges() -> impl Iterator<Item = (String, ModuleEdges)> {
-    built().map(|(place, modules)| {
+fn module_edges() -> impl Iterator<Item = (String, ModuleEdges)> {
+    compiled_modules().map(|(place, modules)| {
         let edges = modules.edges();
         assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
         (place, edges)
@@ -92,7 +92,7 @@ fn is_shipped(place: &str) -> bool {
 #[test]
 fn modules_form_no_cycle() {
     let mut told = String::new();
-    for (place, edges) in edges() {
+    for (place, edges) in module_edges() {
         for circle in module_cycles::shortest_cycles(&edges) {
             told.push_str(&format!("{place}, of {} modules:\n{}", circle.modules, circle));
         }
@@ -103,7 +103,7 @@ fn modules_form_no_cycle() {
 #[test]
 fn folders_form_no_cycle() {
     let mut told = String::new();
-    for (place, edges) in edges().filter(|(place, _)| is_shipped(place)) {
+    for (place, edges) in module_edges().filter(|(place, _)| is_shipped(place)) {
         for breach in folder_cycles::folder_cycles(&edges) {
             told.push_str(&format!("{place}:\n{breach}"));
         }
@@ -121,7 +121,7 @@ fn layer_picture_is_current() {
     }
     let kept = fs::read_to_string(&file).unwrap_or_default();
     assert!(
-        picture::is_about(&kept, &drawn),
+        picture::shows_same(&kept, &drawn),
         "gateway/floors.svg is of another house: REWRITE=1 draws it anew"
     );
 }
@@ -164,12 +164,12 @@ const READ_BY_STRANGERS: [&str; 19] = [
 fn chinese_readme_matches_english_one() {
     let original = read("README.md");
     let translated = read("deploy/docs/README.zh-CN.md");
-    let (translation, own) = translation::parts(&translated);
+    let (translation, own) = translation::split_at_marker(&translated);
     let original = Document { folder: "", text: &original };
     let differing =
         translation::differences(&original, &Document { folder: "deploy/docs", text: translation });
     assert!(differing.is_empty(), "README.md, and then README.zh-CN.md:\n{}", differing.join("\n"));
-    let terms = translation::terms(&read("deploy/docs/GLOSSARY.md"), own);
+    let terms = translation::term_problems(&read("deploy/docs/GLOSSARY.md"), own);
     assert!(terms.is_empty(), "terms of GLOSSARY.md, and those translated: {}", terms.join(", "));
     // The part without an original answers questions of its own. Its figures must stand in one of the English
     // documents.

@@ -27,7 +27,7 @@ pub(crate) fn shortest_cycles(edges: &ModuleEdges) -> Vec<ModuleCycle> {
         }
         let leads_back = |to: &&&String| reached.get(**to).is_some_and(|back| back.contains(*from));
         let group: BTreeSet<&String> = all.iter().filter(leads_back).copied().collect();
-        let ways = group.iter().filter_map(|module| way_back(edges, module));
+        let ways = group.iter().filter_map(|module| shortest_way_back(edges, module));
         let way = ways.min_by_key(Vec::len).expect("each of them leads back to itself");
         circles.push(ModuleCycle {
             modules: group.len(),
@@ -57,7 +57,7 @@ fn reached_from<'e>(edges: &'e ModuleEdges, from: &str) -> BTreeSet<&'e String> 
 }
 
 /// The shortest path from a module back to it, edge by edge.
-fn way_back<'e>(edges: &'e ModuleEdges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
+fn shortest_way_back<'e>(edges: &'e ModuleEdges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
     let mut before: BTreeMap<&str, &str> = BTreeMap::new();
     let mut next = VecDeque::from([module]);
     while let Some(from) = next.pop_front() {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::{modules::ModuleTree, sources::SourceFiles};
 
-    fn told(files: &[(&str, &str)]) -> Vec<String> {
+    fn cycles_of(files: &[(&str, &str)]) -> Vec<String> {
         let modules = ModuleTree::from_sources(&SourceFiles::from_texts(files), "lib.rs");
         shortest_cycles(&modules.edges()).iter().map(ToString::to_string).collect()
     }
@@ -100,7 +100,7 @@ mod tests {
     /// A circle is reported with the uses that close it.
     #[test]
     fn cycle_is_reported_with_its_uses() {
-        let told = told(&[
+        let told = cycles_of(&[
             ("lib.rs", "pub mod house; pub mod door;"),
             ("house.rs", "mod room; pub struct House(room::Room);"),
             ("house/room.rs", "use crate::door::Door; pub struct Room(Door);"),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn reexporting_parent_closes_no_cycle() {
-        let told = told(&[
+        let told = cycles_of(&[
             ("lib.rs", "pub mod house;"),
             ("house.rs", "mod room; mod wall; pub use self::{room::Room, wall::Wall};"),
             ("house/room.rs", "pub struct Room(super::Wall);"),

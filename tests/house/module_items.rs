@@ -38,11 +38,11 @@ impl ModuleItems {
         read
     }
 
-    fn import(&mut self, tree: &UseTree, before: &[String]) {
+    fn add_import(&mut self, tree: &UseTree, before: &[String]) {
         let then = |name: &syn::Ident| [before, &[plain(name)]].concat();
         let path_of = |name: &syn::Ident| if name == "self" { before.to_vec() } else { then(name) };
         match tree {
-            UseTree::Path(path) => self.import(&path.tree, &then(&path.ident)),
+            UseTree::Path(path) => self.add_import(&path.tree, &then(&path.ident)),
             UseTree::Name(name) => {
                 let path = path_of(&name.ident);
                 self.imports.extend(path.last().cloned().map(|name| UseImport { name, path }));
@@ -51,39 +51,39 @@ impl ModuleItems {
                 self.imports.push(UseImport { name: plain(&name.rename), path: path_of(&name.ident) });
             }
             UseTree::Glob(_) => self.globs.push(before.to_vec()),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.import(tree, before)),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_import(tree, before)),
         }
     }
 
     /// The tokens of a macro form no syntax tree. Each run of names with `::` between them is taken for a path.
-    fn mention_all(&mut self, tokens: TokenStream) {
+    fn add_macro_paths(&mut self, tokens: TokenStream) {
         let mut path = ModulePath::new();
         let mut colons = 0;
         for token in tokens {
             match token {
                 TokenTree::Ident(name) => {
                     if colons != 2 {
-                        self.mention(std::mem::take(&mut path));
+                        self.add_path(std::mem::take(&mut path));
                     }
                     path.push(plain(&name));
                     colons = 0;
                 }
                 TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
                 TokenTree::Group(group) => {
-                    self.mention(std::mem::take(&mut path));
-                    self.mention_all(group.stream());
+                    self.add_path(std::mem::take(&mut path));
+                    self.add_macro_paths(group.stream());
                     colons = 0;
                 }
                 _ => {
-                    self.mention(std::mem::take(&mut path));
+                    self.add_path(std::mem::take(&mut path));
                     colons = 0;
                 }
             }
         }
-        self.mention(path);
+        self.add_path(path);
     }
 
-    fn mention(&mut self, path: ModulePath) {
+    fn add_path(&mut self, path: ModulePath) {
         if !path.is_empty() {
             self.mentions.push(path);
         }
@@ -92,7 +92,7 @@ impl ModuleItems {
 
 impl<'a> Visit<'a> for ModuleItems {
     fn visit_item(&mut self, item: &'a Item) {
-        let (attributes, name) = head(item);
+        let (attributes, name) = attributes_and_name(item);
         if is_for_tests(attributes) {
             return;
         }
@@ -114,20 +114,20 @@ impl<'a> Visit<'a> for ModuleItems {
 
     fn visit_item_use(&mut self, item: &'a ItemUse) {
         if item.leading_colon.is_none() {
-            self.import(&item.tree, &[]);
+            self.add_import(&item.tree, &[]);
         }
     }
 
     fn visit_path(&mut self, path: &'a Path) {
         if path.leading_colon.is_none() {
-            self.mention(path.segments.iter().map(|segment| plain(&segment.ident)).collect());
+            self.add_path(path.segments.iter().map(|segment| plain(&segment.ident)).collect());
         }
         visit::visit_path(self, path);
     }
 
     fn visit_macro(&mut self, invoked: &'a Macro) {
         self.visit_path(&invoked.path);
-        self.mention_all(invoked.tokens.clone());
+        self.add_macro_paths(invoked.tokens.clone());
     }
 
     /// Attributes are skipped: derives and the attributes of tools do not count as uses.
@@ -159,7 +159,7 @@ impl<'a> Visit<'a> for ModuleItems {
 }
 
 /// The attributes of an item, and the name that it defines.
-fn head(item: &Item) -> (&[Attribute], Option<String>) {
+fn attributes_and_name(item: &Item) -> (&[Attribute], Option<String>) {
     let (attributes, name) = match item {
         Item::Const(item) => (&item.attrs, Some(&item.ident)),
         Item::Enum(item) => (&item.attrs, Some(&item.ident)),

@@ -73,8 +73,8 @@ impl ModuleTree {
                 };
                 let definer = &self.0[&of].file;
                 if *definer != module.file {
-                    let used = edges.entry(spelled(&module.file)).or_default();
-                    used.entry(spelled(definer)).or_default().insert(item);
+                    let used = edges.entry(module_name(&module.file)).or_default();
+                    used.entry(module_name(definer)).or_default().insert(item);
                 }
             }
         }
@@ -100,16 +100,16 @@ impl ModuleTree {
             "crate" => (at, rest) = (ModulePath::new(), &rest[1..]),
             "self" => rest = &rest[1..],
             "super" => {}
-            _ => return self.walk(at, rest, module, seen),
+            _ => return self.resolve_in_module(at, rest, module, seen),
         }
         while let Some("super") = rest.first().map(String::as_str) {
             at.pop()?;
             rest = &rest[1..];
         }
-        self.walk(at, rest, module, seen)
+        self.resolve_in_module(at, rest, module, seen)
     }
 
-    fn walk(
+    fn resolve_in_module(
         &self,
         mut at: ModulePath,
         path: &[String],
@@ -158,7 +158,7 @@ impl ModuleTree {
     }
 }
 
-fn spelled(module: &[String]) -> String {
+fn module_name(module: &[String]) -> String {
     if module.is_empty() { "crate".to_owned() } else { module.join("::") }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use fencegate_tests::mutants::{MutantList, Survivor};
+use fencegate_tests::mutants::{MutantList, SurvivingMutant};
 use syn::visit::{self, Visit};
 
 /// One sentence for each mistake in the list.
@@ -14,7 +14,7 @@ pub(crate) fn complaints(root: &Path, list: &MutantList) -> Vec<String> {
             told.push(format!("{file} is not there"));
         }
     }
-    let place = |one: &Survivor| (one.file.clone(), one.change.clone());
+    let place = |one: &SurvivingMutant| (one.file.clone(), one.change.clone());
     for pair in list.survivor.windows(2) {
         if place(&pair[0]) >= place(&pair[1]) {
             told.push(format!("`{}` of {} stands before or beside itself", pair[1].change, pair[1].file));
@@ -59,7 +59,7 @@ impl<'ast> Visit<'ast> for FunctionNames {
 #[test]
 fn outdated_list_is_reported() {
     let root = fencegate_tests::mutants::root();
-    let survivor = |file: &str, change: &str| Survivor {
+    let survivor = |file: &str, change: &str| SurvivingMutant {
         file: file.into(),
         change: change.into(),
         why: "for a good reason indeed".into(),
@@ -68,7 +68,7 @@ fn outdated_list_is_reported() {
     let token = "policies/src/token.rs";
     let code = || {
         let files = vec![token.into()];
-        vec![fencegate_tests::mutants::MutatedPackage { package: "p".into(), files, simulated: Vec::new() }]
+        vec![fencegate_tests::mutants::MutationTarget { package: "p".into(), files, simulated: Vec::new() }]
     };
     let list = |survivor| MutantList { code: code(), survivor };
     let good = || survivor(token, "replace | with ^ in hex");
@@ -77,8 +77,8 @@ fn outdated_list_is_reported() {
         (vec![good(), good()], 1),
         (vec![survivor(token, "replace | with ^ in nothing")], 1),
         (vec![survivor("policies/src/no_file.rs", "replace | with ^ in hex")], 1),
-        (vec![Survivor { why: String::new(), ..good() }], 1),
-        (vec![Survivor { times: 0, ..good() }], 1),
+        (vec![SurvivingMutant { why: String::new(), ..good() }], 1),
+        (vec![SurvivingMutant { times: 0, ..good() }], 1),
         (vec![survivor(token, "replace Token::parse with ()"), survivor(token, "delete ! in parse")], 1),
     ] {
         assert_eq!(complaints(&root, &list(bad.clone())).len(), many, "{bad:?}");

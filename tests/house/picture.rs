@@ -46,7 +46,7 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
 "##
     );
     for one in &floors.crates {
-        for known in nearest(floors, one) {
+        for known in direct_dependencies(floors, one) {
             let (x, y) = places[one.name.as_str()];
             let (to_x, to_y) = places[known.as_str()];
             let x = x + BOX.0 / 2;
@@ -87,7 +87,7 @@ pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
 
 /// Whether two pictures show the same. Numbers may differ by a fifth and one rounding step, so that a new file needs
 /// no new picture.
-pub(crate) fn is_about(kept: &str, drawn: &str) -> bool {
+pub(crate) fn shows_same(kept: &str, drawn: &str) -> bool {
     let lines = |svg| str::lines(svg).partition::<Vec<_>, _>(|line| !line.contains(">about "));
     let (kept, kept_sizes) = lines(kept);
     let (drawn, drawn_sizes) = lines(drawn);
@@ -109,7 +109,7 @@ fn sizes(line: &str) -> [usize; 2] {
 
 /// The crates that `one` depends on directly and not also through another crate. An arrow to each dependency would
 /// hide the layers.
-fn nearest<'f>(floors: &'f CrateLayers, one: &'f LayerCrate) -> Vec<&'f String> {
+fn direct_dependencies<'f>(floors: &'f CrateLayers, one: &'f LayerCrate) -> Vec<&'f String> {
     let known =
         |name: &str| &floors.crates.iter().find(|one| one.name == name).expect("of the workspace").knows;
     let mut further = BTreeSet::new();
@@ -139,7 +139,7 @@ mod tests {
     fn arrow_leads_to_next_layer_only() {
         let floors =
             CrateLayers::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
-        assert_eq!(nearest(&floors, &floors.crates[0]), ["wall"]);
+        assert_eq!(direct_dependencies(&floors, &floors.crates[0]), ["wall"]);
         assert_eq!([round(4, 10), round(26, 10), round(12_600, 1000)], ["10", "30", "13,000"]);
     }
 
@@ -149,12 +149,12 @@ mod tests {
         let picture =
             |files, lines| format!("<svg>\n<text>about {files} files, {lines} lines</text>\n</svg>\n");
         assert_eq!(sizes(&picture("20", "12,000")), [20, 12_000]);
-        assert!(is_about(&picture("20", "12,000"), &picture("30", "13,000")));
-        assert!(!is_about(&picture("20", "12,000"), &picture("20", "20,000")));
-        assert!(!is_about(
+        assert!(shows_same(&picture("20", "12,000"), &picture("30", "13,000")));
+        assert!(!shows_same(&picture("20", "12,000"), &picture("20", "20,000")));
+        assert!(!shows_same(
             &picture("20", "12,000"),
             &picture("20", "12,000").replace("</svg>", "<g/></svg>")
         ));
-        assert!(!is_about("", &picture("20", "12,000")));
+        assert!(!shows_same("", &picture("20", "12,000")));
     }
 }

@@ -9,7 +9,7 @@ use std::{
 const OWN: &str = "<!-- From here on there is no English counterpart. -->";
 
 /// The translated part, and the part after the marker.
-pub(crate) fn parts(translation: &str) -> (&str, &str) {
+pub(crate) fn split_at_marker(translation: &str) -> (&str, &str) {
     translation.split_once(OWN).unwrap_or((translation, ""))
 }
 
@@ -45,7 +45,8 @@ pub(crate) fn differences(original: &Document<'_>, translation: &Document<'_>) -
 /// The numbers in a text. Code and links are left out; comments in code count.
 pub(crate) fn figures(text: &str) -> Vec<String> {
     let comments = code_lines(text).filter_map(|line| line.split_once("  #")).map(|(_, comment)| comment);
-    let text = spoken(&without_code(text).join("\n")) + "\n" + &comments.collect::<Vec<_>>().join("\n");
+    let text =
+        text_without_code(&without_code(text).join("\n")) + "\n" + &comments.collect::<Vec<_>>().join("\n");
     let pieces = text.split(|c: char| !c.is_ascii_digit() && c != '.');
     let numbers = pieces.map(|piece| piece.trim_matches('.').to_owned());
     numbers.filter(|number| !number.is_empty()).collect()
@@ -133,7 +134,7 @@ fn from_root(folder: &str, file: &str) -> PathBuf {
 }
 
 /// The text without code between backticks and without the targets of links.
-fn spoken(text: &str) -> String {
+fn text_without_code(text: &str) -> String {
     let worded: String = text.split('`').step_by(2).collect();
     let pieces = worded.split("](");
     let said = pieces.enumerate().map(|(n, piece)| match n {
@@ -145,7 +146,7 @@ fn spoken(text: &str) -> String {
 
 /// For each title of a glossary: how often it is missing in the first cells of a table, or stands there without a
 /// title.
-pub(crate) fn terms(glossary: &str, translated: &str) -> Vec<String> {
+pub(crate) fn term_problems(glossary: &str, translated: &str) -> Vec<String> {
     let mut balance = BTreeMap::<&str, i32>::new();
     for term in glossary.lines().filter_map(|line| line.strip_prefix("#### ")) {
         *balance.entry(term).or_default() += 1;
@@ -190,6 +191,6 @@ mod tests {
     #[test]
     fn untranslated_term_is_reported() {
         let table = "| a | b | c |\n|---|---|---|\n| Key | 键 | - |\n| Lock | 锁 | - |\n";
-        assert_eq!(terms("#### Key\n#### Mark\n", table), ["Lock: -1", "Mark: 1"]);
+        assert_eq!(term_problems("#### Key\n#### Mark\n", table), ["Lock: -1", "Mark: 1"]);
     }
 }

@@ -37,7 +37,7 @@ impl Model for FenceModel {
     fn actions(&self, state: &ModelState, steps: &mut Vec<ModelStep>) {
         // The steps after the first violation do not matter.
         if state.broken.is_none() {
-            steps::possible(self, state, steps);
+            steps::collect_possible_steps(self, state, steps);
         }
     }
 
@@ -90,13 +90,13 @@ impl Model for FenceModel {
     }
 }
 
-fn holds(bounds: ModelBounds) {
+fn assert_model_holds(bounds: ModelBounds) {
     let checker = FenceModel { bounds, without: None }.checker().threads(2).spawn_bfs().join();
     println!("stateright {bounds:?}: {} states", checker.unique_state_count());
     checker.assert_properties();
 }
 
-fn violates(rule: ProtocolRule, bounds: ModelBounds, property: &'static str) {
+fn assert_rule_needed(rule: ProtocolRule, bounds: ModelBounds, property: &'static str) {
     let model = FenceModel { bounds, without: Some(rule) };
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     println!("stateright without {rule:?}: {} states", checker.unique_state_count());
@@ -107,90 +107,90 @@ fn violates(rule: ProtocolRule, bounds: ModelBounds, property: &'static str) {
 /// No execution overlaps, is stale or runs twice over three grants.
 #[test]
 fn safe_over_three_grants() {
-    holds(TENURES);
+    assert_model_holds(TENURES);
 }
 
 /// No execution overlaps, is stale or runs twice over two restarts of the guard.
 #[test]
 fn safe_over_two_restarts() {
-    holds(RESTARTS);
+    assert_model_holds(RESTARTS);
 }
 
 /// No execution overlaps, is stale or runs twice behind a hop that copies requests.
 #[test]
 fn safe_behind_copying_hop() {
-    holds(COPIES);
+    assert_model_holds(COPIES);
 }
 
 /// No execution overlaps, is stale or runs twice when all kinds of accidents happen together.
 #[test]
 fn safe_with_all_accidents_together() {
-    holds(TOGETHER);
+    assert_model_holds(TOGETHER);
 }
 
 #[test]
 fn executions_overlap_without_guard() {
-    violates(ProtocolRule::Guard, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::Guard, TENURES, "no overlap");
 }
 
 #[test]
 fn executions_overlap_without_settling() {
-    violates(ProtocolRule::Settle, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::Settle, TENURES, "no overlap");
 }
 
 /// Without the second check before sending, a stale request executes.
 #[test]
 fn stale_executes_without_second_check() {
-    violates(ProtocolRule::SecondCheck, TENURES, "no stale execution");
+    assert_rule_needed(ProtocolRule::SecondCheck, TENURES, "no stale execution");
 }
 
 /// An exchange that ends with its gateway frees a key that is still in use.
 #[test]
 fn executions_overlap_without_detach() {
-    violates(ProtocolRule::Detach, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::Detach, TENURES, "no overlap");
 }
 
 /// Without quarantine a restart forgets which executions may run, and they overlap with the next ones.
 #[test]
 fn executions_overlap_without_quarantine() {
-    violates(ProtocolRule::Quarantine, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::Quarantine, TENURES, "no overlap");
 }
 
 /// A dispatch that is sent before it is recorded overlaps with the next one after a restart.
 #[test]
 fn unrecorded_send_overlaps_after_restart() {
-    violates(ProtocolRule::WriteFirst, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::WriteFirst, TENURES, "no overlap");
 }
 
 /// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
 #[test]
 fn early_rest_record_overlaps_after_restart() {
-    violates(ProtocolRule::RestAfterEnd, TENURES, "no overlap");
-    violates(ProtocolRule::RestAfterDoubt, TENURES, "no overlap");
-    violates(ProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
+    assert_rule_needed(ProtocolRule::RestAfterEnd, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::RestAfterDoubt, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
 }
 
 /// Recovered watermarks that admit their own grant let a copied request run again.
 #[test]
 fn lax_recovery_reruns_copy() {
-    violates(ProtocolRule::StrictRecovery, COPIES, "at most once");
+    assert_rule_needed(ProtocolRule::StrictRecovery, COPIES, "at most once");
 }
 
 /// A doubt that is not kept frees a key that is in use.
 #[test]
 fn executions_overlap_without_kept_doubt() {
-    violates(ProtocolRule::KeepDoubt, TENURES, "no overlap");
+    assert_rule_needed(ProtocolRule::KeepDoubt, TENURES, "no overlap");
 }
 
 /// A grant that goes on after an unknown outcome overlaps itself.
 #[test]
 fn grant_kept_after_unknown_outcome_overlaps() {
-    violates(ProtocolRule::Retire, COPIES, "no overlap");
+    assert_rule_needed(ProtocolRule::Retire, COPIES, "no overlap");
 }
 
 /// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
 /// refused.
 #[test]
 fn believed_hop_refusal_is_untrue() {
-    violates(ProtocolRule::DisbelieveHop, COPIES, "refused is not executed");
+    assert_rule_needed(ProtocolRule::DisbelieveHop, COPIES, "refused is not executed");
 }

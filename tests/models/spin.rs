@@ -63,13 +63,13 @@ fn search(model: &str, switches: &str, optimize: &str) -> SpinResult {
     SpinResult {
         violation: said.lines().find_map(|line| line.strip_prefix("pan:1: ")).map(str::to_owned),
         states: word_before(&said, "states, stored"),
-        complete: complete(&said),
+        complete: is_complete(&said),
         took: started.elapsed(),
     }
 }
 
 /// Whether the summary is there. A search that was killed does not write `errors:`.
-fn complete(said: &str) -> bool {
+fn is_complete(said: &str) -> bool {
     said.contains("errors: 0") && !INCOMPLETE.iter().any(|words| said.contains(words))
 }
 
@@ -107,9 +107,9 @@ fn report(model: &str, switches: &str, found: &SpinResult) {
 #[test]
 fn truncated_search_is_not_complete() {
     let summary = "State-vector 120 byte, depth reached 223, errors: 0\n";
-    assert!(complete(summary));
-    assert!(!complete(""), "killed before its summary");
+    assert!(is_complete(summary));
+    assert!(!is_complete(""), "killed before its summary");
     for words in INCOMPLETE {
-        assert!(!complete(&format!("pan: {words}\n{summary}")));
+        assert!(!is_complete(&format!("pan: {words}\n{summary}")));
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_tests::mutants::{MutantList, MutatedPackage, parse_line, root};
+use fencegate_tests::mutants::{MutantList, MutationTarget, parse_line, root};
 
 /// The time limit in minutes, unless `FENCEGATE_MUTANTS_MINUTES` sets another one.
 const HOUR: u64 = 60;
@@ -19,7 +19,7 @@ const HOUR: u64 = 60;
 const LEAST: Duration = Duration::from_secs(300);
 
 /// The result of the changes in one package.
-struct PackageResult {
+struct MutationResult {
     noticed: usize,
     survived: Vec<(String, String)>,
 }
@@ -30,13 +30,13 @@ fn every_mutation_is_noticed_or_explained() {
     let minutes = env::var("FENCEGATE_MUTANTS_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
     let began = Instant::now();
     let whole = Duration::from_secs(60 * minutes.unwrap_or(HOUR));
-    let counts: Vec<usize> = list.code.iter().map(changes).collect();
+    let counts: Vec<usize> = list.code.iter().map(mutation_count).collect();
     let mut unexplained = Vec::new();
     for (at, code) in list.code.iter().enumerate() {
         let left = whole.saturating_sub(began.elapsed());
         let share = left.mul_f64(counts[at] as f64 / counts[at..].iter().sum::<usize>() as f64);
         let share = share.max(LEAST).min(left);
-        let tried = tried(code, at, share);
+        let tried = test_mutations(code, at, share);
         let noticed = tried.noticed;
         let survived = tried.survived.len();
         println!("{}: {noticed} noticed, {survived} not, of {} changes", code.package, counts[at]);
@@ -50,7 +50,7 @@ fn every_mutation_is_noticed_or_explained() {
     );
 }
 
-fn cargo_mutants(code: &MutatedPackage) -> Vec<String> {
+fn cargo_mutants(code: &MutationTarget) -> Vec<String> {
     // The schemas of `utoipa` are built only with a feature that the tests do not use.
     let words =
         ["cargo", "mutants", "--colors", "never", "--exclude-re", "utoipa::", "--package", &code.package];
@@ -63,7 +63,7 @@ fn folder() -> PathBuf {
 }
 
 /// The number of possible changes.
-fn changes(code: &MutatedPackage) -> usize {
+fn mutation_count(code: &MutationTarget) -> usize {
     let words = cargo_mutants(code);
     let listed = Command::new(&words[0]).args(&words[1..]).arg("--list").current_dir(root()).output();
     let listed = listed.expect("cargo");
@@ -73,7 +73,7 @@ fn changes(code: &MutatedPackage) -> usize {
     count
 }
 
-fn tried(code: &MutatedPackage, at: usize, within: Duration) -> PackageResult {
+fn test_mutations(code: &MutationTarget, at: usize, within: Duration) -> MutationResult {
     let output = folder().join(format!("{at}-{}", code.package));
     // Removes the results of an earlier run.
     drop(fs::remove_dir_all(&output));
@@ -95,7 +95,7 @@ fn tried(code: &MutatedPackage, at: usize, within: Duration) -> PackageResult {
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
     let survived = of("missed.txt").iter().filter_map(|line| parse_line(line)).collect();
-    PackageResult { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
+    MutationResult { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
 }
 
 /// The lines of a result file. There is none if the time was over before the first change.

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The stripped binary of what is committed, built of a clone in this folder, with crates and a target folder of its own there.
-fn built_in(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8> {
+fn build_clone(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8> {
     let at = |folder: &str| home.path().join(folder);
     run("git", &["clone", "--quiet", "--shared", path(&root()), path(&at(sources))]);
     // Fetched crates are not fetched again; they are unpacked at the other place.
@@ -40,9 +40,9 @@ fn built_in(home: &TempDir, sources: &str, target: &str, crates: &str) -> Vec<u8
 #[test]
 fn build_is_reproducible_across_folders() {
     let [one, other] = [(); 2].map(|()| TempDir::new_in(scratch::folder()).expect("a folder"));
-    let first = built_in(&one, "sources", "target", "crates");
+    let first = build_clone(&one, "sources", "target", "crates");
     let second =
-        built_in(&other, "somewhere/else/entirely", "somewhere/else/entirely/target", "deeper/still");
+        build_clone(&other, "somewhere/else/entirely", "somewhere/else/entirely/target", "deeper/still");
     for place in [&one, &other] {
         let named = path(place.path()).as_bytes();
         let found = first.windows(named.len()).chain(second.windows(named.len())).any(|bytes| bytes == named);
@@ -56,10 +56,10 @@ const ARM64: &str = "aarch64-unknown-linux-gnu";
 /// A processor that is imitated runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn arm64_package_serves_locked_request() {
-    let packages = BuiltPackages::built(&["--target", ARM64]);
+    let packages = BuiltPackages::build(&["--target", ARM64]);
     assert_eq!(run("dpkg-deb", &["-f", path(&packages.deb), "Architecture"]).trim(), "arm64");
     assert_eq!(run("rpm", &["-qp", "--qf", "%{ARCH}", path(&packages.rpm)]), "aarch64");
-    let installed = packages.unpacked();
+    let installed = packages.unpack();
     let binary = installed.path().join("usr/bin/fencegate");
     let site = TestSite::fresh().await;
     let policy = installed.path().join("policy.yaml");

@@ -44,7 +44,7 @@ impl TestMachine {
     }
 
     /// Takes files and folders of this machine along that are not below `/usr`.
-    pub(super) fn takes_settings(&self, all: &[&str]) {
+    pub(super) fn mount_settings(&self, all: &[&str]) {
         for one in all {
             let to = self.root().join(one.trim_start_matches('/'));
             fs::create_dir_all(to.parent().expect("a folder")).expect("our own folder");

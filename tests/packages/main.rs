@@ -29,7 +29,7 @@ struct BuiltPackages {
 }
 
 impl BuiltPackages {
-    fn built(arguments: &[&str]) -> Self {
+    fn build(arguments: &[&str]) -> Self {
         let said = run("deploy/package/build", arguments);
         let one = |kind: &str| {
             let line = said.lines().find(|line| line.ends_with(kind));
@@ -39,7 +39,7 @@ impl BuiltPackages {
     }
 
     /// What the package installs, in a folder of its own.
-    fn unpacked(&self) -> TempDir {
+    fn unpack(&self) -> TempDir {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         run("dpkg-deb", &["-x", path(&self.deb), path(home.path())]);
         home
@@ -50,7 +50,7 @@ static PACKAGES: LazyLock<BuiltPackages> = LazyLock::new(|| {
     // The path of a binary that is built already.
     let built = std::env::var("FENCEGATE_BUILT").ok();
     let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
-    BuiltPackages::built(&arguments)
+    BuiltPackages::build(&arguments)
 });
 
 #[test]
@@ -120,7 +120,7 @@ struct PackageKind {
 
 #[test]
 fn debian_package_installs_upgrades_and_removes() {
-    comes_and_goes(&PackageKind {
+    check_install_upgrade_remove(&PackageKind {
         package: &PACKAGES.deb,
         install: "dpkg -i --force-depends /tmp/*.deb",
         upgrade: "dpkg -i --force-depends --force-confold /tmp/*.deb",
@@ -131,7 +131,7 @@ fn debian_package_installs_upgrades_and_removes() {
 
 #[test]
 fn rpm_installs_upgrades_and_removes() {
-    comes_and_goes(&PackageKind {
+    check_install_upgrade_remove(&PackageKind {
         package: &PACKAGES.rpm,
         install: "rpm -i --nodeps /tmp/*.rpm",
         upgrade: "rpm -U --nodeps --replacepkgs /tmp/*.rpm",
@@ -140,7 +140,7 @@ fn rpm_installs_upgrades_and_removes() {
     });
 }
 
-fn comes_and_goes(kind: &PackageKind) {
+fn check_install_upgrade_remove(kind: &PackageKind) {
     let machine = TestMachine::new();
     let policy = "etc/fencegate/policy.yaml";
     machine.install_file(kind.package);
@@ -181,7 +181,7 @@ fn installed_package_runs_quickstart_at_once() {
     let java: Vec<PathBuf> = java.collect();
     let settings =
         java.iter().map(|java| path(java)).chain(["/etc/alternatives", "/etc/ssl/certs/ca-certificates.crt"]);
-    machine.takes_settings(&settings.collect::<Vec<_>>());
+    machine.mount_settings(&settings.collect::<Vec<_>>());
     for file in ["Cargo.toml", "deploy/quickstart", "deploy/packages.sh"] {
         machine.write_file(&format!("src/{file}"), &fs::read_to_string(root().join(file)).expect("there"));
     }

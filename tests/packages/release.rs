@@ -28,7 +28,7 @@ impl ClonedTree {
     }
 
     /// Records that the crates with this sum were reviewed by hand on a day, as `date` takes it, and tags that.
-    fn looked_through(&self, day: &str, sum: &str, tag: &str) {
+    fn record_review(&self, day: &str, sum: &str, tag: &str) {
         let day = run("date", &["+%F", "--date", day]);
         let text = format!("Looked through on {}, for the crates with the sum `{sum}`.\n", day.trim());
         fs::write(self.tree().join("deploy/ADVISORIES.md"), text).expect("our own tree");
@@ -37,7 +37,7 @@ impl ClonedTree {
     }
 
     /// Runs the release script. Returns its output, and whether it succeeded.
-    fn releases(&self, tag: &str, folder: &str) -> (bool, String) {
+    fn run_release(&self, tag: &str, folder: &str) -> (bool, String) {
         let release = self.tree().join("deploy/release");
         let folder = self.0.path().join(folder);
         let built = std::env::var_os("FENCEGATE_BUILT").map_or_else(binary, PathBuf::from);
@@ -62,7 +62,7 @@ fn tagged_release_is_complete_and_guarded() {
     let unreleased = format!("## {version}, not released yet");
     if text.contains(&unreleased) {
         clone.git(&["tag", &tag]);
-        let (well, said) = clone.releases(&tag, "published");
+        let (well, said) = clone.run_release(&tag, "published");
         assert!(!well && said.contains("not released yet"), "{said}");
         fs::write(&changes, text.replace(&unreleased, &format!("## {version}, 2026-12-01")))
             .expect("our own tree");
@@ -74,7 +74,7 @@ fn tagged_release_is_complete_and_guarded() {
         (&tag, "tree/published", "is in the tree"),
         (&tag, "", "is there already"),
     ] {
-        let (well, said) = clone.releases(tag, folder);
+        let (well, said) = clone.run_release(tag, folder);
         assert!(!well && said.contains(reason), "{said}");
     }
 
@@ -82,13 +82,13 @@ fn tagged_release_is_complete_and_guarded() {
     for (day, sum, reason) in
         [("31 days ago", sum.trim(), "older than 30 days"), ("today", "0123abcd", "of other crates")]
     {
-        clone.looked_through(day, sum, &tag);
-        let (well, said) = clone.releases(&tag, "published");
+        clone.record_review(day, sum, &tag);
+        let (well, said) = clone.run_release(&tag, "published");
         assert!(!well && said.contains(reason) && said.contains("\nrustls v"), "{day}: {said}");
     }
-    clone.looked_through("29 days ago", sum.trim(), &tag);
+    clone.record_review("29 days ago", sum.trim(), &tag);
 
-    let (well, said) = clone.releases(&tag, "published");
+    let (well, said) = clone.run_release(&tag, "published");
     assert!(well, "{said}");
     let published = clone.0.path().join("published");
     let mut files: Vec<String> = fs::read_dir(&published)

@@ -14,7 +14,7 @@ const DEVICES: [&str; 2] = ["random", "urandom"];
 
 /// A folder with the binary, its policy, and what every container has: names, and a source of randomness.
 fn empty_root(policy: &TestPolicy) -> TempDir {
-    let installed = PACKAGES.unpacked();
+    let installed = PACKAGES.unpack();
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let root = home.path();
     fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
@@ -34,7 +34,7 @@ fn empty_root(policy: &TestPolicy) -> TempDir {
 async fn binary_serves_in_empty_root() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
-    let door = site.origin.door("gw-1");
+    let door = site.origin.open_listener("gw-1");
     let policy =
         policy.with("/upstreams/ledger/endpoints", vec![format!("http://upstream.test:{}", door.port())]);
     let home = empty_root(&policy);

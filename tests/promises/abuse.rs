@@ -31,7 +31,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Other clients send requests during the abuse, each over a new connection. One request needs the key that the abusing
 /// clients request, the other one needs no key.
-async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
+async fn run_beside_clients<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> R {
     let over = Cell::new(false);
     let others = async {
         let mut rounds = 0;
@@ -57,25 +57,25 @@ async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> 
 
 const FEWEST: usize = 3;
 
-async fn nothing_is_left(gateway: &Gateway) {
+async fn wait_nothing_left(gateway: &Gateway) {
     for gauge in ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"] {
         gateway.wait_gauge(gauge, 0.0).await;
     }
 }
 
 /// The peak of resident memory during the abuse, less the memory that was resident before.
-async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
+async fn peak_growth<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
     for _ in 0..20 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
     gateway.reset_peak();
     let before = gateway.resident();
-    let done = beside_others(gateway, abuse).await;
+    let done = run_beside_clients(gateway, abuse).await;
     (done, gateway.peak().saturating_sub(before))
 }
 
 /// Runs a program to its end, and returns its output.
-async fn told_by(program: &str, arguments: &[String]) -> String {
+async fn run_program(program: &str, arguments: &[String]) -> String {
     let child = ChildProcess::spawn(program, arguments).expect("setpriv");
     let ended = spawn_blocking(move || (child.wait(PATIENCE * 2), child.log())).await.expect("no panic");
     let (status, log) = ended;
@@ -83,13 +83,13 @@ async fn told_by(program: &str, arguments: &[String]) -> String {
     log
 }
 
-fn opened(n: u32, flags: u8) -> Vec<u8> {
+fn opened_request(n: u32, flags: u8) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | flags, 2 * n + 1, &post("/pay/7"))
 }
 
 /// Sends frames of one kind on a connection, as fast as the gateway takes them. The flood stops when the connection
 /// ends or the time is over.
-async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
+async fn flood_frames(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
     const FLOODED: Duration = Duration::from_secs(4);
     let mut bare = FrameClient::connect(public).await;
     let flooding = bare.send_without_reading(std::iter::once(first).chain((0..).map(frames)));
@@ -107,7 +107,7 @@ async fn http2_floods_cost_bounded_memory() {
     let public = gateway.public;
     let begun = frame(HEADERS, END_STREAM, 1, &post("/pay/7"));
     let cancelled =
-        |n| [opened(n, END_STREAM), frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat();
+        |n| [opened_request(n, END_STREAM), frame(RST_STREAM, 0, 2 * n + 1, &8_u32.to_be_bytes())].concat();
     let endless = |n: u32| frame(CONTINUATION, 0, 1, &literal(&format!("x-{:04}", n % 10_000), "y"));
     let settings = |_| frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100]);
     let pings = |_| frame(PING, 0, 0, b"01234567");
@@ -116,14 +116,14 @@ async fn http2_floods_cost_bounded_memory() {
         ("continuation (CVE-2024-27316)", begun, &endless),
         ("settings", vec![], &settings),
         ("pings", vec![], &pings),
-        ("streams that are opened and left", vec![], &|n| opened(n, 0)),
+        ("streams that are opened and left", vec![], &|n| opened_request(n, 0)),
         ("empty continuations", frame(HEADERS, 0, 1, &post("/pay/7")), &|_| frame(CONTINUATION, 0, 1, b"")),
     ] {
-        let ((), grown) = grown(&gateway, flood(public, first, frames)).await;
+        let ((), grown) = peak_growth(&gateway, flood_frames(public, first, frames)).await;
         assert!(grown < ONE_CONNECTION, "{name}: grew by {} KiB", grown / KIB);
         println!("{name}: grew by {} KiB", grown / KIB);
     }
-    nothing_is_left(&gateway).await;
+    wait_nothing_left(&gateway).await;
 }
 
 /// Ten thousand streams of one connection all succeed in bounded memory, and other clients are served meanwhile.
@@ -133,11 +133,11 @@ async fn ten_thousand_streams_are_all_served() {
     let gateway = site.gateway("gw-1").await;
     let url = format!("http://{}/x", gateway.public);
     let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
-    let (output, grown) = grown(&gateway, told_by("h2load", &arguments)).await;
+    let (output, grown) = peak_growth(&gateway, run_program("h2load", &arguments)).await;
     assert!(output.contains("10000 succeeded, 0 failed, 0 errored"), "{output}");
     assert!(output.contains("status codes: 10000 2xx"), "{output}");
     assert!(grown < ONE_CONNECTION, "grew by {} KiB", grown / KIB);
-    nothing_is_left(&gateway).await;
+    wait_nothing_left(&gateway).await;
 }
 
 /// `GET /large` leads to a service whose answer is larger than any client here reads.
@@ -173,16 +173,17 @@ async fn slow_clients_delay_no_other_client() {
             mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
             "-u", &url,
         ];
-        let (output, grown) = grown(&gateway, told_by("slowhttptest", &arguments.map(str::to_owned))).await;
+        let (output, grown) =
+            peak_growth(&gateway, run_program("slowhttptest", &arguments.map(str::to_owned))).await;
         println!(
             "slowhttptest {mode}: grew by {} KiB, {} for each\n{}",
             grown / KIB,
             grown / SLOW,
-            tail(&output)
+            last_log_lines(&output)
         );
         assert!(grown < SLOW * each, "{mode}: grew by {} KiB", grown / KIB);
         assert!(!output.contains("service available:   NO"), "{mode}: {output}");
-        nothing_is_left(&gateway).await;
+        wait_nothing_left(&gateway).await;
     };
     tokio::join!(
         slow("heads", "-H", "POST", "/pay/7", SLOW_CLIENT),
@@ -191,7 +192,7 @@ async fn slow_clients_delay_no_other_client() {
     );
 }
 
-fn tail(log: &str) -> String {
+fn last_log_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
 }
@@ -207,7 +208,7 @@ const TAKEN: u64 = 1 << 20;
 /// Over four thousand idle and slow connections delay no other client, and memory for each of them is bounded.
 #[tokio::test]
 async fn four_thousand_connections_delay_no_client() {
-    rlimit::raise_limit();
+    rlimit::raise_descriptor_limit();
     let site = TestSite::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
     let service = BulkService::start().await;
@@ -215,7 +216,7 @@ async fn four_thousand_connections_delay_no_client() {
         .with("/listeners/public/limits", json!({"connections": 5000}))
         .with("/listeners/public/timeouts", long);
     let gateway = Gateway::start(&policy).await;
-    let ((), grown) = grown(&gateway, async {
+    let ((), grown) = peak_growth(&gateway, async {
         let mut kept = Vec::new();
         for (count, bytes) in [
             (EACH, ""),
@@ -224,7 +225,7 @@ async fn four_thousand_connections_delay_no_client() {
             (READERS, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n"),
         ] {
             let public = gateway.public;
-            let clients = stream::iter(0..count).map(|_| slow(public, bytes));
+            let clients = stream::iter(0..count).map(|_| send_and_stall(public, bytes));
             kept.extend(clients.buffer_unordered(50).collect::<Vec<_>>().await);
         }
         gateway.wait_series_at_least("fencegate_requests_in_flight", &["\"pay\""], EACH as f64).await;
@@ -234,7 +235,7 @@ async fn four_thousand_connections_delay_no_client() {
             assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
         }
         // Kernel buffers do not show in the memory figures of a process, so they are measured here.
-        let taken = service.moved() / READERS as u64;
+        let taken = service.bytes_moved() / READERS as u64;
         println!("{} KiB were taken for each reader that reads nothing", taken >> 10);
         assert!(taken < TAKEN, "{} KiB were taken for each", taken >> 10);
         drop(kept);
@@ -242,11 +243,11 @@ async fn four_thousand_connections_delay_no_client() {
     .await;
     println!("four thousand connections: grew by {} MiB", grown / MIB);
     assert!(grown < 3 * EACH * SLOW_CLIENT + READERS * SLOW_READER, "grew by {} MiB", grown / MIB);
-    nothing_is_left(&gateway).await;
+    wait_nothing_left(&gateway).await;
 }
 
 /// Sends some bytes, and then neither sends nor reads.
-async fn slow(public: SocketAddr, bytes: &str) -> RawClient {
+async fn send_and_stall(public: SocketAddr, bytes: &str) -> RawClient {
     let mut client = RawClient::connect_narrow(public).await.expect("listens");
     client.send(bytes).await.expect("connected");
     client

@@ -9,7 +9,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-async fn telling(site: &TestSite, log: Value) -> Gateway {
+async fn start_with_log(site: &TestSite, log: Value) -> Gateway {
     Gateway::start(&site.policy("gw-1").with("/log", log)).await
 }
 
@@ -27,7 +27,7 @@ fn access(line: &LogLine) -> Value {
 #[tokio::test]
 async fn access_line_records_request_and_outcome() {
     let site = TestSite::fresh().await;
-    let gateway = telling(&site, json!({"access": "stdout"})).await;
+    let gateway = start_with_log(&site, json!({"access": "stdout"})).await;
     let answer = gateway.send(&TestRequest::post("/pay/7?card=4111").field("X-Request-Id", "shop-42")).await;
     assert_eq!((answer.status, answer.field("x-request-id")), (200, Some("shop-42")));
     let line = line(&gateway, "/pay/7").await;
@@ -56,7 +56,7 @@ async fn access_line_records_request_and_outcome() {
 #[tokio::test]
 async fn refusals_and_hangups_are_logged() {
     let site = TestSite::fresh().await;
-    let gateway = telling(&site, json!({"access": "stdout", "keys": "off"})).await;
+    let gateway = start_with_log(&site, json!({"access": "stdout", "keys": "off"})).await;
     assert_eq!(gateway.send(&TestRequest::post("/nowhere")).await.status, 404);
     let refused = line(&gateway, "/nowhere").await;
     assert_eq!((&refused["status"], &refused["reason"]), (&json!(404), &json!("no-route")), "{refused}");
@@ -77,7 +77,7 @@ async fn refusals_and_hangups_are_logged() {
 #[tokio::test]
 async fn trace_continues_and_invalid_trace_restarts() {
     let site = TestSite::fresh().await;
-    let gateway = telling(&site, json!({"access": "stdout"})).await;
+    let gateway = start_with_log(&site, json!({"access": "stdout"})).await;
     const ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let parent = format!("00-{ID}-00f067aa0ba902b7-01");
     gateway
@@ -89,7 +89,7 @@ async fn trace_continues_and_invalid_trace_restarts() {
     let traced = line(&gateway, "/traced").await;
     let broken = line(&gateway, "/broken").await;
     let log = site.origin.log();
-    let sent = |path| &log.on(path).next().expect("it arrived").request;
+    let sent = |path| &log.requests_for(path).next().expect("it arrived").request;
     let span = traced["span_id"].as_str().unwrap_or_default();
     assert_eq!(sent("/traced").field("traceparent"), Some(format!("00-{ID}-{span}-01").as_str()));
     assert_eq!(

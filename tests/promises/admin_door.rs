@@ -87,21 +87,24 @@ fn reason(answer: &ClientResponse) -> String {
     problem["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-fn bearing(request: TestRequest, token: &str) -> TestRequest {
+fn with_bearer(request: TestRequest, token: &str) -> TestRequest {
     request.field("authorization", &format!("Bearer {token}"))
 }
 
 /// Asserts that every route refuses every kind of unauthorized request.
-async fn nobody_gets_in(process: &TestProcess, read: &[&str], changed: &[&str]) {
-    let good = |method, path: &str| bearing(TestRequest::with_method(method, path), TOKEN);
+async fn assert_unauthorized_refused(process: &TestProcess, read: &[&str], changed: &[&str]) {
+    let good = |method, path: &str| with_bearer(TestRequest::with_method(method, path), TOKEN);
     for (method, paths) in [("GET", read), ("POST", changed)] {
         for path in paths {
             let open = OPEN.contains(path);
             for (how, wrong) in [
                 ("no token", TestRequest::with_method(method, path)),
-                ("wrong token", bearing(TestRequest::with_method(method, path), "0123456789abcdef-admi?")),
-                ("longer token", bearing(TestRequest::with_method(method, path), &format!("{TOKEN}x"))),
-                ("two tokens", bearing(good(method, path), TOKEN)),
+                (
+                    "wrong token",
+                    with_bearer(TestRequest::with_method(method, path), "0123456789abcdef-admi?"),
+                ),
+                ("longer token", with_bearer(TestRequest::with_method(method, path), &format!("{TOKEN}x"))),
+                ("two tokens", with_bearer(good(method, path), TOKEN)),
                 ("another scheme", TestRequest::with_method(method, path).field("authorization", "Digest x")),
             ] {
                 let answer = ask(process, wrong).await;
@@ -121,7 +124,7 @@ async fn nobody_gets_in(process: &TestProcess, read: &[&str], changed: &[&str]) 
                 assert_eq!((answer.status, reason(&answer).as_str()), (421, "host"), "{host} {path}");
             }
             if method == "POST" {
-                crosses_no_origin(process, path, &good).await;
+                assert_cross_origin_refused(process, path, &good).await;
             }
             let answer = ask(
                 process,
@@ -133,7 +136,7 @@ async fn nobody_gets_in(process: &TestProcess, read: &[&str], changed: &[&str]) 
     }
 }
 
-async fn crosses_no_origin(
+async fn assert_cross_origin_refused(
     process: &TestProcess,
     path: &str,
     good: &impl Fn(&'static str, &str) -> TestRequest,
@@ -165,10 +168,10 @@ async fn gateway_refuses_unauthorized_admin_requests() {
     let secret = TokenFile::new();
     let gateway = GatewayLaunch::new(&secret.policy(&site)).start().await;
     gateway.wait_ready().await;
-    nobody_gets_in(&gateway, &READ, &CHANGED).await;
+    assert_unauthorized_refused(&gateway, &READ, &CHANGED).await;
     // No refused request has drained the gateway, and a client with the token is served.
     for path in READ {
-        let answer = ask(&gateway, bearing(TestRequest::get(path), TOKEN)).await;
+        let answer = ask(&gateway, with_bearer(TestRequest::get(path), TOKEN)).await;
         let nobody_wants_it = path.ends_with("account%2F7");
         assert_eq!(answer.status, if nobody_wants_it { 404 } else { 200 }, "{path}: {answer:?}");
         assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{path}");
@@ -185,8 +188,8 @@ async fn guard_refuses_unauthorized_admin_requests() {
     let secret = TokenFile::new();
     let launch = fixture.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
     let guard = launch.start().await;
-    nobody_gets_in(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
-    let answer = ask(&guard, bearing(TestRequest::get("/api/v1/operations"), TOKEN)).await;
+    assert_unauthorized_refused(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
+    let answer = ask(&guard, with_bearer(TestRequest::get("/api/v1/operations"), TOKEN)).await;
     assert_eq!(answer.status, 200);
 }
 
@@ -225,8 +228,8 @@ async fn changes_and_refused_attempts_are_audited() {
     let gateway = Gateway::start(&secret.policy(&site)).await;
     for (attempt, status) in [
         (TestRequest::post("/api/v1/reload"), 401),
-        (bearing(TestRequest::post("/api/v1/reload"), TOKEN).field("origin", "http://evil.example"), 403),
-        (bearing(TestRequest::post("/api/v1/reload"), TOKEN), 200),
+        (with_bearer(TestRequest::post("/api/v1/reload"), TOKEN).field("origin", "http://evil.example"), 403),
+        (with_bearer(TestRequest::post("/api/v1/reload"), TOKEN), 200),
     ] {
         assert_eq!(ask(&gateway, attempt).await.status, status);
     }
@@ -256,7 +259,8 @@ async fn token_file_reloads_unless_invalid() {
     let site = TestSite::fresh().await;
     let secret = TokenFile::new();
     let gateway = Gateway::start(&secret.policy(&site)).await;
-    let status = async |token: &str| ask(&gateway, bearing(TestRequest::get("/metrics"), token)).await.status;
+    let status =
+        async |token: &str| ask(&gateway, with_bearer(TestRequest::get("/metrics"), token)).await.status;
     secret.write("short");
     gateway.wait_line("that it cannot be used", |line| line.message().starts_with("bearer.unusable")).await;
     assert_eq!((status(TOKEN).await, status("short").await), (200, 401));
@@ -320,21 +324,21 @@ async fn large_or_slow_requests_are_cut_off() {
     if let Ok(answer) = long.send_to(gateway.admin).await {
         assert_eq!(answer.status, 431);
     }
-    let mut half_a_head = begun(&gateway, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;
-    is_hung_up_on(&mut half_a_head).await;
+    let mut half_a_head = begin_request(&gateway, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n").await;
+    wait_hung_up(&mut half_a_head).await;
     assert_eq!(gateway.admin("/ready").await.status, 200);
 }
 
 /// More than the time for a first head.
 const SOON: Duration = Duration::from_secs(10);
 
-async fn is_hung_up_on(stream: &mut TcpStream) {
+async fn wait_hung_up(stream: &mut TcpStream) {
     let mut rest = Vec::new();
     // A reset counts as a closed connection, too.
     drop(timeout(SOON, stream.read_to_end(&mut rest)).await.expect("hung up on"));
 }
 
-async fn begun(gateway: &Gateway, bytes: &str) -> TcpStream {
+async fn begin_request(gateway: &Gateway, bytes: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.admin).await.expect("listens");
     stream.write_all(bytes.as_bytes()).await.expect("there is room");
     stream
@@ -350,7 +354,7 @@ async fn idle_connections_do_not_block_probes() {
     let again = "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
     let mut all = Vec::new();
     for bytes in ["", half_a_body, again, "GET /live HT"].repeat(40) {
-        all.push(begun(&gateway, bytes).await);
+        all.push(begin_request(&gateway, bytes).await);
         if all.len().is_multiple_of(20) {
             for path in ["/live", "/ready"] {
                 let probed = timeout(Duration::from_secs(3), gateway.admin(path)).await;
@@ -359,5 +363,5 @@ async fn idle_connections_do_not_block_probes() {
         }
     }
     // The gateway has closed the oldest connections in favour of the new ones, long before their time limits.
-    is_hung_up_on(&mut all[2]).await;
+    wait_hung_up(&mut all[2]).await;
 }

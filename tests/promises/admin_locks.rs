@@ -13,23 +13,28 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-async fn told(process: &TestProcess, path: &str) -> Value {
+async fn get_json(process: &TestProcess, path: &str) -> Value {
     let answer = process.admin(path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
-async fn said(process: &TestProcess, path: &str, body: &Value) -> (u16, Value) {
+async fn post_json(process: &TestProcess, path: &str, body: &Value) -> (u16, Value) {
     let answer =
         TestRequest::post(path).body(body.to_string()).send_to(process.admin).await.expect("an answer");
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
 /// Polls the admin API, because it has no event for a change of locks.
-async fn tells(process: &TestProcess, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+async fn wait_for_json(
+    process: &TestProcess,
+    path: &str,
+    what: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value {
     let reached = async {
         loop {
-            let told = told(process, path).await;
+            let told = get_json(process, path).await;
             if wanted(&told) {
                 return told;
             }
@@ -48,10 +53,10 @@ async fn locks_show_holder_queue_and_reason() {
     let latch = site.origin.hold("/pay/7");
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
     let holder = one.begin(TestRequest::post("/pay/7"));
-    let token = site.origin.request("/pay/7", 1).await.expect_token();
+    let token = site.origin.wait_for_request("/pay/7", 1).await.expect_token();
     let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
 
-    let locks = tells(&one, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
+    let locks = wait_for_json(&one, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     assert_eq!((&locks["gateway"], &locks["held"], &locks["wanted"]), (&json!("gw-1"), &json!(1), &json!(1)));
     let lock = &locks["locks"][0];
     assert_eq!((&lock["key"], &lock["why"]), (&json!("account/7"), &json!("held-here")), "{lock}");
@@ -69,7 +74,7 @@ async fn locks_show_holder_queue_and_reason() {
         let line = told["line"].as_array().map_or(0, Vec::len);
         told["here"]["why"] == "held-elsewhere" && line == 2
     };
-    let seen = tells(&two, "/api/v1/locks/account%2F7", "the holder elsewhere", elsewhere).await;
+    let seen = wait_for_json(&two, "/api/v1/locks/account%2F7", "the holder elsewhere", elsewhere).await;
     assert!(seen["says"].as_str().is_some_and(|says| says.starts_with("gw-1 holds it")), "{seen}");
     let line = seen["line"].as_array().expect("a line");
     let places: Vec<_> = line.iter().map(|one| (one["gateway"].as_str(), one["holds"].as_bool())).collect();
@@ -83,12 +88,12 @@ async fn locks_show_holder_queue_and_reason() {
     }
     for gateway in [&one, &two] {
         let nothing = |told: &Value| told["held"] == 0 && told["locks"] == json!([]);
-        tells(gateway, "/api/v1/locks", "nothing to be held", nothing).await;
+        wait_for_json(gateway, "/api/v1/locks", "nothing to be held", nothing).await;
     }
-    let hot = told(&two, "/api/v1/contention?top=1").await;
+    let hot = get_json(&two, "/api/v1/contention?top=1").await;
     assert_eq!(hot["hot"][0]["key"], json!("account/7"), "{hot}");
     assert!(hot["hot"][0]["waited_ms"].as_f64().is_some_and(|waited| waited > 1.0), "{hot}");
-    let members = told(&one, "/api/v1/members").await;
+    let members = get_json(&one, "/api/v1/members").await;
     let names: std::collections::BTreeSet<_> = members["members"]
         .as_array()
         .into_iter()
@@ -96,7 +101,7 @@ async fn locks_show_holder_queue_and_reason() {
         .filter_map(|one| one["gateway"].as_str())
         .collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["gw-1", "gw-2"]);
-    let config = told(&one, "/api/v1/config").await;
+    let config = get_json(&one, "/api/v1/config").await;
     assert_eq!(config["routes"][0]["fence"]["keys"], json!(["account/{path.account}"]), "{config}");
 }
 
@@ -113,7 +118,7 @@ async fn multi_key_request_appears_under_each_key() {
     let set = site.origin.hold_request(&gateway, TestRequest::post("/move/1/2")).await;
     let token = set.record.expect_token();
     let behind = gateway.begin(TestRequest::post("/pay/2"));
-    let locks = tells(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
+    let locks = wait_for_json(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     let keys: Vec<_> =
         locks["locks"].as_array().into_iter().flatten().map(|lock| lock["key"].as_str()).collect();
     assert_eq!(keys, [Some("account/1"), Some("account/2")], "{locks}");
@@ -157,7 +162,7 @@ async fn ten_thousand_locks_are_paged_quickly() {
     let mut after = String::new();
     loop {
         let began = std::time::Instant::now();
-        let page = told(&gateway, &format!("/api/v1/locks?limit=1000{after}")).await;
+        let page = get_json(&gateway, &format!("/api/v1/locks?limit=1000{after}")).await;
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         assert_eq!(page["held"], json!(KEYS));
         let locks = page["locks"].as_array().expect("a list");
@@ -169,7 +174,7 @@ async fn ten_thousand_locks_are_paged_quickly() {
         after = format!("&after={}", locks[999]["key"].as_str().expect("a key").replace('/', "%2F"));
     }
     assert_eq!(known, KEYS);
-    let usual = told(&gateway, "/api/v1/locks").await;
+    let usual = get_json(&gateway, "/api/v1/locks").await;
     assert_eq!(usual["locks"].as_array().map(Vec::len), Some(100));
 }
 
@@ -189,12 +194,15 @@ async fn break_requires_confirmation_and_force() {
         (json!({"confirm": "account/7"}), 409, "force"),
         (json!({"confirm": "account/7", "force": true, "holder": "somebody-else"}), 409, "changed"),
     ] {
-        let (answered, told) = said(&gateway, path, &body).await;
+        let (answered, told) = post_json(&gateway, path, &body).await;
         assert_eq!((answered, told["reason"].as_str()), (status, Some(reason)), "{body}: {told}");
     }
-    let (answered, told) =
-        said(&gateway, "/api/v1/locks/account%2F8/break", &json!({"confirm": "account/8", "force": true}))
-            .await;
+    let (answered, told) = post_json(
+        &gateway,
+        "/api/v1/locks/account%2F8/break",
+        &json!({"confirm": "account/8", "force": true}),
+    )
+    .await;
     assert_eq!((answered, told["reason"].as_str()), (409, Some("changed")), "{told}");
     // The request runs to its end under the plan with which it came. A later name of the route, or a later level,
     // changes nothing for the request.
@@ -205,10 +213,10 @@ async fn break_requires_confirmation_and_force() {
         gateway.rewrite(&later);
         let (code, report) = gateway.reload(&[]).await;
         assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
-        let (answered, told) = said(&gateway, path, &json!({"confirm": "account/7"})).await;
+        let (answered, told) = post_json(&gateway, path, &json!({"confirm": "account/7"})).await;
         assert_eq!((answered, told["reason"].as_str()), (409, Some("force")), "{told}");
     }
-    assert_eq!(told_held(&gateway).await, json!(1));
+    assert_eq!(held_locks(&gateway).await, json!(1));
     assert_eq!(holder.finish().await.status, 200);
 }
 
@@ -224,19 +232,19 @@ async fn break_under_observe_requires_force() {
     let gateway = Gateway::start(&policy).await;
     for (key, reason) in [("look/7", "force"), ("account/7", "changed")] {
         let path = format!("/api/v1/locks/{}/break", key.replace('/', "%2F"));
-        let (answered, told) = said(&gateway, &path, &json!({"confirm": key})).await;
+        let (answered, told) = post_json(&gateway, &path, &json!({"confirm": key})).await;
         assert_eq!((answered, told["reason"].as_str()), (409, Some(reason)), "{key}: {told}");
     }
 }
 
-async fn told_held(gateway: &Gateway) -> Value {
-    told(gateway, "/api/v1/locks").await["held"].clone()
+async fn held_locks(gateway: &Gateway) -> Value {
+    get_json(gateway, "/api/v1/locks").await["held"].clone()
 }
 
 /// Breaks the lock of `/pay/7` through `by`.
-async fn broken(by: &Gateway) {
+async fn break_lock(by: &Gateway) {
     let path = "/api/v1/locks/account%2F7/break";
-    let (status, told) = said(by, path, &json!({"confirm": "account/7"})).await;
+    let (status, told) = post_json(by, path, &json!({"confirm": "account/7"})).await;
     assert_eq!(status, 200, "{told}");
     assert_eq!(told["broken"][0]["gateway"], json!("victim"), "{told}");
     by.wait_line("who broke it", |line| {
@@ -245,12 +253,12 @@ async fn broken(by: &Gateway) {
     .await;
 }
 
-async fn written_by(site: &TestSite, gateway: &str) -> usize {
+async fn bytes_written_by(site: &TestSite, gateway: &str) -> usize {
     site.origin.log().pieces.iter().filter(|piece| piece.gateway == gateway).count()
 }
 
 /// The holder is paused before its write while its lock is broken. When the holder wakes, it has noticed the break.
-async fn a_broken_holder_writes_nothing(cached: bool) {
+async fn assert_broken_holder_writes_nothing(cached: bool) {
     let site = TestSite::fresh().await;
     let policy = |name: &str| if cached { site.policy(name).with_cached_hold() } else { site.policy(name) };
     // Longer than it takes to notice the break: a strict request watches its own node only after a while.
@@ -260,13 +268,13 @@ async fn a_broken_holder_writes_nothing(cached: bool) {
     next.wait_ready().await;
     let pending = victim.begin(TestRequest::post("/pay/7"));
     victim.wait_at_failpoint("before_upstream_write").await;
-    broken(&next).await;
+    break_lock(&next).await;
     let answer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let answer: ClientResponse = pending.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "cached: {cached}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
-    assert_eq!(written_by(&site, "victim").await, 0, "written under a broken lock");
+    assert_eq!(bytes_written_by(&site, "victim").await, 0, "written under a broken lock");
     // The session of the victim lives on: it serves again, with a larger token.
     let later = victim.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(later.status, 200);
@@ -276,13 +284,13 @@ async fn a_broken_holder_writes_nothing(cached: bool) {
 /// A strict holder that has noticed the break of its lock sends nothing to the upstream and answers 503 `suspended`.
 #[tokio::test]
 async fn strict_holder_stops_after_noticing_break() {
-    a_broken_holder_writes_nothing(false).await;
+    assert_broken_holder_writes_nothing(false).await;
 }
 
 /// A cached holder that has noticed the break of its lock sends nothing to the upstream and answers 503 `suspended`.
 #[tokio::test]
 async fn cached_holder_stops_after_noticing_break() {
-    a_broken_holder_writes_nothing(true).await;
+    assert_broken_holder_writes_nothing(true).await;
 }
 
 /// Between the break and the moment when the holder notices it, only the token distinguishes the old holder from the new
@@ -296,11 +304,11 @@ async fn unnoticed_break_is_fenced_by_token() {
     let next = site.gateway("next").await;
     let pending = victim.begin(TestRequest::post("/pay/7"));
     victim.wait_at_failpoint("after_proof_check").await;
-    broken(&next).await;
+    break_lock(&next).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((newer.status, newer.outcome()), (200, Some(FencingOutcome::Done)));
     let answer = pending.answer().await;
-    let late = site.origin.request("/pay/7", 2).await;
+    let late = site.origin.wait_for_request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
     assert!(late.stale && Some(late.expect_token()) < newer.token(), "{late:?}");
     assert_eq!(answer.status, 412);
@@ -315,10 +323,10 @@ async fn keys_are_redacted_like_log() {
         let policy = policy.with("/defaults/hold/linger", "5s");
         let gateway = Gateway::start(&policy).await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/verysecret")).await.status, 200);
-        let locks = told(&gateway, "/api/v1/locks").await;
+        let locks = get_json(&gateway, "/api/v1/locks").await;
         assert_eq!(locks["held"], json!(1));
         for path in ["/api/v1/locks", "/api/v1/contention", "/api/v1/locks/account%2Fverysecret"] {
-            let text = told(&gateway, path).await.to_string();
+            let text = get_json(&gateway, path).await.to_string();
             assert_eq!(text.contains("verysecret"), visible, "{shown} {path}: {text}");
         }
         if shown == "hash" {
@@ -331,7 +339,7 @@ async fn keys_are_redacted_like_log() {
                 );
             }
             assert_eq!(
-                told(&gateway, &format!("/api/v1/locks/{number}")).await["here"]["held"][0]["route"],
+                get_json(&gateway, &format!("/api/v1/locks/{number}")).await["here"]["held"][0]["route"],
                 "pay"
             );
         }
@@ -344,7 +352,7 @@ async fn drain_finishes_requests_and_ends_process() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let running = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
-    let (status, told) = said(&gateway, "/api/v1/drain", &json!({})).await;
+    let (status, told) = post_json(&gateway, "/api/v1/drain", &json!({})).await;
     assert_eq!((status, &told["draining"]), (202, &json!(true)));
     gateway.wait_unready().await;
     assert_eq!(running.finish().await.status, 200);

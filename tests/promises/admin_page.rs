@@ -10,7 +10,7 @@ use fencegate_tests::{
     guard::StampedRequest,
     guarded::GuardedSite,
     held_request::HeldRequest,
-    origin::Act,
+    origin::OriginAction,
     process::TestProcess,
     prometheus::deploy,
     site::TestSite,
@@ -19,10 +19,10 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::clients::fetched_by_npm;
+use super::clients::node_with_package;
 
 /// Keeps a picture in the build folder for later inspection.
-pub(super) fn kept(name: &str, picture: &[u8]) -> PathBuf {
+pub(super) fn keep_picture(name: &str, picture: &[u8]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&folder).expect("the target folder can be written");
     let file = folder.join(name);
@@ -33,7 +33,7 @@ pub(super) fn kept(name: &str, picture: &[u8]) -> PathBuf {
 /// The violations of accessibility rules that axe-core finds.
 pub(super) async fn violations(browser: &Browser) -> Value {
     static FETCHED: OnceCell<String> = OnceCell::const_new();
-    let modules = FETCHED.get_or_init(|| fetched_by_npm("axe-core", "axe-core@4.10.3")).await;
+    let modules = FETCHED.get_or_init(|| node_with_package("axe-core", "axe-core@4.10.3")).await;
     let folder = modules.strip_prefix("NODE_PATH=").expect("a variable");
     let axe = fs::read_to_string(format!("{folder}/axe-core/axe.min.js")).expect("fetched");
     browser.run(&axe).await;
@@ -53,13 +53,13 @@ pub(super) async fn violations(browser: &Browser) -> Value {
 }
 
 /// Asserts that the content security policy refused nothing and no script failed.
-pub(super) async fn no_complaints(browser: &Browser) {
+pub(super) async fn assert_no_console_errors(browser: &Browser) {
     let messages = browser.console().await;
     assert!(messages.is_empty(), "the console says {messages:#?}");
 }
 
 /// Asserts that the page of a gateway reports its lost sessions and is accessible. The picture is kept under this name.
-pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
+pub(super) async fn assert_shows_lost_sessions(gateway: &Gateway, picture: &str) {
     let browser = Browser::start().await;
     browser.open(&format!("http://{}/", gateway.admin)).await;
     let text = browser.text().await;
@@ -68,9 +68,9 @@ pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
     }
     let ended = "return Number([...document.querySelectorAll('#safety tr')].find((row) => row.innerText.includes('ended unasked')).cells[1].innerText) > 0";
     assert_eq!(browser.run(ended).await, json!(true), "{text}");
-    kept(picture, &browser.screenshot().await);
+    keep_picture(picture, &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
 }
 
 async fn admin(process: &TestProcess, request: TestRequest) -> ClientResponse {
@@ -114,13 +114,13 @@ async fn page_is_accessible_in_both_schemes() {
     for scheme in ["light", "dark"] {
         browser.set_color_scheme(scheme).await;
         let picture = browser.screenshot().await;
-        kept(&format!("gateway-{scheme}.png"), &picture);
+        keep_picture(&format!("gateway-{scheme}.png"), &picture);
         if scheme == "light" && env::var_os("REWRITE").is_some() {
             fs::write(deploy().join("page.png"), &picture).expect("our own tree");
         }
         assert_eq!(violations(&browser).await, json!([]), "{scheme}");
     }
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
 
     // New parts of the page appear by themselves, and the focus stays on the same element.
     browser
@@ -133,15 +133,15 @@ async fn page_is_accessible_in_both_schemes() {
     browser.open(&format!("{}locks/account%2Fheld", url(&live.other))).await;
     let text = browser.text().await;
     assert!(text.contains("The key account/held is held by gw-2 for request"), "{text}");
-    kept("lock.png", &browser.screenshot().await);
+    keep_picture("lock.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
     browser.close().await;
     live.stop().await;
 }
 
 /// The count in a row of the section *What fencing met*.
-async fn met(gateway: &Gateway, what: &str) -> f64 {
+async fn fencing_count(gateway: &Gateway, what: &str) -> f64 {
     let page = String::from_utf8(gateway.admin("/").await.body.to_vec()).expect("text");
     let row = page.split(what).nth(1).unwrap_or_else(|| panic!("no `{what}` in {page}"));
     let cell = row.split("<td class=\"n").nth(1).and_then(|cell| cell.split(['>', '<']).nth(1));
@@ -156,14 +156,14 @@ async fn page_counts_stale_refusals_like_metrics() {
     let gateway = guarded.gateway("gw-1", &guard).await;
     let first = gateway.send(&TestRequest::post("/pay/7")).await;
     let first = first.token().expect("it went through").number();
-    assert_eq!(met(&gateway, "Stale dispatches refused").await, 0.0);
+    assert_eq!(fencing_count(&gateway, "Stale dispatches refused").await, 0.0);
     // The guard receives a later token of the key, as if a peer had held the key in between.
     let later = StampedRequest::new("account/7", first + (1 << 20));
     assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
     let counted = gateway.metrics().await.sum("fencegate_guard_refusals_total", &["\"stale\""]);
     assert!(counted >= 1.0, "it is counted");
-    assert_eq!(met(&gateway, "Stale dispatches refused").await, counted);
+    assert_eq!(fencing_count(&gateway, "Stale dispatches refused").await, counted);
 }
 
 /// The page breaks a lock only with the CSRF token of its form, the key as confirmation, and the node that still
@@ -248,7 +248,7 @@ async fn guard_page_resolves_operation_in_doubt() {
     let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
     let policy = site.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
-    site.site.origin.script("/pay/7", [Act::Reset]);
+    site.site.origin.script("/pay/7", [OriginAction::Reset]);
     let lost = gateway.send(&TestRequest::post("/pay/7").field("idempotency-key", "<b>one</b>")).await;
     assert_eq!(lost.status, 502, "{lost:?}");
     let browser = Browser::start().await;
@@ -258,13 +258,13 @@ async fn guard_page_resolves_operation_in_doubt() {
         text.contains("In doubt") && text.contains("POST /pay/7") && text.contains("account/7"),
         "{text}"
     );
-    kept("guard.png", &browser.screenshot().await);
+    keep_picture("guard.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     let reference = browser.run("return document.querySelector('#operations tbody a').innerText").await;
     browser.run("document.querySelector('#operations tbody a').click()").await;
     browser.wait_until("the form", "return document.querySelector('form') !== null").await;
     assert!(browser.text().await.contains("<b>one</b>"));
-    kept("operation.png", &browser.screenshot().await);
+    keep_picture("operation.png", &browser.screenshot().await);
     assert_eq!(violations(&browser).await, json!([]));
     let fill = format!(
         "document.querySelector('#confirm').value = {reference};
@@ -275,7 +275,7 @@ async fn guard_page_resolves_operation_in_doubt() {
     );
     browser.run(&fill).await;
     browser.wait_until("what was done", "return document.body.innerText.includes('Written down')").await;
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
     browser.close().await;
     guard
         .wait_line("who said so", |line| line.message() == "audit" && line.field("principal") == "local")

@@ -20,7 +20,7 @@ use super::tls::TlsFiles;
 /// Exit code, stdout, stderr.
 type CommandOutput = (Option<i32>, String, String);
 
-async fn said(arguments: &[&str]) -> CommandOutput {
+async fn run_verb(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -37,26 +37,26 @@ async fn commands_list_show_and_break_locks() {
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let token = record.expect_token();
     for verb in [&["locks"][..], &["top", "--once"]] {
-        let (code, stdout, stderr) = said(&[verb, &["--admin", &admin]].concat()).await;
+        let (code, stdout, stderr) = run_verb(&[verb, &["--admin", &admin]].concat()).await;
         assert_eq!((code, stderr.as_str()), (Some(0), ""), "{verb:?}");
         for wanted in ["gw-1: 1 key held", "account/7", "pay", "exclusive", &token.to_string()] {
             assert!(stdout.contains(wanted), "{verb:?}: no `{wanted}` in\n{stdout}");
         }
     }
-    let (code, stdout, _) = said(&["locks", "--admin", &admin, "--format", "json"]).await;
+    let (code, stdout, _) = run_verb(&["locks", "--admin", &admin, "--format", "json"]).await;
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &document["locks"][0]["key"]), (Some(0), &json!("account/7")));
 
-    let (code, stdout, _) = said(&["lock", "show", "account/7", "--admin", &admin]).await;
+    let (code, stdout, _) = run_verb(&["lock", "show", "account/7", "--admin", &admin]).await;
     assert!(code == Some(0) && stdout.contains("gw-1 holds it") && stdout.contains("holds\n"), "{stdout}");
-    let (code, _, stderr) = said(&["lock", "show", "account/8", "--admin", &admin]).await;
+    let (code, _, stderr) = run_verb(&["lock", "show", "account/8", "--admin", &admin]).await;
     assert!(code == Some(1) && stderr.contains("nobody holds or wants"), "{stderr}");
 
-    let (code, _, stderr) = said(&["lock", "break", "account/7", "--admin", &admin]).await;
+    let (code, _, stderr) = run_verb(&["lock", "break", "account/7", "--admin", &admin]).await;
     assert!(code == Some(2) && stderr.contains("FG0603") && stderr.contains("--yes"), "{stderr}");
     let wrong_node = ["lock", "break", "account/7", "--yes", "--holder", "nobody", "--admin", &admin];
-    assert_eq!(said(&wrong_node).await.0, Some(1));
-    let (code, stdout, stderr) = said(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
+    assert_eq!(run_verb(&wrong_node).await.0, Some(1));
+    let (code, stdout, stderr) = run_verb(&["lock", "break", "account/7", "--yes", "--admin", &admin]).await;
     assert!(code == Some(0) && stdout.contains("broken") && stdout.contains("gw-1"), "{stdout}{stderr}");
     latch.release();
     holder.result().await.ok();
@@ -74,15 +74,15 @@ async fn commands_take_address_and_token() {
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/admin/auth", json!({"bearer_file": token}))).await;
     let admin = format!("http://{}/", gateway.admin);
-    let (code, stdout, stderr) = said(&["locks", "--admin", &admin, "--token-file", &token]).await;
+    let (code, stdout, stderr) = run_verb(&["locks", "--admin", &admin, "--token-file", &token]).await;
     assert!(code == Some(0) && stdout.starts_with("gw-1: 0 keys held"), "{stdout}{stderr}");
-    let (code, _, stderr) = said(&["locks", "--admin", &admin]).await;
+    let (code, _, stderr) = run_verb(&["locks", "--admin", &admin]).await;
     assert!(code == Some(1) && stderr.contains("FG0602") && stderr.contains("--token-file"), "{stderr}");
-    let (code, _, stderr) = said(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
+    let (code, _, stderr) = run_verb(&["top", "--once", "--admin", "127.0.0.1:1"]).await;
     assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
     // The policy file has port 0, so nothing listens there. The token is read from the file that the policy names.
     let file = gateway.file().display().to_string();
-    let (code, _, stderr) = said(&["locks", "-c", &file]).await;
+    let (code, _, stderr) = run_verb(&["locks", "-c", &file]).await;
     assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
     assert!(!stderr.contains("0123456789abcdef"), "{stderr}");
 }
@@ -98,9 +98,9 @@ async fn commands_verify_gateway_over_tls() {
     let gateway = GatewayLaunch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
     let url = format!("https://localhost:{}", gateway.admin.port());
     let ca = authority.display().to_string();
-    let (code, stdout, stderr) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
+    let (code, stdout, stderr) = run_verb(&["locks", "--admin", &url, "--ca-file", &ca]).await;
     assert!(code == Some(0) && stdout.starts_with("gw-1"), "{stdout}{stderr}");
-    let (code, _, stderr) = said(&["locks", "--admin", &url]).await;
+    let (code, _, stderr) = run_verb(&["locks", "--admin", &url]).await;
     assert!(code == Some(1) && stderr.contains("FG0601"), "{stderr}");
 }
 
@@ -110,7 +110,7 @@ async fn drain_command_waits_for_exit() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let admin = gateway.admin.to_string();
-    let (code, stdout, stderr) = said(&["drain", "--wait", "--admin", &admin]).await;
+    let (code, stdout, stderr) = run_verb(&["drain", "--wait", "--admin", &admin]).await;
     assert!(code == Some(0) && stdout.starts_with("draining"), "{stdout}{stderr}");
     assert!(gateway.exit().await.success());
 }
@@ -130,7 +130,7 @@ async fn ready_command_reports_by_exit_code() {
     let ready = gateway.admin.to_string();
     let not = unmade.admin.to_string();
     let guards = guard.admin.to_string();
-    let service = site.origin.door("gw-1").to_string();
+    let service = site.origin.open_listener("gw-1").to_string();
     for (verb, admin, code, says) in [
         (&["ready"][..], &ready, 0, "ready\n"),
         (&["guard", "ready"], &guards, 0, "ready"),
@@ -139,24 +139,24 @@ async fn ready_command_reports_by_exit_code() {
         (&["ready"], &"127.0.0.1:1".to_owned(), 69, "FG0601"),
         (&["ready", "--within", "300ms"], &frozen, 69, "no answer within 300ms"),
     ] {
-        let (exit, stdout, stderr) = said(&[verb, &["--admin", admin]].concat()).await;
+        let (exit, stdout, stderr) = run_verb(&[verb, &["--admin", admin]].concat()).await;
         assert_eq!(exit, Some(code), "{verb:?} {admin}: {stdout}{stderr}");
         assert!([&stdout, &stderr].iter().any(|text| text.contains(says)), "{verb:?}: {stdout}{stderr}");
         assert_eq!(stdout.is_empty(), code == 69, "{stdout}");
     }
-    let (code, stdout, _) = said(&["ready", "--admin", &not, "--format", "json"]).await;
+    let (code, stdout, _) = run_verb(&["ready", "--admin", &not, "--format", "json"]).await;
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((code, &document["ready"]), (Some(1), &json!(false)), "{document}");
     assert!(document["says"].as_str().is_some_and(|says| says.contains("FG0506")), "{document}");
 }
 
 /// Waits until the line of a gateway in the output of `members` contains `wanted`, and returns the line.
-async fn member_is(gateway: &Gateway, name: &str, wanted: &str) -> String {
+async fn wait_member_line(gateway: &Gateway, name: &str, wanted: &str) -> String {
     let admin = gateway.admin.to_string();
     let mut line = String::new();
     let reached = async {
         while !line.contains(wanted) {
-            let (code, stdout, stderr) = said(&["members", "--admin", &admin]).await;
+            let (code, stdout, stderr) = run_verb(&["members", "--admin", &admin]).await;
             assert_eq!(code, Some(0), "{stderr}");
             let found = stdout.lines().find(|line| line.starts_with(&format!("{name} ")));
             line = found.unwrap_or_else(|| panic!("no {name}: {stdout}")).to_owned();
@@ -176,11 +176,11 @@ async fn members_command_lists_gateways_with_readiness() {
     // The session timeout is long enough that a silent gateway is still registered.
     let pauses = Gateway::start(&site.policy("gw-3").with("/zookeeper/session_timeout", "4s")).await;
     for name in ["gw-1", "gw-2", "gw-3"] {
-        let line = member_is(&one, name, " yes ").await;
+        let line = wait_member_line(&one, name, " yes ").await;
         assert!(line.contains(env!("CARGO_PKG_VERSION")) && line.contains(" ago)"), "{line}");
         assert_eq!(line.contains("gw-1.internal:"), name == "gw-2", "{line}");
     }
-    let (_, stdout, _) = said(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
+    let (_, stdout, _) = run_verb(&["members", "--admin", &one.admin.to_string(), "--format", "json"]).await;
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     let members = document["members"].as_array().expect("a list");
     assert!(
@@ -190,10 +190,10 @@ async fn members_command_lists_gateways_with_readiness() {
 
     let held = site.origin.hold_request(&reached, TestRequest::post("/pay/7")).await;
     reached.signal(Signal::TERM);
-    member_is(&one, "gw-2", "no: drains").await;
+    wait_member_line(&one, "gw-2", "no: drains").await;
     held.finish().await;
     pauses.signal(Signal::STOP);
-    member_is(&one, "gw-3", "no: silent for").await;
+    wait_member_line(&one, "gw-3", "no: silent for").await;
     pauses.signal(Signal::CONT);
 }
 

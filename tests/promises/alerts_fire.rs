@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use fencegate_tests::prometheus::deploy;
 
 /// The alert names in calls of `wait_firing`, in all files of this folder and of `alerts_fire` among the faults.
-fn brought_about() -> BTreeSet<String> {
+fn tested_alerts() -> BTreeSet<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["promises/alerts_fire", "faults/alerts_fire"].map(|folder| tests.join(folder));
     let files = folders.into_iter().flat_map(|folder| fs::read_dir(folder).expect("our own"));
@@ -34,5 +34,5 @@ fn every_alert_has_live_test() {
     let rules = fs::read_to_string(deploy().join("prometheus/alerts.rules.yml")).expect("shipped");
     let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
     let alerts: BTreeSet<String> = alerts.map(str::to_owned).collect();
-    assert_eq!(brought_about(), alerts);
+    assert_eq!(tested_alerts(), alerts);
 }

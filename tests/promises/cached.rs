@@ -11,8 +11,8 @@ use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
     history::{Execution, History},
-    load::{AttemptResult, Load, LoadPlan},
-    origin::Act,
+    load::{AttemptResult, LoadPlan, RunningLoad},
+    origin::OriginAction,
     policy::TestPolicy,
     site::TestSite,
     zookeeper::{OwnZooKeeper, ZnodeTree, last_zxid},
@@ -23,15 +23,15 @@ use serde_json::{Value, json};
 /// Long enough that no tenure ends by it within a test.
 const KEPT: &str = "60s";
 
-pub(super) fn cached(policy: TestPolicy, rules: Value) -> TestPolicy {
+pub(super) fn with_cached_rules(policy: TestPolicy, rules: Value) -> TestPolicy {
     let rules = rules.as_object().expect("a mapping").clone();
     let hold = rules.into_iter().chain([("mode".to_owned(), json!("cached"))]).collect();
     policy.with("/defaults/hold", Value::Object(hold))
 }
 
 /// A gateway that releases a key only for another request or gateway.
-pub(super) async fn keeping(site: &TestSite, name: &str) -> Gateway {
-    Gateway::start(&cached(site.policy(name), json!({"linger": KEPT}))).await
+pub(super) async fn start_keeping(site: &TestSite, name: &str) -> Gateway {
+    Gateway::start(&with_cached_rules(site.policy(name), json!({"linger": KEPT}))).await
 }
 
 pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> LoadPlan {
@@ -44,7 +44,7 @@ pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Lo
     }
 }
 
-pub(super) fn all_done(results: &[AttemptResult]) {
+pub(super) fn assert_all_done(results: &[AttemptResult]) {
     for result in results {
         let status = result.answer.as_ref().map(|answer| answer.status);
         assert_eq!(status, Ok(200), "{}: {:?}", result.id, result.answer);
@@ -52,7 +52,7 @@ pub(super) fn all_done(results: &[AttemptResult]) {
 }
 
 /// The executions in the order in which they began, split where the lock node changes.
-fn tenures(history: &History) -> Vec<Vec<&Execution>> {
+fn split_by_tenure(history: &History) -> Vec<Vec<&Execution>> {
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
     let tenures = line.chunk_by(|one, next| one.token.same_grant(next.token));
@@ -60,7 +60,7 @@ fn tenures(history: &History) -> Vec<Vec<&Execution>> {
 }
 
 /// The number of all writes to ZooKeeper, and the number of writes by heartbeats alone.
-async fn written(zookeeper: &OwnZooKeeper, tree: &ZnodeTree) -> (u64, u64) {
+async fn write_counts(zookeeper: &OwnZooKeeper, tree: &ZnodeTree) -> (u64, u64) {
     // Heartbeats are read first. A heartbeat between the two readings then counts as another write, which is the safe
     // error.
     let mut beats = 0;
@@ -76,15 +76,15 @@ async fn hot_key_costs_few_zookeeper_writes() {
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
-    let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({}))).await;
+    let gateway = Gateway::start(&with_cached_rules(site.policy("gw-1"), json!({}))).await;
     let tree = site.tree().await;
 
-    let (all, beats) = written(&zookeeper, &tree).await;
-    let results = Load::start("load", &plan(&[&gateway], CLIENTS, EACH)).end().await;
-    let (all_then, beats_then) = written(&zookeeper, &tree).await;
+    let (all, beats) = write_counts(&zookeeper, &tree).await;
+    let results = RunningLoad::start("load", &plan(&[&gateway], CLIENTS, EACH)).end().await;
+    let (all_then, beats_then) = write_counts(&zookeeper, &tree).await;
 
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH);
     assert!(beats_then > beats, "not exercised: no heartbeat");
@@ -100,7 +100,7 @@ async fn warm_key_skips_zookeeper() {
     let site = TestSite::alone().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let policy = site.policy_without_janitor("gw-1").with_zookeeper(link.address());
-    let gateway = Gateway::start(&cached(policy, json!({"linger": KEPT}))).await;
+    let gateway = Gateway::start(&with_cached_rules(policy, json!({"linger": KEPT}))).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     link.delay(DELAY);
     let cold = gateway.send(&TestRequest::post("/pay/8")).await;
@@ -113,7 +113,7 @@ async fn warm_key_skips_zookeeper() {
     }
     assert!(begun.elapsed() < DELAY, "{REQUESTS} warm requests took {:?}", begun.elapsed());
     let log = site.origin.log();
-    let tokens: Vec<Token> = log.on("/pay/7").map(|record| record.expect_token()).collect();
+    let tokens: Vec<Token> = log.requests_for("/pay/7").map(|record| record.expect_token()).collect();
     assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "{tokens:?}");
     assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
 }
@@ -130,21 +130,21 @@ async fn contending_gateways_alternate_within_bound() {
     const SLACK: Duration = Duration::from_millis(100);
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
-    let policy = |name| cached(site.policy(name), json!({}));
+    let policy = |name| with_cached_rules(site.policy(name), json!({}));
     let first = policy("gw-1");
     let second = policy("gw-2");
     let (one, two) = Gateway::start_both(&first, &second).await;
 
-    let results = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+    let results = RunningLoad::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 8, "not exercised: {} hand-overs", history.hand_overs());
 
     let length = |execution: &Execution| execution.ended.expect("done") - execution.began;
     let longest = history.executions.iter().map(length).max().expect("some");
-    let turns = tenures(&history);
+    let turns = split_by_tenure(&history);
     let turn = |turn: &Vec<&Execution>| turn.last().expect("cut").ended.expect("done") - turn[0].began;
     let longest_turn = turns.iter().map(turn).max().expect("some");
     // A turn is counted from the moment when another gateway wants the key. During the very first turn no other
@@ -163,7 +163,8 @@ async fn idle_key_is_released_after_linger() {
     const LINGER: Duration = Duration::from_millis(800);
     let site = TestSite::alone().await;
     let gateway =
-        Gateway::start(&cached(site.policy_without_janitor("gw-1"), json!({"linger": "800ms"}))).await;
+        Gateway::start(&with_cached_rules(site.policy_without_janitor("gw-1"), json!({"linger": "800ms"})))
+            .await;
     let tree = site.tree().await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
@@ -178,7 +179,7 @@ async fn idle_key_is_released_after_linger() {
 #[tokio::test]
 async fn peer_does_not_wait_for_linger() {
     let site = TestSite::alone().await;
-    let (one, two) = tokio::join!(keeping(&site, "gw-1"), keeping(&site, "gw-2"));
+    let (one, two) = tokio::join!(start_keeping(&site, "gw-1"), start_keeping(&site, "gw-2"));
     for gateway in [&one, &two, &one, &two] {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200);
@@ -196,30 +197,32 @@ async fn grant_ends_at_max_tenure() {
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
     let rules = json!({"max_tenure": "400ms", "linger": "300ms"});
-    let gateway = Gateway::start(&cached(site.policy("gw-1"), rules)).await;
-    let load = Load::start("load", &plan(&[&gateway], 4, 5000));
+    let gateway = Gateway::start(&with_cached_rules(site.policy("gw-1"), rules)).await;
+    let load = RunningLoad::start("load", &plan(&[&gateway], 4, 5000));
     let ended = |log: &fencegate_tests::origin::OriginLog| {
-        let numbers: BTreeSet<_> = log.on("/pay/7").map(|record| record.expect_token().number()).collect();
+        let numbers: BTreeSet<_> =
+            log.requests_for("/pay/7").map(|record| record.expect_token().number()).collect();
         (numbers.len() >= 5).then_some(())
     };
     site.origin.wait_for("five tenures", ended).await;
     let results = load.stop().await;
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
-    for tenure in tenures(&history) {
+    for tenure in split_by_tenure(&history) {
         let span = tenure.last().expect("cut").began - tenure[0].began;
         assert!(span <= MAX_TENURE + Duration::from_millis(100), "used for {span:?}");
     }
 }
 
 /// Sends requests with other lock settings through the gateway that holds their key under a cached grant, in heavy use.
-async fn is_served_beside_a_cached_tenure(route: Value, request: TestRequest, path: &str) {
+async fn assert_served_beside_cached_tenure(route: Value, request: TestRequest, path: &str) {
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(3));
     let gateway =
-        Gateway::start(&cached(site.policy("gw-1"), json!({"linger": KEPT})).with_route(route)).await;
-    let load = Load::start("load", &plan(&[&gateway], 8, 5000));
+        Gateway::start(&with_cached_rules(site.policy("gw-1"), json!({"linger": KEPT})).with_route(route))
+            .await;
+    let load = RunningLoad::start("load", &plan(&[&gateway], 8, 5000));
     site.origin.wait_for("a tenure in use", |log| log.records.get(20).map(drop)).await;
     for n in 1..=5 {
         let answer = gateway.send(&request).await;
@@ -231,9 +234,9 @@ async fn is_served_beside_a_cached_tenure(route: Value, request: TestRequest, pa
         site.origin.wait_for("the tenure in use again", |log| log.records.get(so_far + 10).map(drop)).await;
     }
     let results = load.stop().await;
-    all_done(&results);
+    assert_all_done(&results);
     // A set is recorded under all of its keys. The check treats them as one resource.
-    let mut history = History::from_log(&site.origin.log()).with(&results);
+    let mut history = History::from_log(&site.origin.log()).with_results(&results);
     for execution in &mut history.executions {
         execution.key = "account/7".to_owned();
     }
@@ -253,7 +256,7 @@ async fn cached_grant_yields_to_strict_request() {
         "match": {"methods": ["POST"], "path": "/audit/{account}"},
         "fence": {"key": "account/{path.account}", "hold": {"mode": "strict"}},
     });
-    is_served_beside_a_cached_tenure(route, TestRequest::post("/audit/7"), "/audit/7").await;
+    assert_served_beside_cached_tenure(route, TestRequest::post("/audit/7"), "/audit/7").await;
 }
 
 /// A request for several keys is served within a second while its own gateway keeps one of them under a cached grant.
@@ -265,19 +268,19 @@ async fn cached_grant_yields_to_multi_key_request() {
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    is_served_beside_a_cached_tenure(route, TestRequest::post("/move/8/7"), "/move/8/7").await;
+    assert_served_beside_cached_tenure(route, TestRequest::post("/move/8/7"), "/move/8/7").await;
 }
 
 /// The outcome of the first request is unknown, so no further request may use its token.
 #[tokio::test]
 async fn unknown_outcome_ends_grant() {
     let site = TestSite::fresh().await;
-    let gateway = keeping(&site, "gw-1").await;
+    let gateway = start_keeping(&site, "gw-1").await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let latch = site.origin.hold("/pay/7");
-    site.origin.script("/pay/7", [Act::Reset]);
+    site.origin.script("/pay/7", [OriginAction::Reset]);
     let held = gateway.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    site.origin.wait_for_request("/pay/7", 2).await;
     let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
     gateway.wait_gauge("fencegate_lock_waiters", 3.0).await;
 
@@ -294,7 +297,7 @@ async fn unknown_outcome_ends_grant() {
     );
     let history = History::from_log(&site.origin.log());
     history.assert_holds();
-    let tenures: Vec<usize> = tenures(&history).iter().map(Vec::len).collect();
+    let tenures: Vec<usize> = split_by_tenure(&history).iter().map(Vec::len).collect();
     assert_eq!(tenures, [3, 2], "the unknown one is the last under its token");
 }
 
@@ -302,7 +305,7 @@ async fn unknown_outcome_ends_grant() {
 #[tokio::test]
 async fn removed_lock_node_ends_grant() {
     let site = TestSite::fresh().await;
-    let gateway = keeping(&site, "gw-1").await;
+    let gateway = start_keeping(&site, "gw-1").await;
     let tree = site.tree().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let locks = tree.locks().await;
@@ -311,5 +314,5 @@ async fn removed_lock_node_ends_grant() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let history = History::from_log(&site.origin.log());
     history.assert_holds();
-    assert_eq!(tenures(&history).len(), 2);
+    assert_eq!(split_by_tenure(&history).len(), 2);
 }

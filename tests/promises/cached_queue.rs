@@ -13,13 +13,13 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-use super::cached::{cached, keeping};
+use super::cached::{start_keeping, with_cached_rules};
 
 /// A full queue refuses a further request at once with 429 and serves its waiters; another key has its own queue.
 #[tokio::test]
 async fn full_queue_refuses_and_serves_waiters() {
     let site = TestSite::alone().await;
-    let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
+    let policy = with_cached_rules(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
     let gateway = Gateway::start(&policy).await;
     let HeldRequest { request: holder, latch, .. } =
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
@@ -49,7 +49,7 @@ enum HolderKind {
     Another,
 }
 
-async fn waits_are_bounded(holder: HolderKind, hold: &str) {
+async fn assert_waits_bounded(holder: HolderKind, hold: &str) {
     let site = TestSite::alone().await;
     let policy = |name, wait: &str| {
         site.policy(name).with("/defaults/hold", json!({"mode": hold})).with("/routes/0/fence/wait", wait)
@@ -78,7 +78,9 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
         let latch = site.origin.hold("/pay/7");
         let held = holder_gateway.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
         let taken = |log: &fencegate_tests::origin::OriginLog| {
-            log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
+            log.requests_for("/pay/7")
+                .any(|record| record.ended.is_none() && record.whole.is_some())
+                .then_some(())
         };
         site.origin.wait_for("the key to be taken", taken).await;
         let before = site.origin.count("/pay/7");
@@ -100,26 +102,26 @@ async fn waits_are_bounded(holder: HolderKind, hold: &str) {
 /// Behind a cached grant of its own gateway a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
 async fn wait_is_bounded_behind_own_grant() {
-    waits_are_bounded(HolderKind::Itself, "cached").await;
+    assert_waits_bounded(HolderKind::Itself, "cached").await;
 }
 
 /// Behind a cached grant of a peer a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
 async fn wait_is_bounded_behind_peer_grant() {
-    waits_are_bounded(HolderKind::Another, "cached").await;
+    assert_waits_bounded(HolderKind::Another, "cached").await;
 }
 
 /// Behind a strict holder a request waits no longer than its route and `Prefer: wait` allow.
 #[tokio::test]
 async fn wait_is_bounded_behind_strict_holder() {
-    waits_are_bounded(HolderKind::Another, "strict").await;
+    assert_waits_bounded(HolderKind::Another, "strict").await;
 }
 
 /// Clients that hang up leave the local queue, and the other clients are served in their order.
 #[tokio::test]
 async fn hangup_leaves_local_queue_in_order() {
     let site = TestSite::fresh().await;
-    let gateway = keeping(&site, "gw-1").await;
+    let gateway = start_keeping(&site, "gw-1").await;
     let holder =
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7").field("x-attempt", "0")).await;
     let mut waiting = BTreeMap::new();
@@ -138,8 +140,9 @@ async fn hangup_leaves_local_queue_in_order() {
         assert_eq!(waiting.answer().await.status, 200);
     }
     let log = site.origin.log();
-    let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
+    let order: Vec<_> =
+        log.requests_for("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
     assert_eq!(order, ["0", "2", "3", "5"]);
-    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.expect_token().dispatch()).collect();
+    let tokens: Vec<_> = log.requests_for("/pay/7").map(|record| record.expect_token().dispatch()).collect();
     assert!(tokens.is_sorted() && tokens[0] == 1, "{tokens:?}");
 }

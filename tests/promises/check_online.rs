@@ -22,7 +22,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-async fn check(policy: &TestPolicy, options: &[&str]) -> Output {
+async fn run_check(policy: &TestPolicy, options: &[&str]) -> Output {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     command(&[&["check", &file, "--online"][..], options].concat()).await.expect("started")
@@ -35,8 +35,8 @@ struct CheckOutput {
 }
 
 impl CheckOutput {
-    async fn of(policy: &TestPolicy) -> Self {
-        let output = check(policy, &["--format", "json"]).await;
+    async fn for_policy(policy: &TestPolicy) -> Self {
+        let output = run_check(policy, &["--format", "json"]).await;
         let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         Self { exit: output.status.code(), said }
     }
@@ -54,7 +54,7 @@ impl CheckOutput {
         found.and_then(|one| one["message"].as_str()).unwrap_or_else(|| panic!("no {code}: {:#}", self.said))
     }
 
-    fn saw(&self, about: &str, part: &str) -> bool {
+    fn reports_fact(&self, about: &str, part: &str) -> bool {
         let facts = self.said["online"].as_array().expect("somebody went");
         facts.iter().any(|fact| {
             fact["about"] == about && fact["says"].as_str().is_some_and(|says| says.contains(part))
@@ -68,34 +68,36 @@ async fn reports_servers_with_different_session_timeouts() {
     let site = TestSite::fresh().await;
     let other = OwnZooKeeper::start().with_max_session(Duration::from_secs(1)).await;
     let servers = [site.zookeeper, other.server.address()].map(|server| server.to_string());
-    let report = CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
+    let report =
+        CheckOutput::for_policy(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
     let message = report.message("FG0520");
     assert!(message.contains(&format!("{} 2s", servers[0])), "{message}");
     assert!(message.contains(&format!("{} 1s", servers[1])), "{message}");
-    let alike =
-        CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]])))
-            .await;
+    let alike = CheckOutput::for_policy(
+        &site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]])),
+    )
+    .await;
     assert!(!alike.codes().contains("FG0520"), "{:#}", alike.said);
-    assert!(alike.saw("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
+    assert!(alike.reports_fact("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
 }
 
 /// At level `none` a proxy before the service must not repeat requests, and an operator may be unaware of the proxy.
 #[tokio::test]
 async fn reports_intermediary_before_service() {
     let site = TestSite::fresh().await;
-    let service = site.origin.door("service");
+    let service = site.origin.open_listener("service");
     let proxy = ProxyProcess::nginx(service);
     for (fencing, endpoint, expected) in
         [("none", proxy.address, true), ("none", service, false), ("upstream", proxy.address, false)]
     {
         let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", fencing);
-        let seen = CheckOutput::of(
+        let seen = CheckOutput::for_policy(
             &policy.with("/upstreams/ledger/endpoints", json!([format!("http://{endpoint}")])),
         )
         .await;
-        let saw = seen.saw("upstream ledger", "an intermediary answers at");
+        let saw = seen.reports_fact("upstream ledger", "an intermediary answers at");
         assert_eq!(saw, expected, "{fencing} at {endpoint}: {:#}", seen.said);
-        assert!(!saw || seen.saw("upstream ledger", "server: nginx"), "{:#}", seen.said);
+        assert!(!saw || seen.reports_fact("upstream ledger", "server: nginx"), "{:#}", seen.said);
     }
 }
 
@@ -107,30 +109,34 @@ async fn sound_installation_passes_unchanged() {
     let _gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let before = tree.paths().await;
-    let report = CheckOutput::of(&policy).await;
+    let report = CheckOutput::for_policy(&policy).await;
     // The ZooKeeper of the tests has open ACLs, and the check warns about that.
     assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
     assert_eq!((&report.said["good"], &report.said["warnings"]), (&json!(true), &json!(1)));
-    assert!(report.saw("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", report.said);
+    assert!(report.reports_fact("zookeeper", "a session of 2s for the 2s asked for"), "{:#}", report.said);
     // An operator with a firewall in front of ZooKeeper sets `acl: open`, and the warning ends.
     let meant = policy.clone().with("/zookeeper/acl", "open");
-    assert_eq!(check(&meant, &["--strict"]).await.status.code(), Some(0));
-    let meant_report = CheckOutput::of(&meant).await;
+    assert_eq!(run_check(&meant, &["--strict"]).await.status.code(), Some(0));
+    let meant_report = CheckOutput::for_policy(&meant).await;
     assert!(
-        meant_report.codes().is_empty() && meant_report.saw("root", "everybody may write"),
+        meant_report.codes().is_empty() && meant_report.reports_fact("root", "everybody may write"),
         "{:#}",
         meant_report.said
     );
-    assert!(report.saw("root", "world:anyone (cdwa)") && report.saw("root", "era 0"), "{:#}", report.said);
-    assert!(report.saw("members", "1 gateways, 0 of them"), "{:#}", report.said);
-    assert!(report.saw("upstream ledger", "answers at 127.0.0.1:"), "{:#}", report.said);
+    assert!(
+        report.reports_fact("root", "world:anyone (cdwa)") && report.reports_fact("root", "era 0"),
+        "{:#}",
+        report.said
+    );
+    assert!(report.reports_fact("members", "1 gateways, 0 of them"), "{:#}", report.said);
+    assert!(report.reports_fact("upstream ledger", "answers at 127.0.0.1:"), "{:#}", report.said);
     assert_eq!(tree.paths().await, before);
-    let output = check(&policy, &[]).await;
+    let output = run_check(&policy, &[]).await;
     let shown = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("zookeeper  ") && shown.ends_with("policy.yaml: good\n"), "{shown}");
     assert!(stderr.contains("warning[FG0502]: ") && stderr.contains("policy.yaml:"), "{stderr}");
-    let strict = check(&policy, &["--strict"]).await;
+    let strict = run_check(&policy, &["--strict"]).await;
     assert_eq!(strict.status.code(), Some(78), "{strict:?}");
 }
 
@@ -147,7 +153,7 @@ async fn reports_everything_unreachable_in_one_run() {
         .with("/listeners/public/tls", json!({"certificates": [{"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"}]}))
         .with("/state_dir", "/nowhere");
     let begun = Instant::now();
-    let report = CheckOutput::of(&policy).await;
+    let report = CheckOutput::for_policy(&policy).await;
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(report.exit, Some(78));
     assert_eq!(
@@ -168,10 +174,10 @@ async fn reports_everything_unreachable_in_one_run() {
 #[tokio::test]
 async fn one_unreachable_endpoint_only_warns() {
     let site = TestSite::fresh().await;
-    let endpoints = json!([format!("http://{}", site.origin.door("gw-1")), "http://127.0.0.1:1"]);
+    let endpoints = json!([format!("http://{}", site.origin.open_listener("gw-1")), "http://127.0.0.1:1"]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints);
     let _gateway = Gateway::start(&policy).await;
-    let report = CheckOutput::of(&policy).await;
+    let report = CheckOutput::for_policy(&policy).await;
     assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502", "FG0507"].into()), "{:#}", report.said);
     assert!(report.message("FG0507").contains("127.0.0.1:1"), "{:#}", report.said);
 }
@@ -181,7 +187,7 @@ async fn one_unreachable_endpoint_only_warns() {
 async fn reports_granted_session_and_missing_root() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "2m").with("/zookeeper/tick", "6s");
-    let report = CheckOutput::of(&policy).await;
+    let report = CheckOutput::for_policy(&policy).await;
     assert_eq!((report.exit, report.codes()), (Some(78), ["FG0501", "FG0506"].into()), "{:#}", report.said);
     assert_eq!(report.message("FG0501"), "ZooKeeper grants a session of 1m, not the 2m asked for");
     assert!(report.message("FG0506").contains(&site.root), "{:#}", report.said);
@@ -193,7 +199,8 @@ async fn names_gateways_with_incompatible_keys() {
     let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
     let report =
-        CheckOutput::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
+        CheckOutput::for_policy(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}"))
+            .await;
     let codes = ["FG0502", "FG0515", "FG0550"];
     assert_eq!((report.exit, report.codes()), (Some(0), codes.into()), "{:#}", report.said);
     assert!(report.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", report.said);
@@ -201,7 +208,7 @@ async fn names_gateways_with_incompatible_keys() {
 }
 
 /// Registers a gateway that advertises this address.
-async fn member(site: &TestSite, name: &str, address: &str) {
+async fn register_member(site: &TestSite, name: &str, address: &str) {
     let data = json!({
         "format": 1, "version": "0", "plan": "0",
         "peer": {"address": address, "pass": "0123456789abcdef".repeat(4)},
@@ -214,11 +221,11 @@ async fn member(site: &TestSite, name: &str, address: &str) {
 async fn names_gateways_with_wrong_addresses() {
     let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
-    let there = site.origin.door("gw-2").to_string();
+    let there = site.origin.open_listener("gw-2").to_string();
     for (name, address) in [("gw-1", "127.0.0.1:1"), ("gw-2", &there), ("gw-3", "127.0.0.1:1")] {
-        member(&site, name, address).await;
+        register_member(&site, name, address).await;
     }
-    let alone = CheckOutput::of(&site.policy("gw-1")).await;
+    let alone = CheckOutput::for_policy(&site.policy("gw-1")).await;
     assert!(
         !alone.codes().contains("FG0517"),
         "who sends nothing on needs to reach nobody: {:#}",
@@ -226,21 +233,22 @@ async fn names_gateways_with_wrong_addresses() {
     );
 
     let peer = |advertise: &str| json!({"address": "127.0.0.1:9910", "advertise": advertise});
-    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
+    let report = CheckOutput::for_policy(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
     assert_eq!(report.exit, Some(0), "{:#}", report.said);
     let message = report.message("FG0517");
     assert!(message.starts_with("the gateway `gw-3` cannot be reached at `127.0.0.1:1`: "), "{message}");
     let unreached = report.diagnostics().filter(|one| one["code"] == "FG0517");
     assert_eq!(unreached.count(), 1, "itself is not one of the others: {:#}", report.said);
-    assert!(report.saw("peers", &format!("gw-2 answers at {there}")), "{:#}", report.said);
+    assert!(report.reports_fact("peers", &format!("gw-2 answers at {there}")), "{:#}", report.said);
 
-    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
+    let report =
+        CheckOutput::for_policy(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
     assert!(
         report.message("FG0138").contains("`nowhere.invalid:9910`, which is not found"),
         "{:#}",
         report.said
     );
-    let report = CheckOutput::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
+    let report = CheckOutput::for_policy(&site.policy("gw-1").with("/peer", peer(&there))).await;
     assert!(
         report.message("FG0138").starts_with("`gw-2` tells the others the same address"),
         "{:#}",
@@ -262,31 +270,35 @@ async fn reports_certificates_that_peers_reject() {
         &signed,
         &ClientAuthMode::SignedBy(&authority),
         &["http/1.1"],
-        site.origin.door("gw-2"),
+        site.origin.open_listener("gw-2"),
     );
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
-    member(&site, "gw-2", &other.address.to_string()).await;
+    register_member(&site, "gw-2", &other.address.to_string()).await;
     let shows = |signed: &SignedCertificate| {
         let (certificate, key) = signed.write(home.path(), "peer");
         let tls = json!({"certificate_file": certificate, "key_file": key, "ca_file": ca_file});
         site.policy("gw-1").with("/peer", json!({"address": "127.0.0.1:9910", "tls": tls}))
     };
-    let good = CheckOutput::of(&shows(&signed)).await;
+    let good = CheckOutput::for_policy(&shows(&signed)).await;
     let codes = ["FG0502", "FG0515", "FG0550", "FG0551"];
     assert_eq!((good.exit, good.codes()), (Some(0), codes.into()), "{:#}", good.said);
-    assert!(good.saw("peers", "gw-2 answers at") && good.saw("certificates", "peer.pem"), "{:#}", good.said);
+    assert!(
+        good.reports_fact("peers", "gw-2 answers at") && good.reports_fact("certificates", "peer.pem"),
+        "{:#}",
+        good.said
+    );
     assert!(other.handshakes().iter().all(|seen| seen.client), "{:?}", other.handshakes());
 
-    let misnamed = CheckOutput::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
+    let misnamed = CheckOutput::for_policy(&shows(&authority.sign(&["gw-1.internal"]))).await;
     assert_eq!(misnamed.exit, Some(78));
     assert!(misnamed.message("FG0510").contains("not valid for name"), "{:#}", misnamed.said);
-    let foreign = CheckOutput::of(&shows(&other_authority.sign(&["127.0.0.1"]))).await;
+    let foreign = CheckOutput::for_policy(&shows(&other_authority.sign(&["127.0.0.1"]))).await;
     assert!(foreign.message("FG0510").contains("invalid peer certificate"), "{:#}", foreign.said);
     assert!(foreign.message("FG0517").contains("gw-2"), "it is refused there: {:#}", foreign.said);
 
     let policy = shows(&signed);
     fs::write(home.path().join("peer.key"), "no key").expect("our folder");
-    assert!(CheckOutput::of(&policy).await.message("FG0510").contains("peer.key"));
+    assert!(CheckOutput::for_policy(&policy).await.message("FG0510").contains("peer.key"));
 }
 
 /// The check reports an upstream whose certificate does not verify, and an upstream that does not speak TLS.
@@ -299,26 +311,32 @@ async fn reports_unverified_upstream_certificates() {
     authority.write(&home.path().join("ca.pem"));
     other_authority.write(&home.path().join("other.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
-    let terminator =
-        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], site.origin.door("gw-1"));
+    let terminator = TlsTerminator::start(
+        &signed,
+        &ClientAuthMode::Anybody,
+        &["http/1.1"],
+        site.origin.open_listener("gw-1"),
+    );
     let over = |file: &str| {
         let tls = json!({"ca_file": home.path().join(file)});
         let endpoints = json!([format!("https://{}", terminator.address)]);
         site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints).with("/upstreams/ledger/tls", tls)
     };
     let _gateway = Gateway::start(&over("ca.pem")).await;
-    let report = CheckOutput::of(&over("ca.pem")).await;
+    let report = CheckOutput::for_policy(&over("ca.pem")).await;
     assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
-    assert!(report.saw("certificates", "is valid for"), "{:#}", report.said);
-    let report = CheckOutput::of(&over("other.pem")).await;
+    assert!(report.reports_fact("certificates", "is valid for"), "{:#}", report.said);
+    let report = CheckOutput::for_policy(&over("other.pem")).await;
     assert_eq!(report.exit, Some(78));
     assert!(report.message("FG0508").contains("invalid peer certificate"), "{:#}", report.said);
-    let plain = site
-        .policy("gw-1")
-        .with("/upstreams/ledger/endpoints", json!([format!("https://{}", site.origin.door("gw-1"))]));
-    let report =
-        CheckOutput::of(&plain.with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")})))
-            .await;
+    let plain = site.policy("gw-1").with(
+        "/upstreams/ledger/endpoints",
+        json!([format!("https://{}", site.origin.open_listener("gw-1"))]),
+    );
+    let report = CheckOutput::for_policy(
+        &plain.with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")})),
+    )
+    .await;
     assert!(report.message("FG0508").starts_with("TLS with 127.0.0.1:"), "{:#}", report.said);
 }
 
@@ -329,19 +347,21 @@ async fn reports_missing_and_foreign_guards() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
-    let report = CheckOutput::of(&policy).await;
+    let report = CheckOutput::for_policy(&policy).await;
     assert_eq!((report.exit, report.codes()), (Some(0), ["FG0502"].into()), "{:#}", report.said);
-    assert!(report.saw("upstream ledger", "settles and executes within 15s"), "{:#}", report.said);
+    assert!(report.reports_fact("upstream ledger", "settles and executes within 15s"), "{:#}", report.said);
 
-    let report = CheckOutput::of(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
+    let report =
+        CheckOutput::for_policy(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
     assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0504"].into()), "{:#}", report.said);
 
-    let report = CheckOutput::of(&guarded.policy("gw-1", &[guarded.site.origin.door("gw-1")])).await;
+    let report =
+        CheckOutput::for_policy(&guarded.policy("gw-1", &[guarded.site.origin.open_listener("gw-1")])).await;
     assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", report.said);
     assert!(report.message("FG0509").contains("is no guard"), "{:#}", report.said);
 
     let foreign = guarded.launch_of("00000000-0000-4000-8000-000000000000").await.start().await;
-    let report = CheckOutput::of(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
+    let report = CheckOutput::for_policy(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
     assert_eq!((report.exit, report.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", report.said);
     let all: Vec<&str> = report.diagnostics().filter_map(|one| one["message"].as_str()).collect();
     assert!(all.iter().any(|message| message.contains("of installation 00000000")), "{all:?}");
@@ -353,7 +373,7 @@ async fn reports_missing_and_foreign_guards() {
 async fn guard_files_are_checked() {
     let site = TestSite::fresh().await;
     let home = scratch::temp_dir();
-    let file = TestPolicy::for_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
+    let file = TestPolicy::for_guard(site.origin.open_listener("guard"), &home.path().join("guard.redb"));
     let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
     let keys = keys.display().to_string();
     let shown = public.display().to_string();
@@ -361,7 +381,7 @@ async fn guard_files_are_checked() {
     fs::write(&public, command(&["keys", "public", &keys]).await.expect("started").stdout)
         .expect("our folder");
     let sound = file.clone().with("/tickets", json!({"public_keys_file": shown}));
-    let report = CheckOutput::of(&sound).await;
+    let report = CheckOutput::for_policy(&sound).await;
     assert_eq!(
         (report.exit, report.codes(), &report.said["kind"]),
         (Some(0), [].into(), &json!("guard")),
@@ -369,15 +389,15 @@ async fn guard_files_are_checked() {
         report.said
     );
     assert!(
-        report.saw("tickets", "verified with") && report.saw("folders", "can be written"),
+        report.reports_fact("tickets", "verified with") && report.reports_fact("folders", "can be written"),
         "{:#}",
         report.said
     );
-    assert!(report.saw("upstream", "without `health`"), "{:#}", report.said);
+    assert!(report.reports_fact("upstream", "without `health`"), "{:#}", report.said);
     assert!(!home.path().join("guard.redb").exists(), "looking makes no store");
 
     fs::set_permissions(&public, fs::Permissions::from_mode(0o666)).expect("our own file");
-    let report = CheckOutput::of(
+    let report = CheckOutput::for_policy(
         &sound.with("/store/redb", "/nowhere/guard.redb").with("/upstream/endpoint", "http://127.0.0.1:1"),
     )
     .await;

@@ -30,15 +30,15 @@ pub(super) fn text(output: &Output) -> String {
 }
 
 /// A folder that outlives the test, so that fetched packages are there the next time.
-pub(super) fn kept(name: &str) -> PathBuf {
+pub(super) fn persistent_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
     folder
 }
 
 /// A Python with `package` from PyPI.
-pub(super) async fn venv(name: &str, package: &str) -> String {
-    let folder = kept(name);
+pub(super) async fn python_with_package(name: &str, package: &str) -> String {
+    let folder = persistent_folder(name);
     let python = folder.join("bin/python").display().to_string();
     let at = folder.display().to_string();
     // Written last, so that an incomplete folder is made again.
@@ -52,8 +52,8 @@ pub(super) async fn venv(name: &str, package: &str) -> String {
 }
 
 /// The environment variable with which Node finds `package` from npm.
-pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
-    let folder = kept(name);
+pub(super) async fn node_with_package(name: &str, package: &str) -> String {
+    let folder = persistent_folder(name);
     if !folder.join("node_modules").join(name).join("package.json").exists() {
         let at = folder.display().to_string();
         let quiet = ["--silent", "--no-audit", "--no-fund", "--prefix"];
@@ -63,7 +63,7 @@ pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
 }
 
 /// A gateway without TLS, and another one with TLS.
-async fn both(site: &TestSite, keys: &TlsFiles) -> (Gateway, Gateway) {
+async fn start_with_and_without_tls(site: &TestSite, keys: &TlsFiles) -> (Gateway, Gateway) {
     let certificates = json!([keys.write("a", "localhost")]);
     let secured = site.policy("gw-2").with("/listeners/public/tls", json!({"certificates": certificates}));
     let plain = site.policy("gw-1");
@@ -78,10 +78,10 @@ fn assert_done(case: &str, output: &str) {
 }
 
 /// Runs a program with a URL and a CA file, once in plain text and once over TLS.
-async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
+async fn assert_answered_plain_and_tls(program: &str, arguments: &[&str], first: &str) {
     let site = TestSite::fresh().await;
     let keys = TlsFiles::new();
-    let (plain, secured) = both(&site, &keys).await;
+    let (plain, secured) = start_with_and_without_tls(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     for (scheme, gateway) in [("http", &plain), ("https", &secured)] {
@@ -97,7 +97,7 @@ async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
 async fn curl_over_both_protocols_and_tls() {
     let site = TestSite::fresh().await;
     let keys = TlsFiles::new();
-    let (plain, secured) = both(&site, &keys).await;
+    let (plain, secured) = start_with_and_without_tls(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
     let url =
@@ -143,14 +143,14 @@ with httpx.Client(http1=False, http2=True, verify=ssl.create_default_context(caf
 "#;
 
 /// A Python with httpx, made once.
-pub(super) async fn httpx() -> &'static str {
+pub(super) async fn python_with_httpx() -> &'static str {
     static MADE: OnceCell<String> = OnceCell::const_new();
-    MADE.get_or_init(|| venv("httpx", "httpx[http2,cli]==0.28.1")).await
+    MADE.get_or_init(|| python_with_package("httpx", "httpx[http2,cli]==0.28.1")).await
 }
 
 #[tokio::test]
 async fn httpx_over_http2() {
-    each_gets_its_answer(httpx().await, &["-c", HTTPX], "http/2 200").await;
+    assert_answered_plain_and_tls(python_with_httpx().await, &["-c", HTTPX], "http/2 200").await;
 }
 
 const UNDICI: &str = r#"
@@ -169,6 +169,6 @@ client.request({ path: pathname, method: "POST", body: "hi" }).then(async (answe
 #[tokio::test]
 async fn undici_over_both_protocols() {
     static MADE: OnceCell<String> = OnceCell::const_new();
-    let modules = MADE.get_or_init(|| fetched_by_npm("undici", "undici@6.29.1")).await;
-    each_gets_its_answer("env", &[modules, "node", "-e", UNDICI], "200 ").await;
+    let modules = MADE.get_or_init(|| node_with_package("undici", "undici@6.29.1")).await;
+    assert_answered_plain_and_tls("env", &[modules, "node", "-e", UNDICI], "200 ").await;
 }

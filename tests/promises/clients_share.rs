@@ -17,12 +17,16 @@ use tokio::{
     task::{JoinHandle, spawn},
 };
 
-fn sharing(site: &TestSite) -> TestPolicy {
+fn policy_with_client_share(site: &TestSite) -> TestPolicy {
     site.policy("gw-1").with("/routes/0/fence/client_share", 2)
 }
 
 /// A request from another address of this machine.
-pub(super) fn from(address: &str, gateway: &Gateway, request: TestRequest) -> JoinHandle<ClientResponse> {
+pub(super) fn send_from(
+    address: &str,
+    gateway: &Gateway,
+    request: TestRequest,
+) -> JoinHandle<ClientResponse> {
     let address: IpAddr = address.parse().expect("an address");
     let public = gateway.public;
     spawn(async move {
@@ -44,7 +48,7 @@ fn assert_refused(answer: &ClientResponse) {
 #[tokio::test]
 async fn client_above_share_is_refused() {
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&sharing(&site)).await;
+    let gateway = Gateway::start(&policy_with_client_share(&site)).await;
     let tree = site.tree().await;
     let HeldRequest { request: holder, latch, .. } =
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
@@ -56,7 +60,7 @@ async fn client_above_share_is_refused() {
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
     assert_refused(&gateway.send(&TestRequest::post("/pay/8")).await);
     assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200, "another route has its own share");
-    let other = from("127.0.0.2", &gateway, TestRequest::post("/pay/7"));
+    let other = send_from("127.0.0.2", &gateway, TestRequest::post("/pay/7"));
     tree.wait_locks("the other client, too", |locks| locks.len() == 3).await;
 
     latch.release();
@@ -74,7 +78,7 @@ async fn client_above_share_is_refused() {
 #[tokio::test]
 async fn hangup_returns_share_of_waiter_only() {
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&sharing(&site)).await;
+    let gateway = Gateway::start(&policy_with_client_share(&site)).await;
     let tree = site.tree().await;
     let HeldRequest { request: in_flight, latch, .. } =
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
@@ -106,7 +110,8 @@ async fn hangup_returns_share_of_waiter_only() {
 #[tokio::test]
 async fn clients_behind_trusted_proxy_have_shares() {
     let site = TestSite::alone().await;
-    let policy = sharing(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
+    let policy =
+        policy_with_client_share(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let latch = site.origin.hold("/pay/7");
@@ -135,14 +140,14 @@ async fn per_client_limit_spans_routes() {
     // Each request has a connection of its own, which the kernel gives to any worker.
     let [reads, hung_up, pays] = requests.map(|ask| gateway.begin(ask));
     for path in ["/a", "/b", "/pay/7"] {
-        site.origin.request(path, 1).await;
+        site.origin.wait_for_request(path, 1).await;
     }
     for _ in 0..8 {
         let answer = gateway.send(&TestRequest::get("/c")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"), "{answer:?}");
     }
     assert_eq!(site.origin.count("/c"), 0);
-    let other = from("127.0.0.2", &gateway, TestRequest::get("/c")).await.expect("no panic");
+    let other = send_from("127.0.0.2", &gateway, TestRequest::get("/c")).await.expect("no panic");
     assert_eq!(other.status, 200, "another client");
 
     hung_up.hang_up();
@@ -167,7 +172,7 @@ async fn per_client_limit_spans_routes() {
     let latches = ["/d", "/e", "/f"].map(|path| site.origin.hold(path));
     let all = ["/d", "/e", "/f"].map(|path| gateway.begin(TestRequest::get(path)));
     for path in ["/d", "/e", "/f"] {
-        site.origin.request(path, 1).await;
+        site.origin.wait_for_request(path, 1).await;
     }
     latches.iter().for_each(Latch::release);
     for request in all {

@@ -40,7 +40,7 @@ const STORY: [(&str, bool, &str); 6] = [
 ];
 
 /// Runs the statement as the only one in a transaction of its own.
-fn raised(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
+fn raise_watermark(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
     let transaction = connection.transaction()?;
     let rows = transaction.execute(statement, named_params! {":key": KEY, ":token": token})?;
     transaction.commit()?;
@@ -60,7 +60,8 @@ fn sqlite_accepts_only_newer_tokens() {
     let mut connection = Connection::open_in_memory().expect("a database");
     connection.execute_batch(&table).expect("the table of the document");
     for (token, passes, which) in STORY {
-        let rows = raised(&mut connection, &statement, token).expect("the statement of the document");
+        let rows =
+            raise_watermark(&mut connection, &statement, token).expect("the statement of the document");
         assert_eq!(rows, usize::from(passes), "{which}");
     }
 }
@@ -77,11 +78,11 @@ fn sqlite_serializes_writers_of_new_key() {
     let transaction = one.transaction().expect("a transaction");
     let rows = transaction.execute(&statement, named_params! {":key": KEY, ":token": NEWER});
     assert_eq!(rows, Ok(1));
-    let waits = raised(&mut other, &statement, FIRST).expect_err("somebody else writes");
+    let waits = raise_watermark(&mut other, &statement, FIRST).expect_err("somebody else writes");
     assert_eq!(waits.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{waits}");
     transaction.commit().expect("nobody is before us");
-    assert_eq!(raised(&mut other, &statement, FIRST), Ok(0), "it came second, and is older");
-    assert_eq!(raised(&mut other, &statement, NEWEST), Ok(1));
+    assert_eq!(raise_watermark(&mut other, &statement, FIRST), Ok(0), "it came second, and is older");
+    assert_eq!(raise_watermark(&mut other, &statement, NEWEST), Ok(1));
 }
 
 /// PostgreSQL accepts a token only if it is newer than the stored one, also when two sessions race for a new key.

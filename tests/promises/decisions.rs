@@ -17,14 +17,14 @@ fn table(title: &str) -> Vec<Vec<String>> {
 }
 
 /// The words in backticks that CLIENTS.md lists as not for clients.
-fn of_others() -> Vec<String> {
+fn words_not_for_clients() -> Vec<String> {
     let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
     let paragraph = document.split("Not for clients:").nth(1).and_then(|rest| rest.split("\n\n").next());
     paragraph.expect("a paragraph").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// The reasons that the runbook explains.
-fn looked_up() -> Vec<String> {
+fn runbook_reasons() -> Vec<String> {
     let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");
     let within = |title: &str| {
         let section = runbook.split(&format!("## {title}\n")).nth(1).expect("a section of this title");
@@ -59,7 +59,7 @@ fn has_status(reason: Reason, cell: &str) -> bool {
 }
 
 /// The action of a client, derived from the machine-readable parts of the answer.
-fn verb(reason: Reason) -> &'static str {
+fn client_action(reason: Reason) -> &'static str {
     let comes_back = Refusal::new(reason, "").into_reply().headers().contains_key("retry-after");
     match (reason.outcome(), reason) {
         (Outcome::Done, _) => "finished",
@@ -76,8 +76,8 @@ fn verb(reason: Reason) -> &'static str {
 }
 
 /// The reasons of gateways that a client can receive.
-fn met() -> Vec<Reason> {
-    let others = of_others();
+fn client_reasons() -> Vec<Reason> {
+    let others = words_not_for_clients();
     let met = Reason::ALL.iter().copied().filter(|reason| {
         // Words of gateways or guards alone are left out. A recorded and a fresh refusal may share a word.
         !others.iter().any(|word| word == reason.word())
@@ -90,7 +90,7 @@ fn met() -> Vec<Reason> {
 fn client_refusals_are_listed_with_outcome() {
     let rows = table("Answers of the gateway itself");
     assert!(rows.len() > 10, "{rows:?}");
-    for reason in met() {
+    for reason in client_reasons() {
         let word = format!("`{}`", reason.word());
         let status = status(reason);
         let listed = rows.iter().any(|row| {
@@ -104,7 +104,7 @@ fn client_refusals_are_listed_with_outcome() {
 #[test]
 fn client_refusals_have_one_action() {
     let rows = table("What a client does with each answer");
-    for reason in met() {
+    for reason in client_reasons() {
         let word = format!("`{}`", reason.word());
         let status = status(reason);
         let outcome = format!("`{}`", reason.outcome().as_str());
@@ -119,7 +119,7 @@ fn client_refusals_have_one_action() {
         }
         let [row] = found[..] else { panic!("{status} {word} {outcome}: {found:#?}") };
         let action = row[3].trim_start_matches('*').split('*').next().unwrap_or_default();
-        assert_eq!(action, verb(reason), "{status} {word} {outcome}");
+        assert_eq!(action, client_action(reason), "{status} {word} {outcome}");
     }
 }
 
@@ -130,7 +130,7 @@ fn documented_reasons_exist() {
     let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     let rows = table("Answers of the gateway itself");
     let listed = rows.iter().flat_map(|row| row[1].split('`').skip(1).step_by(2).map(str::to_owned));
-    let listed = listed.chain(of_others()).chain(looked_up());
+    let listed = listed.chain(words_not_for_clients()).chain(runbook_reasons());
     for word in listed.filter(|word| !word.contains(['_', '.', ' ']) && word != "direct") {
         assert!(known.contains(&&*word), "{word} is no reason");
     }

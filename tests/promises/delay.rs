@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     held_request::HeldRequest,
     history::History,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::wait_until,
@@ -23,7 +23,7 @@ const DELAY: Duration = Duration::from_secs(4);
 const EXECUTION: Duration = Duration::from_millis(3300);
 const SLACK: Duration = Duration::from_millis(500);
 
-fn ours(site: &TestSite, name: &str) -> TestPolicy {
+fn delay_policy(site: &TestSite, name: &str) -> TestPolicy {
     let millis = |duration: Duration| format!("{}ms", duration.as_millis());
     site.policy(name)
         .with("/upstreams/ledger/fencing", "delay")
@@ -32,9 +32,9 @@ fn ours(site: &TestSite, name: &str) -> TestPolicy {
         .with("/routes/0/fence/wait", "30s")
 }
 
-async fn pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
-    let one = hold(ours(site, "gw-1"));
-    let two = hold(ours(site, "gw-2"));
+async fn start_pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
+    let one = hold(delay_policy(site, "gw-1"));
+    let two = hold(delay_policy(site, "gw-2"));
     tokio::join!(Gateway::start(&one), Gateway::start(&two))
 }
 
@@ -46,7 +46,7 @@ const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::w
 async fn killed_holder_delays_next_holder() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
-        let (one, two) = pair(&site, hold).await;
+        let (one, two) = start_pair(&site, hold).await;
         let HeldRequest { request: lost, latch, record } =
             site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
         let next = two.begin(TestRequest::post("/pay/7"));
@@ -56,7 +56,7 @@ async fn killed_holder_delays_next_holder() {
         sleep_until((record.arrived + EXECUTION).into()).await;
         latch.release();
         assert_eq!(next.answer().await.status, 200);
-        let second = site.origin.request("/pay/7", 2).await;
+        let second = site.origin.wait_for_request("/pay/7", 2).await;
         let gap = second.arrived - killed;
         assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
         assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
@@ -74,7 +74,7 @@ async fn killed_holder_delays_next_holder() {
 async fn orderly_hand_over_costs_no_delay() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
-        let (one, two) = pair(&site, hold).await;
+        let (one, two) = start_pair(&site, hold).await;
         let began = Instant::now();
         for round in 0..10 {
             for gateway in [&one, &two] {
@@ -83,7 +83,7 @@ async fn orderly_hand_over_costs_no_delay() {
             }
         }
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
-        no_parent_is_left(&site.tree().await).await;
+        wait_no_parent_left(&site.tree().await).await;
         // A gateway that stops in order costs no delay either.
         assert_eq!(one.send(&TestRequest::post("/pay/7")).await.status, 200);
         one.signal(Signal::TERM);
@@ -100,14 +100,14 @@ async fn orderly_hand_over_costs_no_delay() {
 #[tokio::test]
 async fn frozen_holder_delays_next_holder() {
     let site = TestSite::fresh().await;
-    let (one, two) = pair(&site, HOLDS[1]).await;
-    site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
+    let (one, two) = start_pair(&site, HOLDS[1]).await;
+    site.origin.script("/pay/7", [OriginAction::Answer(EXECUTION, OriginReply::ok())]);
     let frozen = one.begin(TestRequest::post("/pay/7"));
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     one.signal(Signal::STOP);
     let next = two.begin(TestRequest::post("/pay/7"));
     assert_eq!(next.answer().await.status, 200);
-    let gap = site.origin.request("/pay/7", 2).await.arrived - record.arrived;
+    let gap = site.origin.wait_for_request("/pay/7", 2).await.arrived - record.arrived;
     assert!(gap >= SESSION + DELAY - SLACK * 2, "began after {gap:?}");
     one.signal(Signal::CONT);
     assert_eq!(
@@ -123,9 +123,9 @@ async fn frozen_holder_delays_next_holder() {
 async fn delay_longer_than_waits_still_ends() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
-        let (one, two) = pair(&site, |policy| policy).await;
+        let (one, two) = start_pair(&site, |policy| policy).await;
         drop(two);
-        let impatient = hold(ours(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
+        let impatient = hold(delay_policy(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
         let three = Gateway::start(&impatient).await;
         let HeldRequest { request: lost, latch, .. } =
             site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
@@ -170,8 +170,8 @@ fn retry_after(answer: &ClientResponse) -> u64 {
 #[tokio::test]
 async fn interrupted_drain_delays_next_holder() {
     let site = TestSite::fresh().await;
-    let policy = ours(&site, "gw-1").with("/listeners/public/timeouts/drain", "300ms");
-    let two = ours(&site, "gw-2");
+    let policy = delay_policy(&site, "gw-1").with("/listeners/public/timeouts/drain", "300ms");
+    let two = delay_policy(&site, "gw-2");
     let (one, two) = tokio::join!(Gateway::start(&policy), Gateway::start(&two));
     let HeldRequest { request: lost, latch, record } =
         site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
@@ -183,7 +183,7 @@ async fn interrupted_drain_delays_next_holder() {
     sleep_until((record.arrived + EXECUTION).into()).await;
     latch.release();
     assert_eq!(next.answer().await.status, 200);
-    let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
+    let gap = site.origin.wait_for_request("/pay/7", 2).await.arrived - exited;
     assert!(gap >= DELAY - SLACK, "began after {gap:?}");
     History::from_log(&site.origin.log()).assert_holds();
 }
@@ -192,7 +192,7 @@ async fn interrupted_drain_delays_next_holder() {
 #[tokio::test]
 async fn record_of_killed_holder_is_removed() {
     let site = TestSite::fresh().await;
-    let (one, two) = pair(&site, HOLDS[0]).await;
+    let (one, two) = start_pair(&site, HOLDS[0]).await;
     let tree = site.tree().await;
     let HeldRequest { request: lost, latch, .. } =
         site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
@@ -203,7 +203,7 @@ async fn record_of_killed_holder_is_removed() {
     drop(lost.result().await);
     latch.release();
     assert!(!parents(&tree).await.is_empty(), "its record stays");
-    no_parent_is_left(&tree).await;
+    wait_no_parent_left(&tree).await;
     two.wait_series_at_least("fencegate_delay_leftovers_total", &["result=\"removed\""], 1.0).await;
     let began = Instant::now();
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -218,7 +218,7 @@ async fn parents(tree: &ZnodeTree) -> Vec<String> {
     paths
 }
 
-async fn no_parent_is_left(tree: &ZnodeTree) {
+async fn wait_no_parent_left(tree: &ZnodeTree) {
     let gone = async {
         while !parents(tree).await.is_empty() {
             sleep(Duration::from_millis(50)).await;

@@ -19,11 +19,11 @@ use tokio::time::sleep;
 
 use super::{
     before_service,
-    not_after::{filter, let_in, short},
+    not_after::{filter, wait_admitted, with_short_times},
     undelivered::LossyPath,
 };
 
-fn heeded(filtered: bool) -> &'static str {
+fn filter_setting(filtered: bool) -> &'static str {
     if filtered { "enforced" } else { "ignored" }
 }
 
@@ -34,40 +34,41 @@ fn heeded(filtered: bool) -> &'static str {
 async fn filter_refuses_request_delayed_by_nginx() {
     for filtered in [true, false] {
         let fixture = GuardFixture::new().await;
-        let service = fixture.origin.door("service");
+        let service = fixture.origin.open_listener("service");
         let filter = filter(service).start().await;
         let Some(path) = LossyPath::to(if filtered { filter.public } else { service }).await else { return };
         let nginx = before_service::nginx(path.address, &[]);
-        let guard = short(fixture.launch().await, nginx.address, heeded(filtered)).start().await;
+        let guard =
+            with_short_times(fixture.launch().await, nginx.address, filter_setting(filtered)).start().await;
         // On this connection nginx writes the next request as well.
         assert_eq!(guard.send(&StampedRequest::new("a", 15).post("/before")).await.status, 200);
-        path.breaks();
+        path.drop_packets();
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
-        path.has(true).await;
+        path.wait_undelivered(true).await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
         guard.wait_series("fencegate_guard_in_doubt", &[], 0.0).await;
-        path.heals();
-        let_in(&guard, 30).await;
+        path.pass_packets();
+        wait_admitted(&guard, 30).await;
         if filtered {
             filter.wait_line("the late request", |line| line.message().starts_with("filter.expired")).await;
             assert_eq!(fixture.origin.count("/old"), 0, "{}", filter.log());
         } else {
-            let old = fixture.origin.request("/old", 1).await;
-            let new = fixture.origin.request("/new", 1).await;
+            let old = fixture.origin.wait_for_request("/old", 1).await;
+            let new = fixture.origin.wait_for_request("/new", 1).await;
             assert!(new.arrived < old.arrived, "the old request came before anything else was let in");
         }
     }
 }
 
 /// A command under the lock of `/pay/7`, which runs until it gets SIGTERM.
-async fn job(policy: &TestPolicy) -> LockedCommand {
+async fn start_job(policy: &TestPolicy) -> LockedCommand {
     let verb = [&["lock", "account/7", "--wait", "20s"], &GRACE[..]].concat();
     let job = LockedCommand::spawn(policy, &verb, CommandBehavior::Meek);
     job.wait_record().await;
     job
 }
 
-async fn is_over(job: LockedCommand) {
+async fn assert_ends_on_sigterm(job: LockedCommand) {
     assert!(job.is_running(), "it holds the lock:\n{}", job.log());
     job.signal(Signal::TERM);
     assert_eq!(job.exit().await, 143, "{}", job.log());
@@ -91,7 +92,7 @@ async fn frozen_host_dispatches_nothing_beside_job() {
     // The gateway sends the request at once, but no event reports it.
     sleep(Duration::from_millis(300)).await;
     gateway.signal(Signal::STOP);
-    let job = job(&policy).await;
+    let job = start_job(&policy).await;
     guard.signal(Signal::CONT);
     let decided = async {
         while guard.decision_count("expired").await < 1.0 && guarded.site.origin.count("/pay/7") == 0 {
@@ -100,7 +101,7 @@ async fn frozen_host_dispatches_nothing_beside_job() {
     };
     wait_until("a decision", decided, || guard.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 0, "it was begun while the job has the lock");
-    is_over(job).await;
+    assert_ends_on_sigterm(job).await;
     gateway.signal(Signal::CONT);
     assert_eq!(old.answer().await.status, 200, "sent once more under a new token");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
@@ -112,10 +113,11 @@ async fn frozen_host_dispatches_nothing_beside_job() {
 async fn filter_refuses_relayed_request_beside_job() {
     for filtered in [true, false] {
         let guarded = GuardedSite::fresh().await;
-        let service = guarded.site.origin.door("service");
+        let service = guarded.site.origin.open_listener("service");
         let filter = filter(service).start().await;
         let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
-        let guard = short(guarded.launch().await, relay.address, heeded(filtered)).start().await;
+        let guard =
+            with_short_times(guarded.launch().await, relay.address, filter_setting(filtered)).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);
         let gateway = Gateway::start(&policy).await;
         relay.hold();
@@ -123,11 +125,11 @@ async fn filter_refuses_relayed_request_beside_job() {
         relay.wait_received(b"old").await;
         gateway.signal(Signal::KILL);
         assert!(old.result().await.is_err(), "nobody is left to answer");
-        let job = job(&policy).await;
+        let job = start_job(&policy).await;
         let answers = relay.deliver().await;
         assert_eq!(answers.len(), 1, "{answers:?}");
         let begun = guarded.site.origin.count("/pay/7");
         assert_eq!(begun, usize::from(!filtered), "filtered: {filtered}, {answers:?}");
-        is_over(job).await;
+        assert_ends_on_sigterm(job).await;
     }
 }

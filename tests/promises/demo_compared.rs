@@ -9,7 +9,7 @@ use fencegate_tests::{
 };
 
 /// Replaces figures, which differ from run to run, so that only their positions are compared.
-fn shape(line: &str) -> String {
+fn without_figures(line: &str) -> String {
     let figure = |word: &str| word.starts_with(|letter: char| letter.is_ascii_digit());
     let words = line.split_whitespace().map(|word| if figure(word) { "#" } else { word });
     words.collect::<Vec<_>>().join(" ")
@@ -51,7 +51,7 @@ async fn levels_hold_and_match_picture() {
     }
     let recorded = lines_of(&fs::read_to_string(&file).expect("the picture"));
     let shapes = |lines: &[&str]| {
-        lines.iter().map(|line| shape(line)).filter(|shape| !shape.is_empty()).collect::<Vec<_>>()
+        lines.iter().map(|line| without_figures(line)).filter(|shape| !shape.is_empty()).collect::<Vec<_>>()
     };
     let recorded: Vec<&str> = recorded.iter().map(String::as_str).collect();
     assert_eq!(shapes(&recorded), shapes(&shown), "make the picture anew: REWRITE=1 and this test");

@@ -35,7 +35,7 @@ struct ExpectedDifference {
 }
 
 /// The statuses that a client received and the number of forwarded requests: `200,400 (1)`.
-fn told(played: &CaseResult) -> String {
+fn summarize(played: &CaseResult) -> String {
     let status = |answer: &Option<run::ReceivedResponse>| match answer {
         Some(answer) if answer.broken => format!("{} broken", answer.message.word(1)),
         Some(answer) => answer.message.word(1).to_owned(),
@@ -50,7 +50,7 @@ fn told(played: &CaseResult) -> String {
 const LANES: usize = 4;
 
 /// Plays every case, and returns the results in the order of the files.
-async fn results<P>(
+async fn play_all<P>(
     cases: &[WireCase],
     lanes: Vec<(P, ScriptedService)>,
     address: impl Fn(&P) -> SocketAddr,
@@ -60,14 +60,14 @@ async fn results<P>(
     let played = cases.chunks(share).zip(&lanes).map(async |(cases, (proxy, service))| {
         let mut results = Vec::new();
         for case in cases {
-            results.push(told(&run::play(case, address(proxy), service).await));
+            results.push(summarize(&run::play(case, address(proxy), service).await));
         }
         results
     });
     join_all(played).await.concat()
 }
 
-async fn beside(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess, ScriptedService)> {
+async fn start_proxies(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess, ScriptedService)> {
     let mut lanes = Vec::new();
     for _ in 0..LANES {
         let service = ScriptedService::start().await;
@@ -79,7 +79,7 @@ async fn beside(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess
 /// Case, nginx, HAProxy, Fencegate.
 type ComparisonRow = (String, [String; 3]);
 
-async fn rows() -> Vec<ComparisonRow> {
+async fn comparison_rows() -> Vec<ComparisonRow> {
     // The time limits of the three proxies are short and are compared, so this test runs alone.
     let site = TestSite::alone().await;
     let cases: Vec<WireCase> = case::files().iter().flat_map(|file| case::load(file)).collect();
@@ -91,12 +91,12 @@ async fn rows() -> Vec<ComparisonRow> {
             wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
         ours.push((Gateway::start(&policy).await, service));
     }
-    let nginx = beside(ProxyProcess::nginx).await;
-    let haproxy = beside(ProxyProcess::haproxy).await;
+    let nginx = start_proxies(ProxyProcess::nginx).await;
+    let haproxy = start_proxies(ProxyProcess::haproxy).await;
     let (nginx, haproxy, ours) = tokio::join!(
-        results(&cases, nginx, |peer| peer.address),
-        results(&cases, haproxy, |peer| peer.address),
-        results(&cases, ours, |gateway| gateway.public),
+        play_all(&cases, nginx, |peer| peer.address),
+        play_all(&cases, haproxy, |peer| peer.address),
+        play_all(&cases, ours, |gateway| gateway.public),
     );
     let names = cases.into_iter().map(|case| case.name);
     let results = nginx.into_iter().zip(haproxy).zip(ours);
@@ -128,7 +128,7 @@ async fn differences_from_nginx_match_list() {
             assert_eq!(reasons.insert(case.as_str(), number + 1), None, "`{case}` is on the list twice");
         }
     }
-    let rows = rows().await;
+    let rows = comparison_rows().await;
     println!("Statuses of the answers, and how many requests were forwarded:\n{}", table(&rows, &reasons));
     for (number, differs) in expected.differs.iter().enumerate() {
         println!("{}: {}", number + 1, differs.reason);

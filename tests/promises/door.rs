@@ -31,7 +31,7 @@ async fn gateway(site: &TestSite) -> Gateway {
 }
 
 /// Sends the bytes and reads the one answer.
-async fn said(gateway: &Gateway, bytes: &str) -> WireMessage {
+async fn send_raw(gateway: &Gateway, bytes: &str) -> WireMessage {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.send(bytes).await.expect("connected");
     let answer = tokio::time::timeout(Duration::from_secs(5), client.read_response()).await;
@@ -116,7 +116,7 @@ async fn ambiguous_paths_are_refused() {
         // The unfenced route leads to the same upstream, which would read the same path.
         for method in ["POST", "GET"] {
             let bytes = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-            let (status, reason) = refusal(&said(&gateway, &bytes).await);
+            let (status, reason) = refusal(&send_raw(&gateway, &bytes).await);
             let fitting = ["ambiguous-path", "malformed", "no-route", ""].contains(&reason.as_str());
             assert!(matches!(status, 400 | 404) && fitting, "{method} {path}: {status} {reason}");
         }
@@ -205,7 +205,7 @@ async fn malformed_or_oversized_requests_are_refused() {
         ("head", format!("{pay}Host: a\r\nX-A: {large}\r\n\r\n"), 431, "header-too-large"),
         ("many fields", format!("{pay}Host: a\r\n{fields}{fields}\r\n"), 431, "header-too-large"),
     ] {
-        let answer = said(&gateway, &bytes).await;
+        let answer = send_raw(&gateway, &bytes).await;
         if refusal(&answer) != (status, reason.to_owned()) {
             wrong.push((case, status, reason, answer));
         }
@@ -227,7 +227,7 @@ async fn no_lock_before_body_is_complete() {
     tree.assert_no_locks().await;
     slow.send("lf").await.expect("connected");
     assert!(slow.read_response().await.expect("answered").start.contains(" 200 "));
-    assert_eq!(site.origin.request("/pay/7", 2).await.request.body, b"half");
+    assert_eq!(site.origin.wait_for_request("/pay/7", 2).await.request.body, b"half");
 }
 
 /// `Expect: 100-continue` is answered with 100 before the body is sent, and is not passed on to the upstream.
@@ -241,7 +241,7 @@ async fn expect_continue_is_answered() {
     assert_eq!(client.read_head().await.expect("an interim answer").word(1), "100");
     client.send("hi").await.expect("connected");
     assert_eq!(client.read_response().await.expect("answered").word(1), "200");
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     assert_eq!((record.request.field("expect"), &record.request.body[..]), (None, &b"hi"[..]));
 }
 
@@ -269,7 +269,7 @@ async fn pipelined_requests_are_answered_in_order() {
     for n in 0..5 {
         let answer = client.read_response().await.expect("answered");
         assert!(answer.start.contains(" 200 "), "{answer:?}");
-        let record = site.origin.request(&format!("/pay/{n}"), 1).await;
+        let record = site.origin.wait_for_request(&format!("/pay/{n}"), 1).await;
         assert_eq!(record.request.body, n.to_string().as_bytes());
     }
 }

@@ -80,7 +80,7 @@ async fn interrupted_drain_keeps_keys_until_expiry() {
     let exited = Instant::now();
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     assert_eq!(next.answer().await.status, 200);
-    let gap = site.origin.request("/pay/7", 2).await.arrived - exited;
+    let gap = site.origin.wait_for_request("/pay/7", 2).await.arrived - exited;
     assert!(gap > Duration::from_millis(1200), "handed on after {gap:?}");
     latch.release();
 }

@@ -10,12 +10,12 @@ use super::artefacts::shipped;
 
 const LISTENS: &str = "127.0.0.1:8080";
 
-fn text(path: &str) -> String {
+fn shipped_config(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("a file of the repository")
 }
 
 /// A gateway that trusts a proxy on this machine.
-async fn installed() -> (TestSite, Gateway) {
+async fn trusting_local_proxy() -> (TestSite, Gateway) {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.1/32"]));
     let gateway = Gateway::start(&policy).await;
@@ -49,7 +49,7 @@ async fn names_client_itself(
         let ask = forged.iter().fold(TestRequest::get(&path), |ask, (name, value)| ask.field(name, value));
         let answer = ask.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{forged:?}: {answer:?}");
-        let request = site.origin.request(&path, 1).await.request;
+        let request = site.origin.wait_for_request(&path, 1).await.request;
         let forged_field =
             request.fields.iter().find(|(_, value)| value.contains("forged") || value.contains("198.51"));
         assert_eq!(forged_field, None, "{forged:?}");
@@ -60,7 +60,7 @@ async fn names_client_itself(
     let others = [("x-client-id", "shop"), ("x-realm", "test"), ("x-client-version", "7")];
     let ask = others.iter().fold(TestRequest::get("/others"), |ask, (name, value)| ask.field(name, value));
     ask.send_to(proxy.address).await.expect("an answer");
-    let request = site.origin.request("/others", 1).await.request;
+    let request = site.origin.wait_for_request("/others", 1).await.request;
     for (name, value) in others {
         assert_eq!(request.field(name), Some(value), "{request:?}");
     }
@@ -70,10 +70,10 @@ async fn names_client_itself(
 /// nginx with the shipped file removes fields in which a client claims another address, host or scheme.
 #[tokio::test]
 async fn nginx_removes_forged_client_addresses() {
-    let (site, gateway) = installed().await;
+    let (site, gateway) = trusting_local_proxy().await;
     let instead =
         [("127.0.0.1:8081", gateway.public.to_string()), ("127.0.0.1:8082", gateway.public.to_string())];
-    let proxy = ProxyProcess::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
+    let proxy = ProxyProcess::nginx_with(&shipped_config("proxies/nginx.conf"), LISTENS, &instead);
     // nginx removes fields that its file names, and no others.
     names_client_itself(&site, &proxy, &gateway, &[]).await;
 }
@@ -81,10 +81,10 @@ async fn nginx_removes_forged_client_addresses() {
 /// HAProxy with the shipped file removes fields in which a client claims another address, host or scheme.
 #[tokio::test]
 async fn haproxy_removes_forged_client_addresses() {
-    let (site, gateway) = installed().await;
+    let (site, gateway) = trusting_local_proxy().await;
     let check = format!("{} check port {}", gateway.public, gateway.admin.port());
     let instead =
         [("127.0.0.1:8081 check port 9901", check.clone()), ("127.0.0.1:8082 check port 9911", check)];
-    let proxy = ProxyProcess::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
+    let proxy = ProxyProcess::haproxy_with(&shipped_config("proxies/haproxy.cfg"), LISTENS, &instead);
     names_client_itself(&site, &proxy, &gateway, &[("x-forwarded-anything", "forged")]).await;
 }

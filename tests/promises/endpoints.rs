@@ -12,33 +12,33 @@ use fencegate_tests::{
     gateway::{Gateway, LogLine},
     history::History,
     leases::{ClientLease, LeaseTokens},
-    origin::{Act, OriginLog, OriginReply},
+    origin::{OriginAction, OriginLog, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::wait_until,
 };
 use serde_json::{Value, json};
 
-fn at(policy: TestPolicy, doors: &[SocketAddr]) -> TestPolicy {
+fn with_endpoints(policy: TestPolicy, doors: &[SocketAddr]) -> TestPolicy {
     let endpoints: Vec<String> = doors.iter().map(|door| format!("http://{door}")).collect();
     policy.with("/upstreams/ledger/endpoints", endpoints)
 }
 
-fn doors(site: &TestSite) -> [SocketAddr; 3] {
-    ["one", "two", "three"].map(|name| site.origin.door(name))
+fn open_doors(site: &TestSite) -> [SocketAddr; 3] {
+    ["one", "two", "three"].map(|name| site.origin.open_listener(name))
 }
 
 /// An address that was bound and dropped, so that nothing listens there at this moment.
-fn nobody() -> SocketAddr {
+fn closed_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
 /// The endpoints that received the requests for this path, in order.
-fn came_to(log: &OriginLog, path: &str) -> Vec<String> {
-    log.on(path).map(|record| record.gateway.clone()).collect()
+fn endpoints_of(log: &OriginLog, path: &str) -> Vec<String> {
+    log.requests_for(path).map(|record| record.gateway.clone()).collect()
 }
 
-async fn gets(gateway: &Gateway, path: &str, times: usize) {
+async fn send_gets(gateway: &Gateway, path: &str, times: usize) {
     for _ in 0..times {
         assert_eq!(gateway.send(&TestRequest::get(path)).await.status, 200);
     }
@@ -47,10 +47,10 @@ async fn gets(gateway: &Gateway, path: &str, times: usize) {
 #[tokio::test]
 async fn round_robin_balances_evenly() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&at(site.policy("gw-1"), &doors(&site))).await;
-    gets(&gateway, "/a", 9).await;
+    let gateway = Gateway::start(&with_endpoints(site.policy("gw-1"), &open_doors(&site))).await;
+    send_gets(&gateway, "/a", 9).await;
     let log = site.origin.log();
-    let came = came_to(&log, "/a");
+    let came = endpoints_of(&log, "/a");
     for name in ["one", "two", "three"] {
         assert_eq!(came.iter().filter(|door| *door == name).count(), 3, "{came:?}");
     }
@@ -60,12 +60,13 @@ async fn round_robin_balances_evenly() {
 #[tokio::test]
 async fn least_busy_avoids_busy_endpoint() {
     let site = TestSite::fresh().await;
-    let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "least-busy");
+    let policy = with_endpoints(site.policy("gw-1"), &open_doors(&site))
+        .with("/upstreams/ledger/balance", "least-busy");
     let gateway = Gateway::start(&policy).await;
     let held = site.origin.hold_request(&gateway, TestRequest::get("/held")).await;
     let busy = held.record.gateway.clone();
-    gets(&gateway, "/a", 6).await;
-    let came: BTreeSet<String> = came_to(&site.origin.log(), "/a").into_iter().collect();
+    send_gets(&gateway, "/a", 6).await;
+    let came: BTreeSet<String> = endpoints_of(&site.origin.log(), "/a").into_iter().collect();
     assert_eq!(came.len(), 2, "{came:?}");
     assert!(!came.contains(&busy), "{came:?} beside {busy}");
     assert_eq!(held.finish().await.status, 200);
@@ -75,7 +76,8 @@ async fn least_busy_avoids_busy_endpoint() {
 #[tokio::test]
 async fn by_key_pins_key_to_endpoint() {
     let site = TestSite::fresh().await;
-    let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "by-key");
+    let policy =
+        with_endpoints(site.policy("gw-1"), &open_doors(&site)).with("/upstreams/ledger/balance", "by-key");
     let gateway = Gateway::start(&policy).await;
     let mut used = BTreeSet::new();
     for n in 0..12 {
@@ -83,12 +85,12 @@ async fn by_key_pins_key_to_endpoint() {
         for _ in 0..3 {
             assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 200);
         }
-        let came: BTreeSet<String> = came_to(&site.origin.log(), &path).into_iter().collect();
+        let came: BTreeSet<String> = endpoints_of(&site.origin.log(), &path).into_iter().collect();
         assert_eq!(came.len(), 1, "{path}: {came:?}");
         used.extend(came);
     }
-    gets(&gateway, "/free", 3).await;
-    assert_eq!(came_to(&site.origin.log(), "/free").into_iter().collect::<BTreeSet<_>>().len(), 1);
+    send_gets(&gateway, "/free", 3).await;
+    assert_eq!(endpoints_of(&site.origin.log(), "/free").into_iter().collect::<BTreeSet<_>>().len(), 1);
     assert!(used.len() > 1, "all keys went to {used:?}");
     History::from_log(&site.origin.log()).assert_holds();
 }
@@ -97,12 +99,12 @@ async fn by_key_pins_key_to_endpoint() {
 #[tokio::test]
 async fn failing_endpoint_is_ejected_and_returns() {
     let site = TestSite::fresh().await;
-    let [one, two, _] = doors(&site);
-    let dead = nobody();
-    let policy = at(site.policy("gw-1"), &[one, dead, two])
+    let [one, two, _] = open_doors(&site);
+    let dead = closed_address();
+    let policy = with_endpoints(site.policy("gw-1"), &[one, dead, two])
         .with("/upstreams/ledger/eject", json!({"failures": 2, "for": "1s"}));
     let gateway = Gateway::start(&policy).await;
-    gets(&gateway, "/a", 12).await;
+    send_gets(&gateway, "/a", 12).await;
     gateway.wait_line("endpoint.ejected", |line: &LogLine| line.message() == "endpoint.ejected").await;
     let metrics = gateway.metrics().await;
     let label = format!("endpoint=\"{dead}\"");
@@ -122,17 +124,17 @@ async fn failing_endpoint_is_ejected_and_returns() {
 #[tokio::test]
 async fn status_503_counts_as_failure() {
     let site = TestSite::fresh().await;
-    let [sick, well, _] = doors(&site);
-    let policy = at(site.policy("gw-1"), &[sick, well])
+    let [sick, well, _] = open_doors(&site);
+    let policy = with_endpoints(site.policy("gw-1"), &[sick, well])
         .with("/upstreams/ledger/eject", json!({"failures": 3, "for": "60s"}));
     let gateway = Gateway::start(&policy).await;
-    site.origin.set_default_action(Act::now(OriginReply::ok().status(500)));
+    site.origin.set_default_action(OriginAction::now(OriginReply::ok().status(500)));
     for _ in 0..10 {
         gateway.send(&TestRequest::get("/a")).await;
     }
     let ejected = || async { gateway.metrics().await.sum("fencegate_upstream_ejections_total", &[]) as u64 };
     assert_eq!(ejected().await, 0, "a 500 is the answer of a service that works");
-    site.origin.set_default_action(Act::now(OriginReply::ok().status(503)));
+    site.origin.set_default_action(OriginAction::now(OriginReply::ok().status(503)));
     for _ in 0..12 {
         assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 503);
     }
@@ -148,7 +150,7 @@ async fn only_endpoint_is_never_excluded() {
         .with("/upstreams/ledger/eject", json!({"failures": 1, "for": "60s"}))
         .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms", "unhealthy": 1}));
     let gateway = Gateway::start(&policy).await;
-    site.origin.set_default_action(Act::now(OriginReply::ok().status(503)));
+    site.origin.set_default_action(OriginAction::now(OriginReply::ok().status(503)));
     gateway.wait_line("unhealthy", |line: &LogLine| line.field("state") == "unhealthy").await;
     for _ in 0..5 {
         assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 503, "its own answer");
@@ -161,23 +163,23 @@ async fn only_endpoint_is_never_excluded() {
 async fn unhealthy_endpoint_gets_no_requests() {
     let site = TestSite::fresh().await;
     let other = TestSite::fresh().await;
-    let sick = other.origin.door("sick");
-    let well = site.origin.door("well");
+    let sick = other.origin.open_listener("sick");
+    let well = site.origin.open_listener("well");
     let health = json!({"path": "/health?deep=1", "interval": "50ms", "healthy": 2, "unhealthy": 2});
-    let policy = at(site.policy("gw-1"), &[sick, well]).with("/upstreams/ledger/health", health);
-    other.origin.set_default_action(Act::now(OriginReply::ok().status(500)));
+    let policy = with_endpoints(site.policy("gw-1"), &[sick, well]).with("/upstreams/ledger/health", health);
+    other.origin.set_default_action(OriginAction::now(OriginReply::ok().status(500)));
     let gateway = Gateway::start(&policy).await;
     gateway.wait_line("unhealthy", |line: &LogLine| line.field("state") == "unhealthy").await;
-    gets(&gateway, "/a", 6).await;
+    send_gets(&gateway, "/a", 6).await;
     for _ in 0..3 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
     assert_eq!((other.origin.count("/a"), other.origin.count("/pay/7")), (0, 0));
-    let check = other.origin.request("/health?deep=1", 1).await;
+    let check = other.origin.wait_for_request("/health?deep=1", 1).await;
     assert!(check.request.fields.iter().all(|field| !format!("{field:?}").contains("encing")), "{check:?}");
-    other.origin.set_default_action(Act::now(OriginReply::ok()));
+    other.origin.set_default_action(OriginAction::now(OriginReply::ok()));
     gateway.wait_line("usable", |line: &LogLine| line.field("state") == "usable").await;
-    gets(&gateway, "/a", 4).await;
+    send_gets(&gateway, "/a", 4).await;
     assert_eq!(other.origin.count("/a"), 2);
 }
 
@@ -185,16 +187,16 @@ async fn unhealthy_endpoint_gets_no_requests() {
 #[tokio::test]
 async fn unsent_request_retries_at_next_endpoint() {
     let site = TestSite::fresh().await;
-    let dead = nobody();
-    let alive = site.origin.door("alive");
-    let policy = at(site.policy("gw-1").with_cached_hold(), &[dead, alive])
+    let dead = closed_address();
+    let alive = site.origin.open_listener("alive");
+    let policy = with_endpoints(site.policy("gw-1").with_cached_hold(), &[dead, alive])
         .with("/upstreams/ledger/eject", json!({"failures": 1000}));
     let gateway = Gateway::start(&policy).await;
     for _ in 0..6 {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
     History::from_log(&site.origin.log()).assert_holds();
-    let none = at(site.policy("gw-2"), &[dead, alive])
+    let none = with_endpoints(site.policy("gw-2"), &[dead, alive])
         .with("/upstreams/ledger/retries", 0)
         .with("/upstreams/ledger/eject", json!({"failures": 1000}));
     let gateway = Gateway::start(&none).await;
@@ -210,16 +212,17 @@ async fn unsent_request_retries_at_next_endpoint() {
     assert_eq!(statuses, [200, 200, 502, 502], "no further endpoint was to be tried");
 }
 
-fn limited(site: &TestSite, pool: Value) -> TestPolicy {
-    at(site.policy("gw-1"), &[site.origin.door("one")]).with("/upstreams/ledger/pool", pool)
+fn policy_with_pool(site: &TestSite, pool: Value) -> TestPolicy {
+    with_endpoints(site.policy("gw-1"), &[site.origin.open_listener("one")])
+        .with("/upstreams/ledger/pool", pool)
 }
 
 /// At `max_connections` a request waits for a connection, and is refused as `overloaded` after `connect_timeout`.
 #[tokio::test]
 async fn max_connections_makes_requests_wait() {
     let site = TestSite::fresh().await;
-    let policy =
-        limited(&site, json!({"max_connections": 1})).with("/upstreams/ledger/connect_timeout", "1s");
+    let policy = policy_with_pool(&site, json!({"max_connections": 1}))
+        .with("/upstreams/ledger/connect_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
     let held = site.origin.hold_request(&gateway, TestRequest::get("/held")).await;
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -240,7 +243,7 @@ async fn max_connections_makes_requests_wait() {
 #[tokio::test]
 async fn idle_connection_yields_to_other_worker() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&limited(&site, json!({"max_connections": 1}))).await;
+    let gateway = Gateway::start(&policy_with_pool(&site, json!({"max_connections": 1}))).await;
     let pending: Vec<_> =
         (0..60).map(|n| gateway.begin(TestRequest::get(&format!("/a/{}", n % 7)))).collect();
     for pending in pending {
@@ -257,9 +260,9 @@ async fn idle_connection_yields_to_other_worker() {
 #[tokio::test]
 async fn full_endpoint_is_skipped() {
     let site = TestSite::fresh().await;
-    let [one, two, _] = doors(&site);
-    let policy =
-        at(site.policy("gw-1"), &[one, two]).with("/upstreams/ledger/pool", json!({"max_connections": 1}));
+    let [one, two, _] = open_doors(&site);
+    let policy = with_endpoints(site.policy("gw-1"), &[one, two])
+        .with("/upstreams/ledger/pool", json!({"max_connections": 1}));
     let gateway = Gateway::start(&policy).await;
     let held = site.origin.hold_request(&gateway, TestRequest::get("/held")).await;
     for _ in 0..5 {
@@ -272,10 +275,11 @@ async fn full_endpoint_is_skipped() {
 #[tokio::test]
 async fn max_idle_zero_keeps_no_connection() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&limited(&site, json!({"max_idle": 0}))).await;
-    gets(&gateway, "/a", 3).await;
+    let gateway = Gateway::start(&policy_with_pool(&site, json!({"max_idle": 0}))).await;
+    send_gets(&gateway, "/a", 3).await;
     gateway.wait_gauge("fencegate_upstream_connections", 0.0).await;
-    let connections: BTreeSet<usize> = site.origin.log().on("/a").map(|record| record.connection).collect();
+    let connections: BTreeSet<usize> =
+        site.origin.log().requests_for("/a").map(|record| record.connection).collect();
     assert_eq!(connections.len(), 3);
 }
 
@@ -285,7 +289,7 @@ async fn stalled_upload_is_no_endpoint_failure() {
     let upload = json!({
         "name": "upload", "upstream": "ledger", "fence": "none", "match": {"methods": ["PUT"], "path": "/up"},
     });
-    let policy = at(site.policy("gw-1"), &doors(&site))
+    let policy = with_endpoints(site.policy("gw-1"), &open_doors(&site))
         .with_route(upload)
         .with("/upstreams/ledger/eject", json!({"failures": 1}))
         .with("/listeners/public/timeouts", json!({"request_body": "300ms"}));
@@ -304,7 +308,7 @@ async fn stalled_upload_is_no_endpoint_failure() {
 #[tokio::test]
 async fn unchecked_endpoint_counts_as_healthy() {
     let site = TestSite::fresh().await;
-    let policy = at(site.policy("gw-1"), &[site.origin.door("one"), nobody()]);
+    let policy = with_endpoints(site.policy("gw-1"), &[site.origin.open_listener("one"), closed_address()]);
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let gateway = Gateway::start(&policy.clone().with("/upstreams/ledger/health", health)).await;
     let endpoints = "fencegate_upstream_endpoints";
@@ -323,8 +327,8 @@ async fn refused_plan_changes_no_endpoint() {
     let tokens = LeaseTokens::default();
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let policy = tokens.policy(&site, "gw-1");
-    let checked =
-        at(policy.clone(), &[site.origin.door("one"), nobody()]).with("/upstreams/ledger/health", health);
+    let checked = with_endpoints(policy.clone(), &[site.origin.open_listener("one"), closed_address()])
+        .with("/upstreams/ledger/health", health);
     let gateway = Gateway::start(&checked).await;
     let endpoints = "fencegate_upstream_endpoints";
     let unhealthy = ["state=\"unhealthy\""];
@@ -332,7 +336,7 @@ async fn refused_plan_changes_no_endpoint() {
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     let moved = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex", "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     let moved = policy.with("/routes/0/fence", moved).with("/leases/principals/0/keys", json!(["job/*"]));
-    gateway.rewrite(&at(moved, &[site.origin.door("one")]));
+    gateway.rewrite(&with_endpoints(moved, &[site.origin.open_listener("one")]));
     let (code, report) = gateway.reload(&[]).await;
     assert!(
         code != Some(0) && report["said"].to_string().contains("end it first, or wait"),

@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::{Gateway, PendingRequest},
     held_request::HeldRequest,
     history::History,
-    load::{Load, LoadPlan, PAUSE},
+    load::{LoadPlan, PAUSE, RunningLoad},
     origin::{Latch, RequestRecord},
     policy::TestPolicy,
     site::TestSite,
@@ -49,12 +49,12 @@ impl GatewayPair {
         ZnodeTree::connect(self.ensemble.address(server), &self.site.root).await
     }
 
-    async fn are_ready(&self) {
+    async fn wait_both_ready(&self) {
         self.one.wait_ready().await;
         self.two.wait_ready().await;
     }
 
-    async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
+    async fn hold_request(&self) -> (PendingRequest, RequestRecord, Latch) {
         let HeldRequest { request, record, latch } =
             self.site.origin.hold_request(&self.one, TestRequest::post("/pay/7")).await;
         (request, record, latch)
@@ -69,13 +69,13 @@ enum EnsembleFault {
     MajorityLost,
 }
 
-async fn a_request_in_flight_across(fault: EnsembleFault) {
+async fn assert_request_survives(fault: EnsembleFault) {
     let mut pair = GatewayPair::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
     // The tree is read at a server that is never killed, so that reading needs no reconnect.
     let survivor = pair.ensemble.follower().await;
     let tree = pair.tree(survivor).await;
     assert_eq!(pair.one.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let (pending, record, latch) = pair.held().await;
+    let (pending, record, latch) = pair.hold_request().await;
     let waiting = pair.two.begin(TestRequest::post("/pay/7"));
     tree.wait_waiters(1).await;
     let members = tree.members().await;
@@ -99,7 +99,7 @@ async fn a_request_in_flight_across(fault: EnsembleFault) {
     if !matches!(fault, EnsembleFault::FollowerFrozen) {
         pair.ensemble.wait_serving().await;
     }
-    pair.are_ready().await;
+    pair.wait_both_ready().await;
     // The servers agree again: a write succeeds, and the server has all earlier writes.
     assert_eq!(pair.two.send(&TestRequest::post("/pay/9")).await.status, 200, "{fault:?}");
     let tree = pair.tree(survivor).await;
@@ -125,23 +125,23 @@ async fn a_request_in_flight_across(fault: EnsembleFault) {
 /// No grant is lost and no waiter overtakes when the leader of the ensemble is killed.
 #[tokio::test]
 async fn grant_survives_leader_kill() {
-    a_request_in_flight_across(EnsembleFault::LeaderKilled).await;
+    assert_request_survives(EnsembleFault::LeaderKilled).await;
 }
 
 /// No grant is lost and no waiter overtakes when a follower of the ensemble freezes.
 #[tokio::test]
 async fn grant_survives_frozen_follower() {
-    a_request_in_flight_across(EnsembleFault::FollowerFrozen).await;
+    assert_request_survives(EnsembleFault::FollowerFrozen).await;
 }
 
 /// No grant is lost when the ensemble has no majority for less than the session timeout.
 #[tokio::test]
 async fn grant_survives_short_quorum_loss() {
-    a_request_in_flight_across(EnsembleFault::MajorityLost).await;
+    assert_request_survives(EnsembleFault::MajorityLost).await;
 }
 
 /// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
-async fn accidents_under_load(hold: Value) {
+async fn run_accidents_under_load(hold: Value) {
     let mut pair = GatewayPair::new(&hold, "2s").await;
     pair.site.origin.set_work_time(Duration::from_millis(4));
     let plan = LoadPlan {
@@ -151,18 +151,18 @@ async fn accidents_under_load(hold: Value) {
         requests: 20_000,
         pause: PAUSE,
     };
-    let load = Load::start("load", &plan);
-    worked(&pair).await;
+    let load = RunningLoad::start("load", &plan);
+    wait_both_serving(&pair).await;
 
     let leader = pair.ensemble.leader().await;
     pair.ensemble.kill(leader);
-    worked(&pair).await;
+    wait_both_serving(&pair).await;
     pair.ensemble.launch(leader);
     pair.ensemble.wait_serving().await;
 
     let follower = pair.ensemble.follower().await;
     pair.ensemble.freeze(follower);
-    worked(&pair).await;
+    wait_both_serving(&pair).await;
     pair.ensemble.thaw(follower);
     pair.ensemble.wait_serving().await;
 
@@ -175,8 +175,8 @@ async fn accidents_under_load(hold: Value) {
     pair.ensemble.launch(leader);
     pair.ensemble.launch(follower);
     pair.ensemble.wait_serving().await;
-    pair.are_ready().await;
-    worked(&pair).await;
+    pair.wait_both_ready().await;
+    wait_both_serving(&pair).await;
 
     let results = load.assert_promises(&pair.site.origin, 20).await;
     for result in &results {
@@ -188,7 +188,7 @@ async fn accidents_under_load(hold: Value) {
 }
 
 /// Waits until both gateways have had further requests at the origin.
-async fn worked(pair: &GatewayPair) {
+async fn wait_both_serving(pair: &GatewayPair) {
     let from = pair.site.origin.log().records.len();
     for gateway in ["gw-1", "gw-2"] {
         let more = |log: &fencegate_tests::origin::OriginLog| {
@@ -202,13 +202,13 @@ async fn worked(pair: &GatewayPair) {
 /// With cached grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
 #[tokio::test]
 async fn cached_grants_exclude_during_server_faults() {
-    accidents_under_load(json!({"mode": "cached"})).await;
+    run_accidents_under_load(json!({"mode": "cached"})).await;
 }
 
 /// With strict grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
 #[tokio::test]
 async fn strict_grants_exclude_during_server_faults() {
-    accidents_under_load(json!({"mode": "strict"})).await;
+    run_accidents_under_load(json!({"mode": "strict"})).await;
 }
 
 /// A rolling restart of ZooKeeper makes requests wait at most. No gateway mistakes a session that reconnects for a gateway
@@ -239,7 +239,7 @@ async fn rolling_restart_keeps_plans_compatible() {
         pair.ensemble.kill(server);
         pair.ensemble.launch(server);
         pair.ensemble.wait_serving().await;
-        pair.are_ready().await;
+        pair.wait_both_ready().await;
     }
     stop.send_replace(true);
     let mut reasons = Vec::new();

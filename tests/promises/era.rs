@@ -21,7 +21,7 @@ async fn show(policy: &TestPolicy, more: &[&str]) -> (Option<i32>, String, Strin
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-async fn shown(policy: &TestPolicy) -> Value {
+async fn era_json(policy: &TestPolicy) -> Value {
     let (code, stdout, log) = show(policy, &["--format", "json"]).await;
     assert_eq!(code, Some(0), "{log}");
     serde_json::from_str(&stdout).expect("JSON")
@@ -37,14 +37,14 @@ async fn floor_separates_past_and_future_tokens() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = site.gateway("gw-1").await;
-    let before = floor(&shown(&policy).await);
+    let before = floor(&era_json(&policy).await);
     gateway.send(&TestRequest::post("/pay/7")).await;
-    let granted = site.origin.request("/pay/7", 1).await.expect_token().number();
+    let granted = site.origin.wait_for_request("/pay/7", 1).await.expect_token().number();
     assert!(before < granted, "{before} {granted}");
-    let now = shown(&policy).await;
+    let now = era_json(&policy).await;
     assert!(floor(&now) >= granted, "{now} {granted}");
     gateway.send(&TestRequest::post("/pay/7")).await;
-    let later = site.origin.request("/pay/7", 2).await.expect_token().number();
+    let later = site.origin.wait_for_request("/pay/7", 2).await.expect_token().number();
     assert!(later > floor(&now), "{now} {later}");
 }
 
@@ -57,7 +57,7 @@ async fn show_reports_installation_without_changes() {
     let tree = site.tree().await;
     let meta = tree.data("/meta").await;
     let paths = tree.paths().await;
-    let shown = shown(&policy).await;
+    let shown = era_json(&policy).await;
     let meta: Value = serde_json::from_slice(&meta).expect("JSON");
     assert_eq!(
         (&shown["ensemble"], &shown["era"], &shown["base"]),

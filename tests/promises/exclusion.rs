@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
@@ -28,7 +28,7 @@ fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> 
 }
 
 fn judge(site: &TestSite, results: &[AttemptResult]) -> History {
-    let history = History::from_log(&site.origin.log()).with(results);
+    let history = History::from_log(&site.origin.log()).with_results(results);
     history.assert_holds();
     history
 }
@@ -42,12 +42,12 @@ fn status(result: &AttemptResult) -> Result<u16, &str> {
 }
 
 /// Runs two gateways, whose policies are changed in the same way, with twelve clients.
-async fn under_load(hold: fn(TestPolicy) -> TestPolicy) {
+async fn run_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(WORK);
     let (one, two) = Gateway::start_both(&hold(site.policy("gw-1")), &hold(site.policy("gw-2"))).await;
 
-    let results = Load::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
+    let results = RunningLoad::start("load", &plan(&[&one, &two], 3, 12, 40)).end().await;
 
     let history = judge(&site, &results);
     assert!(statuses(&results).iter().all(|status| *status == Ok(200)), "{:?}", statuses(&results));
@@ -58,13 +58,13 @@ async fn under_load(hold: fn(TestPolicy) -> TestPolicy) {
 /// Two gateways with strict grants under load never let two requests work on one resource.
 #[tokio::test]
 async fn strict_grants_never_overlap_under_load() {
-    under_load(|policy| policy).await;
+    run_under_load(|policy| policy).await;
 }
 
 /// Two gateways with cached grants under load never let two requests work on one resource.
 #[tokio::test]
 async fn cached_grants_never_overlap_under_load() {
-    under_load(TestPolicy::with_cached_hold).await;
+    run_under_load(TestPolicy::with_cached_hold).await;
 }
 
 /// Tokens grow although a new parent of the lock nodes starts its sequence at 0 again, because the epoch grows.
@@ -73,7 +73,7 @@ async fn tokens_grow_across_parent_deletion() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let pausing = LoadPlan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
-    let load = Load::start("load", &pausing);
+    let load = RunningLoad::start("load", &pausing);
     // The last gateway that leaves a key removes the parent as well.
     let begun_again = |log: &OriginLog| {
         let first = log.records.iter().filter(|record| record.expect_token().sequence() == 0).count();
@@ -95,7 +95,7 @@ async fn exclusion_holds_across_zookeeper_restart() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     site.origin.set_work_time(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
+    let load = RunningLoad::start("load", &plan(&[&one, &two], 2, 6, 3000));
 
     site.origin.wait_for("work before", |log| log.records.get(100).map(drop)).await;
     let _zookeeper = zookeeper.stop().await.restart().await;

@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     origin::OriginLog,
     policy::TestPolicy,
     process::TestProcess,
@@ -21,7 +21,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::sleep};
 
-use super::clients::venv;
+use super::clients::python_with_package;
 
 /// Long enough for a session to end and for the next holder to begin.
 const PAUSE: Duration = Duration::from_millis(3500);
@@ -60,21 +60,21 @@ impl SharedNodeFixture {
     }
 
     /// Starts the program. The program needs the parent of the node, which a gateway has made.
-    async fn plain(&self, door: &str) -> Arc<ChildProcess> {
+    async fn start_plain_program(&self, door: &str) -> Arc<ChildProcess> {
         static PYTHON: OnceCell<String> = OnceCell::const_new();
-        let python = PYTHON.get_or_init(|| venv("plain-node", "kazoo==2.10.0")).await;
+        let python = PYTHON.get_or_init(|| python_with_package("plain-node", "kazoo==2.10.0")).await;
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/promises/exclusive_node/plain.py");
         let servers = self.site.zookeeper.to_string();
-        let door = self.site.origin.door(door).to_string();
+        let door = self.site.origin.open_listener(door).to_string();
         let node = format!("{}/accounts/7", self.folder);
         let arguments = [program, &servers, &node, &door, "account/7", ACCOUNT];
         Arc::new(ChildProcess::spawn(python, arguments).expect("setpriv"))
     }
 
     /// All clients use one account, and pause so that the other program gets turns.
-    fn load(&self, name: &str, gateways: &[&Gateway]) -> Load {
+    fn load(&self, name: &str, gateways: &[&Gateway]) -> RunningLoad {
         let pause = Duration::from_millis(10);
-        Load::start(
+        RunningLoad::start(
             name,
             &LoadPlan {
                 paths: vec![ACCOUNT.to_owned()],
@@ -85,12 +85,12 @@ impl SharedNodeFixture {
     }
 
     /// Waits for `count` more requests of the gateway and of the program.
-    async fn both_go_on(&self, gateway: &str, count: usize) {
+    async fn wait_both_progress(&self, gateway: &str, count: usize) {
         tokio::join!(self.site.origin.wait_more(gateway, count), self.site.origin.wait_more(PLAIN, count));
     }
 
     /// Waits until a request of that sender is in flight.
-    async fn works_on(&self, door: &str) {
+    async fn wait_in_flight(&self, door: &str) {
         let begun = |log: &OriginLog| {
             let last = log.records.last()?;
             (last.gateway == door && last.ended.is_none()).then_some(())
@@ -100,7 +100,7 @@ impl SharedNodeFixture {
 }
 
 /// The number of executions of this sender.
-fn turns(history: &History, of: &str) -> usize {
+fn execution_count(history: &History, of: &str) -> usize {
     history.executions.iter().filter(|execution| execution.gateway == of).count()
 }
 
@@ -110,17 +110,17 @@ async fn gateways_and_program_take_turns() {
     let shared = SharedNodeFixture::fresh().await;
     let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
-    let plain = shared.plain(PLAIN).await;
+    let plain = shared.start_plain_program(PLAIN).await;
     let load = shared.load("load", &[&one, &two]);
     for _ in 0..4 {
-        shared.both_go_on("gw-1", 50).await;
+        shared.wait_both_progress("gw-1", 50).await;
     }
     let results = load.stop().await;
 
-    let history = History::from_log(&shared.site.origin.log()).with(&results);
+    let history = History::from_log(&shared.site.origin.log()).with_results(&results);
     history.assert_holds();
-    let ours = turns(&history, "gw-1").min(turns(&history, "gw-2"));
-    let theirs = turns(&history, PLAIN);
+    let ours = execution_count(&history, "gw-1").min(execution_count(&history, "gw-2"));
+    let theirs = execution_count(&history, PLAIN);
     assert!(ours >= 200 && theirs >= 200, "not exercised: {ours} and {theirs}");
     assert!(history.hand_overs() >= 200, "not exercised: {} hand-overs", history.hand_overs());
     assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
@@ -133,36 +133,36 @@ async fn exclusion_survives_kills_and_pauses() {
     let shared = SharedNodeFixture::fresh().await;
     let survivor = shared.gateway("survivor").await;
     assert_eq!(survivor.send(&TestRequest::post(ACCOUNT)).await.status, 200);
-    let (victim, plain) = tokio::join!(shared.gateway("victim"), shared.plain(PLAIN));
+    let (victim, plain) = tokio::join!(shared.gateway("victim"), shared.start_plain_program(PLAIN));
     let mut load = shared.load("first", &[&survivor, &victim]);
-    shared.both_go_on("victim", 20).await;
+    shared.wait_both_progress("victim", 20).await;
 
     // Each of the two is stopped while it holds, for longer than its session lasts.
     for stopped in [StoppedProcess::Gateway(&victim), StoppedProcess::Program(&plain)] {
-        shared.works_on(stopped.door()).await;
+        shared.wait_in_flight(stopped.door()).await;
         stopped.signal(Signal::STOP);
         let stands = sleep(PAUSE);
         shared.site.origin.wait_more("survivor", 10).await;
         stands.await;
         stopped.signal(Signal::CONT);
         victim.wait_ready().await;
-        shared.both_go_on("victim", 20).await;
+        shared.wait_both_progress("victim", 20).await;
     }
     let mut results = load.stop().await;
 
     // Each of the two is killed while it holds.
     load = shared.load("second", &[&survivor, &victim]);
-    shared.works_on("victim").await;
+    shared.wait_in_flight("victim").await;
     victim.signal(Signal::KILL);
-    shared.both_go_on("survivor", 20).await;
-    shared.works_on(PLAIN).await;
+    shared.wait_both_progress("survivor", 20).await;
+    shared.wait_in_flight(PLAIN).await;
     StoppedProcess::Program(&plain).signal(Signal::KILL);
     shared.site.origin.wait_more("survivor", 20).await;
-    let _next = shared.plain(PLAIN).await;
-    shared.both_go_on("survivor", 20).await;
+    let _next = shared.start_plain_program(PLAIN).await;
+    shared.wait_both_progress("survivor", 20).await;
     results.extend(load.stop().await);
 
-    let history = History::from_log(&shared.site.origin.log()).with(&results);
+    let history = History::from_log(&shared.site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 60, "not exercised: {} hand-overs", history.hand_overs());
 }
@@ -200,7 +200,7 @@ async fn holder_detects_removal_and_spares_successor() {
     victim.wait_at_failpoint("before_upstream_write").await;
     let tree = shared.tree().await;
     tree.delete("/accounts/7").await.expect("the victim holds it");
-    let plain = shared.plain(PLAIN).await;
+    let plain = shared.start_plain_program(PLAIN).await;
     shared.site.origin.wait_more(PLAIN, 20).await;
     let answer = pending.answer().await;
 
@@ -250,7 +250,7 @@ async fn lost_delete_reply_spares_next_holder() {
     assert_eq!(gateway.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
 
-async fn told(process: &TestProcess, path: &str) -> Value {
+async fn get_json(process: &TestProcess, path: &str) -> Value {
     let answer = process.admin(path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     serde_json::from_slice(&answer.body).expect("JSON")
@@ -278,7 +278,7 @@ async fn holder_is_shown_and_breakable() {
     };
     let seen = async {
         loop {
-            let told = told(&two, "/api/v1/locks/account%2F7").await;
+            let told = get_json(&two, "/api/v1/locks/account%2F7").await;
             if places(&told).len() == 2 {
                 return told;
             }

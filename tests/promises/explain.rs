@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::explain::{self, Explanation, SampleRequest};
+use fencegate::explain::{self, RequestExplanation, SampleRequest};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client,
@@ -28,7 +28,7 @@ const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 
 /// Runs `explain` on a thread of its own, because it starts its own runtime.
-pub(super) fn explained(plan: &plan::GatewayPlan, request: &SampleRequest) -> Explanation {
+pub(super) fn run_explain(plan: &plan::GatewayPlan, request: &SampleRequest) -> RequestExplanation {
     let explanation = thread::scope(|scope| scope.spawn(|| explain::explain(plan, request)).join());
     explanation.expect("no panic").expect("a runtime")
 }
@@ -49,7 +49,7 @@ async fn explained_wait_matches_gateway() {
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let line = format!("POST {path}");
         let sample = SampleRequest::new(&line, HOST, &fields, Bytes::new()).expect("a request");
-        let explanation = explained(&plan, &sample);
+        let explanation = run_explain(&plan, &sample);
         let lock = explanation.lock.expect("a lock");
         assert_eq!((lock.wait.as_str(), lock.locked_status, lock.queue), (wait, 409, 1));
         let begun = Instant::now();
@@ -95,7 +95,7 @@ async fn forwarding_is_explained_where_possible() {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         let sample =
             SampleRequest::new(line, HOST, &fields, Bytes::from_static(body.as_bytes())).expect("a request");
-        let explanation = explained(&plan, &sample);
+        let explanation = run_explain(&plan, &sample);
         let text = explanation.to_string().contains("sent on to that one");
         let lock = serde_json::to_value(explanation.lock.expect("a lock")).expect("JSON");
         assert_eq!(lock.get("forward").is_some(), text);
@@ -128,7 +128,7 @@ async fn lease_rule_is_explained() {
             lease.map_or_else(|| policy.clone(), |lease| policy.clone().with("/routes/0/fence/lease", lease));
         let plan = file::load(&policy.to_string()).plan.expect("sound");
         let sample = SampleRequest::new("POST /pay/7", HOST, &[], Bytes::new()).expect("a request");
-        let explanation = explained(&plan, &sample);
+        let explanation = run_explain(&plan, &sample);
         let text = explanation.to_string();
         assert_eq!(text.contains("  lease "), lease.is_some(), "{text}");
         assert!(says.is_none_or(|says| text.contains(says)), "{text}");

@@ -3,7 +3,7 @@
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
-    origin::{Act, OriginReply, RequestRecord},
+    origin::{OriginAction, OriginReply, RequestRecord},
     site::TestSite,
 };
 use serde_json::json;
@@ -50,7 +50,7 @@ fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }
 
-fn ours(record: &RequestRecord) -> Vec<(String, String)> {
+fn fencing_fields(record: &RequestRecord) -> Vec<(String, String)> {
     let lines = record.request.fields.iter().chain(&record.request.trailers);
     let folded = lines.map(|(name, value)| (folded(name), value.clone()));
     let reserved = |name: &str| name.starts_with("fencing-") || name.starts_with("x-fence");
@@ -77,7 +77,10 @@ async fn attempts(
         let answer = client.read_response().await.expect("answered");
         assert!(answer.start.starts_with("HTTP/1.1 200 "), "{bytes:?}: {answer:?}");
     }
-    [site.origin.request(path, before + 1).await, site.origin.request(path, before + 2).await]
+    [
+        site.origin.wait_for_request(path, before + 1).await,
+        site.origin.wait_for_request(path, before + 2).await,
+    ]
 }
 
 fn assert_nothing_forged(record: &RequestRecord, case: &str) {
@@ -100,7 +103,7 @@ async fn client_fencing_fields_are_removed() {
     for (case, lines) in FORGERIES.iter().filter(|(case, _)| !case.starts_with("renamed")) {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
             assert_nothing_forged(&record, case);
-            let names: Vec<String> = ours(&record).into_iter().map(|(name, _)| name).collect();
+            let names: Vec<String> = fencing_fields(&record).into_iter().map(|(name, _)| name).collect();
             assert_eq!(
                 names,
                 ["fencing-key", "fencing-mode", "fencing-not-after", "fencing-number", "fencing-token"],
@@ -110,7 +113,7 @@ async fn client_fencing_fields_are_removed() {
         }
         for record in attempts(&site, &gateway, "GET", "/read", lines).await {
             assert_nothing_forged(&record, case);
-            assert_eq!(ours(&record), [], "{case}: an unfenced request gets no token");
+            assert_eq!(fencing_fields(&record), [], "{case}: an unfenced request gets no token");
         }
     }
 }
@@ -127,7 +130,7 @@ async fn renamed_client_fields_are_removed() {
     for (case, lines) in FORGERIES {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
             assert_nothing_forged(&record, case);
-            let names: Vec<String> = ours(&record).into_iter().map(|(name, _)| name).collect();
+            let names: Vec<String> = fencing_fields(&record).into_iter().map(|(name, _)| name).collect();
             assert_eq!(
                 names,
                 ["fencing-key", "fencing-mode", "fencing-not-after", "x-fence", "x-fence-number"],
@@ -137,7 +140,7 @@ async fn renamed_client_fields_are_removed() {
         }
         for record in attempts(&site, &gateway, "GET", "/read", lines).await {
             assert_nothing_forged(&record, case);
-            assert_eq!(ours(&record), [], "{case}: an unfenced request gets no token");
+            assert_eq!(fencing_fields(&record), [], "{case}: an unfenced request gets no token");
         }
     }
 }
@@ -160,7 +163,7 @@ async fn upstream_fencing_fields_are_removed() {
         let reply = OriginReply::ok().status(status).field(field, "forged");
         let in_trailer = OriginReply::ok().status(status).trailer(field, "forged").trailer("X-Kept", "yes");
         for path in ["/pay/7", "/read"] {
-            site.origin.script(path, [reply.clone(), in_trailer.clone()].map(Act::now));
+            site.origin.script(path, [reply.clone(), in_trailer.clone()].map(OriginAction::now));
             for trailers in [false, true] {
                 let request = if path == "/read" { TestRequest::get(path) } else { TestRequest::post(path) };
                 let answer = gateway.send(&request.field("TE", "trailers")).await;

@@ -11,21 +11,21 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     held_request::HeldRequest,
     history::History,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     site::TestSite,
     wait::wait_until,
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};
 
-use super::clients_share::from;
+use super::clients_share::send_from;
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 5;
 const STREAMS: usize = 100;
 
 /// The requests of the flood so far: the number refused, and the number that wait for the key with their bodies.
-async fn counted(gateway: &Gateway) -> (f64, f64) {
+async fn flood_counts(gateway: &Gateway) -> (f64, f64) {
     let metrics = gateway.metrics().await;
     let refused = metrics.sum("fencegate_rejections_total", &["reason=\"overloaded\""]);
     (refused, metrics.sum("fencegate_lock_waiters", &[]))
@@ -61,7 +61,7 @@ async fn body_flood_is_partly_refused() {
     let all = (CONNECTIONS * STREAMS) as f64;
     let settled = async {
         while {
-            let (refused, waiting) = counted(&gateway).await;
+            let (refused, waiting) = flood_counts(&gateway).await;
             refused + waiting < all
         } {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -69,7 +69,7 @@ async fn body_flood_is_partly_refused() {
     };
     // Half a gigabyte takes a while on a busy machine.
     timeout(Duration::from_secs(60), settled).await.unwrap_or_else(|_| panic!("{}", gateway.log()));
-    let (refused, waiting) = counted(&gateway).await;
+    let (refused, waiting) = flood_counts(&gateway).await;
     println!("{refused} refused, {waiting} wait, {} MiB at most", gateway.peak() / MIB);
     assert!(refused > 0.0 && waiting > 20.0, "{refused} refused, {waiting} wait");
     let metrics = gateway.metrics().await;
@@ -100,7 +100,7 @@ async fn body_flood_is_partly_refused() {
 }
 
 /// A gateway of 512 MiB with a request in flight, and a queue that is long enough for all others.
-async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
+async fn start_small_gateway() -> (TestSite, Gateway, HeldRequest) {
     let site = TestSite::alone().await;
     let policy = site
         .policy("gw-1")
@@ -115,10 +115,10 @@ async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
 }
 
 /// Waits until each of `all` requests was refused or is `kept`; returns both counts.
-async fn all_told(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) -> (f64, f64) {
+async fn wait_all_settled(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) -> (f64, f64) {
     let settled = async {
         loop {
-            let refused = counted(gateway).await.0;
+            let refused = flood_counts(gateway).await.0;
             let kept = kept().await;
             if refused + kept >= all as f64 {
                 return (refused, kept);
@@ -130,7 +130,7 @@ async fn all_told(gateway: &Gateway, all: usize, kept: impl AsyncFn() -> f64) ->
 }
 
 /// Asserts that some heads were refused and others kept within the quota, and that requests with small heads are served.
-async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
+async fn assert_others_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
     println!("{refused} refused, {kept} kept, {} MiB at most", gateway.peak() / MIB);
     assert!(refused > 0.0 && kept > 20.0, "{refused} refused, {kept} kept");
     let metrics = gateway.metrics().await;
@@ -145,7 +145,7 @@ async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
 }
 
 /// Asserts that the whole quota is free again when the clients have gone.
-async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
+async fn assert_quota_freed(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
     gateway.wait_gauge("fencegate_buffered_head_bytes", 0.0).await;
     gateway.wait_gauge("fencegate_buffered_bytes", 0.0).await;
     let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
@@ -159,7 +159,7 @@ async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
 #[tokio::test]
 async fn http2_head_flood_is_partly_refused() {
     const CONNECTIONS: usize = 100;
-    let (site, gateway, holder) = small_gateway().await;
+    let (site, gateway, holder) = start_small_gateway().await;
     let fields: Vec<u8> =
         (0..60).flat_map(|n| frames::literal(&format!("f-{n}"), &"x".repeat(900))).collect();
     let head = [frames::post("/pay/7"), fields].concat();
@@ -180,11 +180,11 @@ async fn http2_head_flood_is_partly_refused() {
         }
         flood.push(client);
     }
-    let waiting = async || counted(&gateway).await.1;
-    let counts = all_told(&gateway, CONNECTIONS * STREAMS, waiting).await;
-    others_are_served(&gateway, counts).await;
+    let waiting = async || flood_counts(&gateway).await.1;
+    let counts = wait_all_settled(&gateway, CONNECTIONS * STREAMS, waiting).await;
+    assert_others_served(&gateway, counts).await;
     drop(flood);
-    comes_back(&site, &gateway, holder).await;
+    assert_quota_freed(&site, &gateway, holder).await;
 }
 
 /// Unfinished heads above the quota are refused. A byte of such a head can mean a field, so few bytes could cost much
@@ -194,7 +194,7 @@ async fn unfinished_http2_heads_are_partly_refused() {
     const CONNECTIONS: usize = 3000;
     /// `accept-encoding: gzip, deflate` of the static table.
     const FIELD: u8 = 0x90;
-    let (site, gateway, holder) = small_gateway().await;
+    let (site, gateway, holder) = start_small_gateway().await;
     let head = [frames::post("/pay/7"), vec![FIELD; 1300]].concat();
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -206,17 +206,17 @@ async fn unfinished_http2_heads_are_partly_refused() {
         // Four times the largest head that the HTTP library reads.
         gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / (4 * (80 << 10)) as f64
     };
-    let counts = all_told(&gateway, CONNECTIONS, kept).await;
-    others_are_served(&gateway, counts).await;
+    let counts = wait_all_settled(&gateway, CONNECTIONS, kept).await;
+    assert_others_served(&gateway, counts).await;
     drop(flood);
-    comes_back(&site, &gateway, holder).await;
+    assert_quota_freed(&site, &gateway, holder).await;
 }
 
 /// One client with unfinished heads gets half of the quota for heads, so that the large heads of other clients find quota.
 #[tokio::test]
 async fn one_client_gets_half_head_quota() {
     const CONNECTIONS: usize = 600;
-    let (site, gateway, holder) = small_gateway().await;
+    let (site, gateway, holder) = start_small_gateway().await;
     let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
     let mut flood = Vec::new();
     let greedy = "127.0.0.2".parse().expect("an address");
@@ -227,17 +227,17 @@ async fn one_client_gets_half_head_quota() {
     }
     let each = (4 * (80 << 10)) as f64;
     let kept = async || gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / each;
-    let (refused, kept) = all_told(&gateway, CONNECTIONS, kept).await;
+    let (refused, kept) = wait_all_settled(&gateway, CONNECTIONS, kept).await;
     println!("{refused} refused, {kept} kept");
     let limit = gateway.metrics().await.sum("fencegate_buffered_limit_bytes", &[]);
     assert!(refused > 0.0 && kept * each <= limit / 4.0, "{kept} of {limit}");
-    assert_eq!(from("127.0.0.2", &gateway, large.clone()).await.expect("no panic").status, 503);
+    assert_eq!(send_from("127.0.0.2", &gateway, large.clone()).await.expect("no panic").status, 503);
     for address in ["127.0.0.1", "127.0.0.3"] {
-        let answer = from(address, &gateway, large.clone()).await.expect("no panic");
+        let answer = send_from(address, &gateway, large.clone()).await.expect("no panic");
         assert_eq!(answer.status, 200, "{address}: {answer:?}");
     }
     drop(flood);
-    comes_back(&site, &gateway, holder).await;
+    assert_quota_freed(&site, &gateway, holder).await;
 }
 
 /// The head of an HTTP/2 request has the same time limit as that of an HTTP/1.1 request; then its connection is closed.
@@ -258,7 +258,7 @@ async fn slow_http2_head_closes_connection() {
 #[tokio::test]
 async fn http1_head_flood_is_partly_refused() {
     const CONNECTIONS: usize = 3800;
-    let (site, gateway, holder) = small_gateway().await;
+    let (site, gateway, holder) = start_small_gateway().await;
     let fields: String = (0..60).map(|n| format!("F-{n}: {}\r\n", "x".repeat(900))).collect();
     let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n{fields}\r\n");
     let mut flood = Vec::new();
@@ -268,9 +268,9 @@ async fn http1_head_flood_is_partly_refused() {
         client.send(&head).await.ok();
         flood.push(client);
     }
-    let waiting = async || counted(&gateway).await.1;
-    let counts = all_told(&gateway, CONNECTIONS, waiting).await;
-    others_are_served(&gateway, counts).await;
+    let waiting = async || flood_counts(&gateway).await.1;
+    let counts = wait_all_settled(&gateway, CONNECTIONS, waiting).await;
+    assert_others_served(&gateway, counts).await;
     let refused = async {
         for client in flood.iter_mut().rev().take(10) {
             let answer = client.read_response().await.expect("answered");
@@ -279,7 +279,7 @@ async fn http1_head_flood_is_partly_refused() {
     };
     wait_until("an answer", refused, || gateway.log()).await;
     drop(flood);
-    comes_back(&site, &gateway, holder).await;
+    assert_quota_freed(&site, &gateway, holder).await;
 }
 
 /// The request was dispatched, so its answer cannot be refused any more: an answer that exceeds the quota is streamed.
@@ -289,7 +289,7 @@ async fn answer_without_quota_is_streamed() {
     let limits = json!({"buffered": "100KiB", "max_body": "72KiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
     let body: Vec<u8> = (0..500_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(body.clone()))]);
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(body.clone()))]);
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     assert!(answer.body == body, "{} bytes", answer.body.len());

@@ -11,7 +11,7 @@ use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens},
-    origin::Act,
+    origin::OriginAction,
     peers::ProxyProcess,
     site::TestSite,
 };
@@ -24,18 +24,18 @@ const DOOR: &str = "127.0.0.1:8080";
 const GATEWAY: &str = "127.0.0.1:8081";
 const SERVICE: &str = "127.0.0.1:9000";
 
-fn text(path: &str) -> String {
+fn shipped_config(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("a file of the repository")
 }
 
-async fn installed() -> (TestSite, LeaseTokens, Gateway, std::net::SocketAddr) {
+async fn start_trusting_proxy() -> (TestSite, LeaseTokens, Gateway, std::net::SocketAddr) {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
     let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
     let keyed = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
         "fence": {"key": "account/{host}/{header.x-tenant}"}});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(unfenced).with_route(keyed)).await;
-    let service = site.origin.door("behind");
+    let service = site.origin.open_listener("behind");
     (site, tokens, gateway, service)
 }
 
@@ -46,7 +46,7 @@ pub(super) fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> ProxyPr
         (GATEWAY, gateway.public.to_string()),
         (SERVICE, service.to_string()),
     ];
-    ProxyProcess::nginx_with(&text("proxies/forward-auth/nginx.conf"), DOOR, &instead)
+    ProxyProcess::nginx_with(&shipped_config("proxies/forward-auth/nginx.conf"), DOOR, &instead)
 }
 
 pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> ProxyProcess {
@@ -57,10 +57,10 @@ pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Proxy
         (GATEWAY, gateway.public.to_string()),
         (SERVICE, service.to_string()),
     ];
-    ProxyProcess::haproxy_with(&text("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
+    ProxyProcess::haproxy_with(&shipped_config("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
 }
 
-async fn pay(proxy: &ProxyProcess) -> ClientResponse {
+async fn send_payment(proxy: &ProxyProcess) -> ClientResponse {
     TestRequest::post("/pay/7")
         .field("fencing-token", "v1-ffffffffffffffff-00000000-00000001")
         .send_to(proxy.address)
@@ -68,19 +68,19 @@ async fn pay(proxy: &ProxyProcess) -> ClientResponse {
         .expect("an answer")
 }
 
-async fn locks(site: &TestSite, proxy: ProxyProcess) {
+async fn assert_proxy_locks(site: &TestSite, proxy: ProxyProcess) {
     // One after another, each with a larger token: the end of a request releases the key.
     let begun = Instant::now();
     for n in 1..=3 {
-        let answer = pay(&proxy).await;
+        let answer = send_payment(&proxy).await;
         assert_eq!(answer.status, 200, "{n}: {answer:?}");
     }
     assert!(begun.elapsed() < Duration::from_secs(5), "the end is not told: {:?}", begun.elapsed());
     // Requests at the same time: no two of them overlap, and none is lost.
     site.origin.set_work_time(Duration::from_millis(20));
-    let all = futures_util::future::join_all((0..8).map(|_| pay(&proxy))).await;
+    let all = futures_util::future::join_all((0..8).map(|_| send_payment(&proxy))).await;
     assert!(all.iter().all(|answer| answer.status == 200), "{all:?}");
-    let mut paid: Vec<_> = site.origin.log().on("/pay/7").cloned().collect();
+    let mut paid: Vec<_> = site.origin.log().requests_for("/pay/7").cloned().collect();
     paid.sort_by_key(|record| record.arrived);
     assert_eq!(paid.len(), 11);
     assert!(paid.iter().all(|record| !record.stale), "a stale token");
@@ -90,13 +90,13 @@ async fn locks(site: &TestSite, proxy: ProxyProcess) {
     // A request that needs no lock passes without one, and a client's own token is removed.
     let open = TestRequest::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     assert_eq!(open.send_to(proxy.address).await.expect("an answer").status, 200);
-    let record = site.origin.request("/open", 1).await;
+    let record = site.origin.wait_for_request("/open", 1).await;
     assert_eq!(record.request.field("fencing-token"), None);
 }
 
 /// The key comes from the request that the service gets. Fields in which a client imitates the proxy do not change
 /// the key.
-async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
+async fn assert_asks_for_sent_request(site: &TestSite, proxy: &ProxyProcess) {
     let request = TestRequest::post("/told").field("host", "a.example").field("x-tenant", "blue");
     let forged = [
         ("x-original-host", "b.example"),
@@ -109,7 +109,7 @@ async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
     let key = |n, request: TestRequest| async move {
         let answer = request.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
-        let record = site.origin.request("/told", n).await;
+        let record = site.origin.wait_for_request("/told", n).await;
         record.request.field("fencing-key").map(str::to_owned)
     };
     assert_eq!(key(1, request.clone()).await.as_deref(), Some("account/a.example/blue"));
@@ -124,31 +124,31 @@ async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
 /// key.
 #[tokio::test]
 async fn nginx_locks_with_auth_request() {
-    let (site, _tokens, gateway, service) = installed().await;
+    let (site, _tokens, gateway, service) = start_trusting_proxy().await;
     let proxy = nginx(&gateway, service);
-    is_asked_for_what_is_sent(&site, &proxy).await;
-    locks(&site, proxy).await;
+    assert_asks_for_sent_request(&site, &proxy).await;
+    assert_proxy_locks(&site, proxy).await;
 }
 
 /// Behind HAProxy with the shipped files each request is served alone under a larger token, and its end releases the
 /// key.
 #[tokio::test]
 async fn haproxy_locks_with_lua_script() {
-    let (site, _tokens, gateway, service) = installed().await;
+    let (site, _tokens, gateway, service) = start_trusting_proxy().await;
     let proxy = haproxy(&gateway, service);
-    is_asked_for_what_is_sent(&site, &proxy).await;
-    locks(&site, proxy).await;
+    assert_asks_for_sent_request(&site, &proxy).await;
+    assert_proxy_locks(&site, proxy).await;
 }
 
 /// After a 502 of nginx the service may still work: the lock is kept, and the next request is not dispatched.
 #[tokio::test]
 async fn nginx_502_keeps_lock() {
-    let (site, _tokens, gateway, service) = installed().await;
+    let (site, _tokens, gateway, service) = start_trusting_proxy().await;
     let proxy = nginx(&gateway, service);
-    site.origin.script("/pay/7", [Act::Reset]);
-    assert_eq!(pay(&proxy).await.status, 502);
+    site.origin.script("/pay/7", [OriginAction::Reset]);
+    assert_eq!(send_payment(&proxy).await.status, 502);
     // The request waits as long as the route allows, and nothing is sent to the service.
-    let refused = pay(&proxy).await;
+    let refused = send_payment(&proxy).await;
     assert_eq!((refused.status, refused.field("fencing-outcome")), (503, Some("not-dispatched")));
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
@@ -156,7 +156,7 @@ async fn nginx_502_keeps_lock() {
 /// A time limit in a file: `name 5s;`, `name: 5s`, or `name = 5000` in milliseconds.
 #[track_caller]
 fn limit(file: &str, name: &str) -> Duration {
-    let text = text(&format!("proxies/forward-auth/{file}"));
+    let text = shipped_config(&format!("proxies/forward-auth/{file}"));
     let (_, behind) = text.split_once(name).unwrap_or_else(|| panic!("`{name}` is not in {file}"));
     let behind = behind.trim_start_matches([' ', ':', '=']);
     let end = behind.find(|c: char| !c.is_ascii_digit()).expect("something follows");

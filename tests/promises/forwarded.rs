@@ -17,11 +17,11 @@ const CLAIMS: [(&str, &str); 4] = [
     ("Forwarded", "for=198.51.100.7;proto=https"),
 ];
 
-fn claiming(path: &str) -> TestRequest {
+fn request_with_claims(path: &str) -> TestRequest {
     CLAIMS.iter().fold(TestRequest::get(path), |ask, (name, value)| ask.field(name, value))
 }
 
-async fn arrived(site: &TestSite, path: &str) -> RequestRecord {
+async fn recorded_request(site: &TestSite, path: &str) -> RequestRecord {
     let log = site.origin.log();
     log.records.iter().find(|record| record.path() == path).cloned().expect("it arrived")
 }
@@ -31,8 +31,8 @@ async fn arrived(site: &TestSite, path: &str) -> RequestRecord {
 async fn untrusted_forwarding_fields_are_replaced() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
-    assert_eq!(gateway.send(&claiming("/stranger")).await.status, 200);
-    let request = arrived(&site, "/stranger").await.request;
+    assert_eq!(gateway.send(&request_with_claims("/stranger")).await.status, 200);
+    let request = recorded_request(&site, "/stranger").await.request;
     assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1"), "{request:?}");
     assert_eq!(request.field("x-forwarded-proto"), Some("http"), "{request:?}");
     assert_eq!((request.field("x-forwarded-host"), request.field("forwarded")), (None, None), "{request:?}");
@@ -44,8 +44,8 @@ async fn trusted_forwarding_fields_are_extended() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&claiming("/proxy")).await.status, 200);
-    let request = arrived(&site, "/proxy").await.request;
+    assert_eq!(gateway.send(&request_with_claims("/proxy")).await.status, 200);
+    let request = recorded_request(&site, "/proxy").await.request;
     for (name, value) in [
         ("x-forwarded-for", "203.0.113.9, 198.51.100.7, 127.0.0.1"),
         ("x-forwarded-proto", "https"),
@@ -62,7 +62,7 @@ async fn via_is_added_in_both_directions() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     let answer = gateway.send(&TestRequest::get("/via").field("Via", "1.0 fred")).await;
-    let request = arrived(&site, "/via").await.request;
+    let request = recorded_request(&site, "/via").await.request;
     let entries: Vec<&str> = request.field("via").expect("a Via field").split(", ").collect();
     assert_eq!((entries.len(), entries[0]), (2, "1.0 fred"), "{entries:?}");
     assert!(entries[1].starts_with("1.1 fencegate-"), "{entries:?}");
@@ -70,7 +70,7 @@ async fn via_is_added_in_both_directions() {
 }
 
 /// A listener whose connections end at a gateway that is started later.
-async fn round_trip(site: &TestSite) -> Gateway {
+async fn start_self_loop(site: &TestSite) -> Gateway {
     let back = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", back.local_addr().expect("bound"));
     let gateway =
@@ -92,7 +92,7 @@ async fn round_trip(site: &TestSite) -> Gateway {
 #[tokio::test]
 async fn looping_request_is_refused() {
     let site = TestSite::fresh().await;
-    let gateway = round_trip(&site).await;
+    let gateway = start_self_loop(&site).await;
     let answer = gateway.send(&TestRequest::get("/round")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
     // On the fenced route, the second round is refused before it waits for the key that the first round holds.

@@ -10,8 +10,8 @@ use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     held_request::HeldRequest,
     history::History,
-    load::Load,
-    origin::{Act, OriginReply},
+    load::RunningLoad,
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::{QUIET, wait_until},
@@ -19,37 +19,37 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-use super::cached::{all_done, plan};
+use super::cached::{assert_all_done, plan};
 
 /// Long enough that a key stays at its holder.
 const KEPT: &str = "60s";
 
 /// A gateway that peers can reach, and that releases a key only for another waiter.
-fn reached(site: &TestSite, name: &str) -> TestPolicy {
+fn policy_with_peer(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     site.policy(name).with_linger(KEPT).with("/peer", peer)
 }
 
 /// The same, and it forwards requests to the holder.
-pub(super) fn sending(site: &TestSite, name: &str) -> TestPolicy {
-    reached(site, name).with("/routes/0/fence/forward", "holder")
+pub(super) fn forwarding_policy(site: &TestSite, name: &str) -> TestPolicy {
+    policy_with_peer(site, name).with("/routes/0/fence/forward", "holder")
 }
 
-pub(super) async fn two(site: &TestSite) -> (Gateway, Gateway) {
-    let one = sending(site, "gw-1");
-    let two = sending(site, "gw-2");
+pub(super) async fn start_two_forwarding(site: &TestSite) -> (Gateway, Gateway) {
+    let one = forwarding_policy(site, "gw-1");
+    let two = forwarding_policy(site, "gw-2");
     let gateways = Gateway::start_both(&one, &two).await;
     tokio::join!(gateways.0.wait_ready(), gateways.1.wait_ready());
     gateways
 }
 
 /// Makes this gateway the holder of the key.
-pub(super) async fn keeps(gateway: &Gateway) {
+pub(super) async fn make_holder(gateway: &Gateway) {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// The number of lock nodes that the key has had, from the counter of the server.
-async fn nodes(tree: &ZnodeTree) -> u32 {
+async fn lock_node_count(tree: &ZnodeTree) -> u32 {
     let locks = tree.locks().await;
     let [held] = locks.as_slice() else { panic!("one holder: {locks:?}") };
     held[held.len() - 10..].parse::<u32>().expect("a number") + 1
@@ -62,21 +62,21 @@ async fn hot_key_needs_one_grant() {
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(1));
-    let third = sending(&site, "gw-3");
-    let ((one, two), three) = tokio::join!(two(&site), Gateway::start(&third));
+    let third = forwarding_policy(&site, "gw-3");
+    let ((one, two), three) = tokio::join!(start_two_forwarding(&site), Gateway::start(&third));
     three.wait_ready().await;
-    keeps(&one).await;
+    make_holder(&one).await;
 
-    let results = Load::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
+    let results = RunningLoad::start("load", &plan(&[&one, &two, &three], CLIENTS, EACH)).end().await;
 
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH + 1);
     let tokens: Vec<Token> = history.executions.iter().map(|execution| execution.token).collect();
     assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "one tenure");
     assert!(history.executions.iter().all(|execution| execution.gateway == "gw-1"));
-    let nodes = nodes(&site.tree().await).await;
+    let nodes = lock_node_count(&site.tree().await).await;
     assert!(nodes <= 20, "{nodes} lock nodes");
 }
 
@@ -86,12 +86,12 @@ async fn simultaneous_gateways_settle_on_one_holder() {
     const EACH: usize = 60;
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(1));
-    let (one, two) = two(&site).await;
+    let (one, two) = start_two_forwarding(&site).await;
 
-    let results = Load::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
+    let results = RunningLoad::start("load", &plan(&[&one, &two], CLIENTS, EACH)).end().await;
 
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     let mut line: Vec<_> = history.executions.iter().collect();
     line.sort_by_key(|execution| execution.began);
@@ -108,14 +108,15 @@ async fn simultaneous_gateways_settle_on_one_holder() {
 async fn load_without_forwarding_alternates_holders() {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(1));
-    let (one, two) = Gateway::start_both(&reached(&site, "gw-1"), &reached(&site, "gw-2")).await;
+    let (one, two) =
+        Gateway::start_both(&policy_with_peer(&site, "gw-1"), &policy_with_peer(&site, "gw-2")).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    keeps(&one).await;
+    make_holder(&one).await;
 
-    let results = Load::start("load", &plan(&[&one, &two], 12, 60)).end().await;
+    let results = RunningLoad::start("load", &plan(&[&one, &two], 12, 60)).end().await;
 
-    all_done(&results);
-    let history = History::from_log(&site.origin.log()).with(&results);
+    assert_all_done(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(history.hand_overs() >= 4, "{} hand-overs", history.hand_overs());
 }
@@ -124,13 +125,16 @@ async fn load_without_forwarding_alternates_holders() {
 #[tokio::test]
 async fn forwarded_answer_returns_complete() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
-    let held = site.origin.request("/pay/7", 1).await.expect_token();
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
+    let held = site.origin.wait_for_request("/pay/7", 1).await.expect_token();
     let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
     for body in [b"ok".to_vec(), large] {
         let reply = OriginReply::with_body(body.clone()).status(201).field("X-From", "ledger");
-        site.origin.script("/pay/7", [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
+        site.origin.script(
+            "/pay/7",
+            [OriginAction::now(reply.clone()), OriginAction::now(reply.trailer("X-Sum", "9"))],
+        );
         for trailers in [false, true] {
             let request = TestRequest::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
             let answer = two.send(&request).await;
@@ -138,7 +142,7 @@ async fn forwarded_answer_returns_complete() {
             assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
             assert!(answer.body == body, "{} bytes of {}", answer.body.len(), body.len());
             assert_eq!(answer.trailers.contains_key("x-sum"), trailers);
-            let record = site.origin.log().on("/pay/7").last().cloned().expect("executed");
+            let record = site.origin.log().requests_for("/pay/7").last().cloned().expect("executed");
             assert_eq!(answer.token(), record.token());
             assert_eq!(record.gateway, "gw-1");
             assert!(record.expect_token().same_grant(held));
@@ -151,10 +155,10 @@ async fn forwarded_answer_returns_complete() {
 #[tokio::test]
 async fn wait_and_refusals_are_forwarded() {
     let site = TestSite::fresh().await;
-    let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
-    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    let one = Gateway::start(&forwarding_policy(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
+    let two = Gateway::start(&forwarding_policy(&site, "gw-2")).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    keeps(&one).await;
+    make_holder(&one).await;
     let working = site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     let at_once = two.send(&TestRequest::post("/pay/7").field("Prefer", "wait=0")).await;
@@ -177,8 +181,8 @@ async fn wait_and_refusals_are_forwarded() {
 #[tokio::test]
 async fn hangup_cancels_forwarded_waiter() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
     let working = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let waiting = two.begin(TestRequest::post("/pay/7"));
     one.wait_gauge("fencegate_lock_waiters", 1.0).await;
@@ -195,8 +199,9 @@ async fn hangup_cancels_forwarded_waiter() {
 #[tokio::test]
 async fn peer_with_other_key_returns_request() {
     let site = TestSite::fresh().await;
-    let other =
-        sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").with_route(json!({
+    let other = forwarding_policy(&site, "gw-1")
+        .with("/routes/0/fence/key", "other/{path.account}")
+        .with_route(json!({
             "name": "hold",
             "upstream": "ledger",
             "match": {"methods": ["POST"], "path": "/hold/{account}"},
@@ -204,14 +209,14 @@ async fn peer_with_other_key_returns_request() {
         }));
     let let_be = |policy: TestPolicy| policy.with("/allow_mixed", true);
     let one = Gateway::start(&let_be(other)).await;
-    let two = Gateway::start(&let_be(sending(&site, "gw-2"))).await;
+    let two = Gateway::start(&let_be(forwarding_policy(&site, "gw-2"))).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
     assert_eq!(one.send(&TestRequest::post("/hold/7")).await.status, 200);
 
     let answer = two.send(&TestRequest::post("/pay/7")).await;
 
     assert_eq!(answer.status, 200);
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     assert_eq!((record.gateway.as_str(), record.key()), ("gw-2", Some("account/7")));
     two.wait_series_at_least("fencegate_forwarded_total", &["result=\"back\""], 1.0).await;
 }
@@ -219,7 +224,8 @@ async fn peer_with_other_key_returns_request() {
 #[tokio::test]
 async fn operation_executes_once_across_gateways() {
     let site = TestSite::fresh().await;
-    let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
+    let once =
+        |name| forwarding_policy(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let (one, two) = Gateway::start_both(&once("gw-1"), &once("gw-2")).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
     let pay = |name: &str| TestRequest::post("/pay/7").field("Idempotency-Key", name).body("{}");
@@ -231,24 +237,24 @@ async fn operation_executes_once_across_gateways() {
         assert_eq!((again.status, again.reason().as_str()), (409, "already-done"));
     }
     assert_eq!(site.origin.count("/pay/7"), 2);
-    assert!(site.origin.log().on("/pay/7").all(|record| record.gateway == "gw-1"));
+    assert!(site.origin.log().requests_for("/pay/7").all(|record| record.gateway == "gw-1"));
 }
 
 /// A client has one share at the holder, whichever gateway receives its requests.
 #[tokio::test]
 async fn client_share_spans_gateways() {
     let site = TestSite::fresh().await;
-    let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
-    let two = Gateway::start(&sending(&site, "gw-2")).await;
+    let one = Gateway::start(&forwarding_policy(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
+    let two = Gateway::start(&forwarding_policy(&site, "gw-2")).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    keeps(&one).await;
+    make_holder(&one).await;
     let working = site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 
     for gateway in [&one, &two] {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"));
     }
-    let other = super::clients_share::from("127.0.0.2", &two, TestRequest::post("/pay/7"));
+    let other = super::clients_share::send_from("127.0.0.2", &two, TestRequest::post("/pay/7"));
     one.wait_gauge("fencegate_lock_waiters", 1.0).await;
     assert_eq!(working.finish().await.status, 200);
     assert_eq!(other.await.expect("no panic").status, 200);
@@ -258,8 +264,8 @@ async fn client_share_spans_gateways() {
 #[tokio::test]
 async fn killed_holder_leaves_unknown_outcome() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
     let HeldRequest { request: pending, latch, record } =
         site.origin.hold_request(&two, TestRequest::post("/pay/7").field("x-attempt", "first")).await;
     let executed = record.expect_token();
@@ -275,26 +281,30 @@ async fn killed_holder_leaves_unknown_outcome() {
     assert_eq!(next.status, 200);
     assert!(next.token().expect("stamped") > executed);
     assert_eq!(site.origin.count("/pay/7"), 3, "each was executed once");
-    assert_eq!(site.origin.request("/pay/7", 3).await.gateway, "gw-2");
+    assert_eq!(site.origin.wait_for_request("/pay/7", 3).await.gateway, "gw-2");
 }
 
 /// When the holder has ended, a request is not forwarded: it queues at its own gateway and gets a larger token.
 #[tokio::test]
 async fn request_queues_locally_after_holder_exit() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
     assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
-    assert_eq!(site.origin.request("/pay/7", 2).await.gateway, "gw-1", "not exercised: it was not sent on");
+    assert_eq!(
+        site.origin.wait_for_request("/pay/7", 2).await.gateway,
+        "gw-1",
+        "not exercised: it was not sent on"
+    );
 
     one.signal(Signal::KILL);
     one.exit().await;
 
     let answer = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    let record = site.origin.request("/pay/7", 3).await;
+    let record = site.origin.wait_for_request("/pay/7", 3).await;
     assert_eq!(record.gateway, "gw-2");
-    assert!(record.expect_token() > site.origin.request("/pay/7", 2).await.expect_token());
+    assert!(record.expect_token() > site.origin.wait_for_request("/pay/7", 2).await.expect_token());
 }
 
 /// A holder paused beyond its session dispatches no forwarded request beside the next holder, and none with an old
@@ -302,10 +312,10 @@ async fn request_queues_locally_after_holder_exit() {
 #[tokio::test]
 async fn expired_holder_dispatches_no_forwarded_request() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
     // This gateway forwards no requests: it waits for the end of the stopped session.
-    let three = Gateway::start(&reached(&site, "gw-3")).await;
+    let three = Gateway::start(&policy_with_peer(&site, "gw-3")).await;
     three.wait_ready().await;
 
     one.signal(Signal::STOP);
@@ -334,14 +344,14 @@ async fn forwarding_to_frozen_holder_ends() {
     const SESSION: Duration = Duration::from_secs(4);
     let site = TestSite::fresh().await;
     let [first, second] = ["gw-1", "gw-2"].map(|name| {
-        let policy = sending(&site, name).with("/zookeeper/session_timeout", "4s");
+        let policy = forwarding_policy(&site, name).with("/zookeeper/session_timeout", "4s");
         policy.with("/routes/0/fence/wait", "10s")
     });
     // Each worker has connections of its own to the holder.
     let (one, two) =
         tokio::join!(Gateway::start(&first), GatewayLaunch::new(&second).with_workers(1).start());
     two.wait_ready().await;
-    keeps(&one).await;
+    make_holder(&one).await;
     // From now on there are kept connections to the holder.
     let both = [(); 2].map(|()| two.begin(TestRequest::post("/pay/7")));
     for pending in both {
@@ -378,8 +388,8 @@ async fn forwarding_to_frozen_holder_ends() {
 #[tokio::test]
 async fn frozen_holder_is_skipped_after_expiry() {
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site).await;
-    keeps(&one).await;
+    let (one, two) = start_two_forwarding(&site).await;
+    make_holder(&one).await;
     one.signal(Signal::STOP);
     let served = || site.origin.log().records.iter().any(|one| one.gateway == "gw-2");
     let asking = async {

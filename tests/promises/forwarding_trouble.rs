@@ -10,18 +10,19 @@ use fencegate_tests::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-use super::forwarding::{keeps, sending};
+use super::forwarding::{forwarding_policy, make_holder};
 
 /// A holder whose session ends returns waiting forwarded requests at once, and their own gateway serves them.
 #[tokio::test]
 async fn expired_holder_returns_waiting_requests() {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
-    let first = sending(&site, "gw-1").with_zookeeper(link.address()).with("/zookeeper/sessions", 1);
-    let second = sending(&site, "gw-2").with("/routes/0/fence/wait", "60s");
+    let first =
+        forwarding_policy(&site, "gw-1").with_zookeeper(link.address()).with("/zookeeper/sessions", 1);
+    let second = forwarding_policy(&site, "gw-2").with("/routes/0/fence/wait", "60s");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    keeps(&one).await;
+    make_holder(&one).await;
     let HeldRequest { request: working, latch, record } =
         site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let executing = record.expect_token();
@@ -31,7 +32,7 @@ async fn expired_holder_returns_waiting_requests() {
     link.end_sessions();
 
     // The earlier request is still at work there.
-    let given_back = site.origin.request("/pay/7", 3).await;
+    let given_back = site.origin.wait_for_request("/pay/7", 3).await;
     assert_eq!(given_back.gateway, "gw-2");
     assert!(given_back.expect_token() > executing);
     latch.release();
@@ -45,11 +46,11 @@ async fn expired_holder_returns_waiting_requests() {
 #[tokio::test]
 async fn drain_does_not_wait_for_peer() {
     let site = TestSite::fresh().await;
-    let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
-    let first = sending(&site, "gw-1");
+    let second = forwarding_policy(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
+    let first = forwarding_policy(&site, "gw-1");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    keeps(&one).await;
+    make_holder(&one).await;
     let HeldRequest { request: pending, latch, .. } =
         site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
 

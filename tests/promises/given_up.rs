@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    deadline_expiry::{ExpiryRound, pause, reconnect, short_cut},
+    deadline_expiry::{ExpiryRound, run_pause_round, run_reconnect_round, run_short_cut_round},
     gateway::Gateway,
     history::History,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     site::TestSite,
 };
 
 /// Fails on any violation. A round without violations counts only if the machine has kept the times.
-async fn holds(round: impl AsyncFn() -> ExpiryRound) {
+async fn assert_round_holds(round: impl AsyncFn() -> ExpiryRound) {
     const ROUNDS: usize = 3;
     for _ in 0..ROUNDS {
         let round = round().await;
@@ -28,19 +28,19 @@ async fn holds(round: impl AsyncFn() -> ExpiryRound) {
 /// The key of a holder that was paused past its session deadline is free only after its upstream's response timeout.
 #[tokio::test]
 async fn paused_holder_keeps_key_until_timeout() {
-    holds(pause).await;
+    assert_round_holds(run_pause_round).await;
 }
 
 /// The key of a holder that was cut off past its session deadline is free only after its upstream's response timeout.
 #[tokio::test]
 async fn disconnected_holder_keeps_key_until_timeout() {
-    holds(short_cut).await;
+    assert_round_holds(run_short_cut_round).await;
 }
 
 /// After a slow connect no lock is granted until a heartbeat has moved the session deadline.
 #[tokio::test]
 async fn lock_waits_for_heartbeat_after_connect() {
-    holds(reconnect).await;
+    assert_round_holds(run_reconnect_round).await;
 }
 
 /// The key of a request that was written late is free only after its upstream's response timeout. The worker stands
@@ -63,9 +63,9 @@ async fn late_write_keeps_key_until_timeout() {
         site.gateway_paused_at(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
         Gateway::start(&next_policy)
     );
-    site.origin.script("/pay/7", [Act::Answer(TIME / 2, OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(TIME / 2, OriginReply::ok())]);
     let late = victim.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(newer.status, 200, "{newer:?}");
     assert_eq!(

@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     guard::{FLOOR, GuardFixture, StampedRequest, assert_refused},
     history::History,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     wait::{QUIET, wait_until},
 };
 
@@ -130,7 +130,7 @@ async fn disconnected_gateway_keeps_key_until_answer() {
         ))
         .await
         .expect("connected");
-    fixture.origin.request("/old", 1).await;
+    fixture.origin.wait_for_request("/old", 1).await;
     gateway.reset().expect("still connected");
 
     let new = guard.begin(StampedRequest::new("a", 30).post("/new"));
@@ -191,9 +191,9 @@ async fn readers_run_together_writer_alone() {
     let one = fixture.origin.hold("/one");
     let two = fixture.origin.hold("/two");
     let first = guard.begin(StampedRequest::new("a", 22).shared().post("/one"));
-    fixture.origin.request("/one", 1).await;
+    fixture.origin.wait_for_request("/one", 1).await;
     let second = guard.begin(StampedRequest::new("a", 21).shared().post("/two"));
-    fixture.origin.request("/two", 1).await;
+    fixture.origin.wait_for_request("/two", 1).await;
     assert_refused(&guard.send(&StampedRequest::new("a", 22).post("/stale")).await, "stale");
 
     let writer = guard.begin(StampedRequest::new("a", 30).post("/write"));
@@ -218,7 +218,7 @@ async fn broken_execution_closes_key_until_over() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.launch().await.with("/settle", "300ms").with("/max_execution", "4s");
     let guard = guard.with("/upstream/response_timeout", "1s").with("/send_within", "1s").start().await;
-    fixture.origin.script("/broken", [Act::Reset]);
+    fixture.origin.script("/broken", [OriginAction::Reset]);
     let broken = guard.send(&StampedRequest::new("a", 20).post("/broken")).await;
     assert_eq!((broken.status, broken.outcome()), (502, Some(FencingOutcome::Unknown)));
     let last = fixture.origin.log().records[0].whole.expect("read");
@@ -245,7 +245,7 @@ async fn broken_execution_closes_key_until_over() {
         }
     };
     wait_until("the doubt to be over", admitted, || guard.log()).await;
-    let first = fixture.origin.request("/late", 1).await.arrived;
+    let first = fixture.origin.wait_for_request("/late", 1).await.arrived;
     assert!(first >= last + OVER - Duration::from_millis(20), "{:?} too early", last + OVER - first);
 }
 
@@ -256,7 +256,7 @@ async fn doubt_within_settle_is_awaited() {
     let guard =
         fixture.launch().await.with("/max_execution", "1s").with("/upstream/response_timeout", "500ms");
     let guard = guard.with("/send_within", "500ms").start().await;
-    fixture.origin.script("/broken", [Act::CloseInBody(OriginReply::with_body("cut in two"))]);
+    fixture.origin.script("/broken", [OriginAction::CloseInBody(OriginReply::with_body("cut in two"))]);
     let broken = guard.send(&StampedRequest::new("a", 20).post("/broken")).await;
     assert_eq!((broken.status, broken.outcome()), (502, Some(FencingOutcome::Unknown)));
     let next = guard.send(&StampedRequest::new("a", 30).post("/next")).await;
@@ -269,7 +269,7 @@ async fn doubt_within_settle_is_awaited() {
 async fn doubtful_read_blocks_writers_only() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.launch().await.with("/settle", "200ms").start().await;
-    fixture.origin.script("/broken", [Act::Reset]);
+    fixture.origin.script("/broken", [OriginAction::Reset]);
     guard.send(&StampedRequest::new("a", 20).shared().post("/broken")).await;
     assert_eq!(guard.send(&StampedRequest::new("a", 21).shared().post("/read")).await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/write")).await, "in-doubt");
@@ -301,7 +301,7 @@ async fn write_without_token_is_refused() {
     assert_refused(&bypass, "token-missing");
     assert_eq!(bypass.status, 403);
     assert_eq!((fixture.origin.count("/pay"), guard.decision_count("bypass").await), (0, 1.0));
-    let record = fixture.origin.request("/balance", 1).await;
+    let record = fixture.origin.wait_for_request("/balance", 1).await;
     assert!(record.request.fields.iter().all(|(name, _)| !name.to_lowercase().starts_with("fencing")));
 }
 
@@ -342,7 +342,7 @@ async fn upstream_cannot_forge_guard_headers() {
         .field("Fencing-Refusal", "stale")
         .trailer("Fencing_Outcome", "x");
     let lie = lie.field("Fencing-Outcome", "not-dispatched; reason=stale").field("fencing_refusal", "busy");
-    fixture.origin.script("/lie", [Act::now(lie.clone()), Act::now(lie)]);
+    fixture.origin.script("/lie", [OriginAction::now(lie.clone()), OriginAction::now(lie)]);
     for request in [StampedRequest::new("a", 20).post("/lie"), TestRequest::get("/lie")] {
         let answer = guard.send(&request).await;
         assert_eq!((answer.status, answer.field("fencing-outcome")), (412, Some("done")), "{answer:?}");

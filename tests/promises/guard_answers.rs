@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     guard::{GuardFixture, StampedRequest, assert_refused},
     history::History,
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
     wait::QUIET,
 };
 
@@ -19,7 +19,9 @@ async fn large_answer_keeps_key_until_sent() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.guard().await;
     let latch = Latch::default();
-    fixture.origin.script("/large", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; LARGE]))]);
+    fixture
+        .origin
+        .script("/large", [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; LARGE]))]);
     let mut gateway = RawClient::connect(guard.public).await.expect("listens");
     let token = StampedRequest::new("a", 20).token();
     let head = format!("Host: a\r\nFencing-Token: {token}\r\nFencing-Key: a\r\nFencing-Mode: exclusive\r\n");
@@ -42,12 +44,12 @@ async fn unread_answer_does_not_keep_key() {
     let launch = fixture.launch().await.with("/upstream/response_body_idle", "500ms");
     let launch = launch.with("/max_execution", "2s").with("/send_within", "1s");
     let guard = launch.with("/upstream/response_timeout", "1s").start().await;
-    fixture.origin.script("/large", [Act::now(OriginReply::with_body(vec![7; 32 << 20]))]);
+    fixture.origin.script("/large", [OriginAction::now(OriginReply::with_body(vec![7; 32 << 20]))]);
     let mut gateway = RawClient::connect_narrow(guard.public).await.expect("listens");
     let token = StampedRequest::new("a", 20).token();
     let head = format!("Host: a\r\nFencing-Token: {token}\r\nFencing-Key: a\r\nFencing-Mode: exclusive\r\n");
     gateway.send(format!("POST /large HTTP/1.1\r\n{head}\r\n")).await.expect("connected");
-    fixture.origin.request("/large", 1).await;
+    fixture.origin.wait_for_request("/large", 1).await;
     assert_eq!(guard.send(&StampedRequest::new("a", 30).post("/next")).await.status, 200);
     drop(gateway);
 }
@@ -58,7 +60,9 @@ async fn stalled_answer_is_logged_in_doubt() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.launch().await.with("/upstream/response_body_idle", "300ms").start().await;
     let latch = Latch::default();
-    fixture.origin.script("/large", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; LARGE]))]);
+    fixture
+        .origin
+        .script("/large", [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; LARGE]))]);
     let pending = guard.begin(StampedRequest::new("a", 20).post("/large"));
     guard.wait_line("the doubt", |line| line.message() == "guard.in_doubt").await;
     latch.release();
@@ -70,12 +74,12 @@ async fn stalled_answer_is_logged_in_doubt() {
 async fn bodyless_answer_frees_key() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.guard().await;
-    fixture.origin.set_default_action(Act::now(OriginReply::with_body("")));
+    fixture.origin.set_default_action(OriginAction::now(OriginReply::with_body("")));
     for (epoch, method) in [(20, "HEAD"), (30, "GET"), (40, "DELETE"), (50, "PUT")] {
         let request = StampedRequest::new("a", epoch).apply_to(TestRequest::with_method(method, "/x"));
         assert_eq!(guard.send(&request).await.status, 200, "{method}");
     }
-    fixture.origin.script("/x", [Act::AnswerAndClose(OriginReply::ok().status(204))]);
+    fixture.origin.script("/x", [OriginAction::AnswerAndClose(OriginReply::ok().status(204))]);
     for (epoch, status) in [(60, 204), (70, 200)] {
         assert_eq!(guard.send(&StampedRequest::new("a", epoch).post("/x")).await.status, status);
     }
@@ -118,7 +122,7 @@ async fn upstream_connection_reused_after_complete_exchange() {
     for epoch in 20..40 {
         assert_eq!(guard.send(&StampedRequest::new("a", epoch).post("/x")).await.status, 200);
     }
-    fixture.origin.script("/x", [Act::CloseInBody(OriginReply::with_body("cut in two"))]);
+    fixture.origin.script("/x", [OriginAction::CloseInBody(OriginReply::with_body("cut in two"))]);
     assert_eq!(
         guard.send(&StampedRequest::new("a", 50).post("/x")).await.outcome(),
         Some(FencingOutcome::Unknown)
@@ -128,6 +132,6 @@ async fn upstream_connection_reused_after_complete_exchange() {
     let connections: std::collections::BTreeSet<_> =
         log.records.iter().map(|record| record.connection).collect();
     assert!(connections.len() < 10, "{} connections", connections.len());
-    let broken = log.on("/x").last().expect("the broken one").connection;
-    assert!(log.on("/y").all(|record| record.connection != broken));
+    let broken = log.requests_for("/x").last().expect("the broken one").connection;
+    assert!(log.requests_for("/y").all(|record| record.connection != broken));
 }

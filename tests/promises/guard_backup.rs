@@ -25,7 +25,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use self::scene::{BackupFixture, said};
+use self::scene::{BackupFixture, run_verb};
 
 /// The last epoch that was acknowledged, and the last that was sent, of each key.
 type EpochsByKey = Arc<Mutex<HashMap<String, (u64, u64)>>>;
@@ -47,7 +47,7 @@ async fn load(guard: Arc<BackupFixture>, key: String, sent: EpochsByKey, stop: A
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn backup_under_load_is_consistent() {
     let fixture = GuardFixture::new().await;
-    let source = Arc::new(BackupFixture::before(&fixture).await);
+    let source = Arc::new(BackupFixture::start(&fixture).await);
     let sent = EpochsByKey::default();
     let stop = Arc::new(AtomicBool::new(false));
     let loads: Vec<_> = (0..8)
@@ -60,7 +60,7 @@ async fn backup_under_load_is_consistent() {
     };
     wait_until("some load", busy, || source.guard.log()).await;
     let before = sent.lock().expect("whole").clone();
-    let report = source.backed_up().await;
+    let report = source.backup_report().await;
     let after = sent.lock().expect("whole").clone();
     stop.store(true, Ordering::SeqCst);
     for load in loads {
@@ -90,10 +90,10 @@ async fn backup_under_load_is_consistent() {
     let mode = fs::metadata(&source.backup).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    let (code, _, log) = source.backs_up(&[]).await;
+    let (code, _, log) = source.run_backup(&[]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("FG0612") && log.contains("--overwrite"), "{log}");
-    let (code, _, log) = source.backs_up(&["--overwrite"]).await;
+    let (code, _, log) = source.run_backup(&["--overwrite"]).await;
     assert_eq!(code, Some(0), "{log}");
 }
 
@@ -101,8 +101,8 @@ async fn backup_under_load_is_consistent() {
 #[tokio::test]
 async fn backup_does_not_start_as_store() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
-    source.backed_up().await;
+    let source = BackupFixture::start(&fixture).await;
+    source.backup_report().await;
     let launch = source.guard.stop().await;
     fs::rename(&source.backup, launch.store()).expect("our own files");
     let before = fs::read(launch.store()).expect("there");
@@ -119,14 +119,14 @@ async fn backup_does_not_start_as_store() {
 async fn backup_needs_admin_token() {
     let fixture = GuardFixture::new().await;
     let open = fixture.guard().await;
-    let source = BackupFixture::of(fixture.launch().await).await;
+    let source = BackupFixture::start_launch(fixture.launch().await).await;
     for (admin, more) in [(open.admin, "auth"), (source.guard.admin, "bearer token")] {
         let file = source.backup.display().to_string();
         let admin = admin.to_string();
-        let (code, _, log) = said(&["guard", "backup", &file, "--admin", &admin]).await;
+        let (code, _, log) = run_verb(&["guard", "backup", &file, "--admin", &admin]).await;
         assert_eq!(code, Some(1), "{log}");
         assert!(log.contains("FG0602") && log.contains(more), "{log}");
-        source.nothing_is_left();
+        source.assert_no_leftovers();
     }
 }
 
@@ -135,35 +135,35 @@ async fn backup_needs_admin_token() {
 async fn guard_killed_during_backup_leaves_none() {
     let fixture = GuardFixture::new().await;
     let launch = with_short_times(fixture.launch().await);
-    let source = BackupFixture::of(launch.failpoint("guard_backs_up", "1*sleep(60000)")).await;
-    source.executes(&StampedRequest::new("a", 20), "/pay").await;
-    let words = source.words();
+    let source = BackupFixture::start_launch(launch.failpoint("guard_backs_up", "1*sleep(60000)")).await;
+    source.assert_executed(&StampedRequest::new("a", 20), "/pay").await;
+    let words = source.backup_arguments();
     let pending = tokio::spawn(async move {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        said(&words).await
+        run_verb(&words).await
     });
     source.guard.wait_at_failpoint("guard_backs_up").await;
-    source.executes(&StampedRequest::new("a", 30), "/beside").await;
+    source.assert_executed(&StampedRequest::new("a", 30), "/beside").await;
     let BackupFixture { guard, token, backup } = source;
     let launch = guard.kill().await;
     let (code, _, log) = pending.await.expect("no panic");
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0601"), "{log}");
     let source = BackupFixture { guard: launch.start().await, token, backup };
-    source.nothing_is_left();
-    assert_eq!(source.backed_up().await["highest"], 30);
+    source.assert_no_leftovers();
+    assert_eq!(source.backup_report().await["highest"], 30);
 }
 
 /// A disk that is full leaves no backup, and the guard goes on.
 #[tokio::test]
 async fn full_disk_leaves_no_backup() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
+    let source = BackupFixture::start(&fixture).await;
     for n in 0..60 {
-        source.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
+        source.assert_executed(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
     let fencegate = scratch::binaries().join("fencegate").display().to_string();
-    let words = source.words().join(" ");
+    let words = source.backup_arguments().join(" ");
     // The limit of 4 KiB for a file applies to the command only.
     let limited = format!("trap '' XFSZ; ulimit -f 8; exec {fencegate} {words}");
     let output = spawn_blocking(move || std::process::Command::new("sh").args(["-c", &limited]).output());
@@ -171,26 +171,26 @@ async fn full_disk_leaves_no_backup() {
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(log.contains("FG0612"), "{log}");
-    source.nothing_is_left();
-    source.executes(&StampedRequest::new("a", 30), "/pay").await;
-    assert_eq!(source.backed_up().await["operations"], 60);
+    source.assert_no_leftovers();
+    source.assert_executed(&StampedRequest::new("a", 30), "/pay").await;
+    assert_eq!(source.backup_report().await["operations"], 60);
 }
 
 /// `--offline` copies the store of a stopped guard without starting it, and is refused while the guard runs.
 #[tokio::test]
 async fn stopped_guard_is_backed_up_offline() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
-    source.executes(&StampedRequest::new("a", 20), "/pay").await;
+    let source = BackupFixture::start(&fixture).await;
+    source.assert_executed(&StampedRequest::new("a", 20), "/pay").await;
     let file = write_policy(source.guard.launch().home(), &source.guard.launch().file().to_string());
     let file = file.display().to_string();
     let backup = source.backup.display().to_string();
     let offline = ["guard", "backup", &backup, "-c", &file, "--offline", "--format", "json"];
-    let (code, _, log) = said(&offline).await;
+    let (code, _, log) = run_verb(&offline).await;
     assert_eq!(code, Some(1), "its guard runs: {log}");
-    source.nothing_is_left();
+    source.assert_no_leftovers();
     let launch = source.guard.stop().await;
-    let (code, out, log) = said(&offline).await;
+    let (code, out, log) = run_verb(&offline).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["highest"], 20);
     // The backup did not count as a start of the guard.
@@ -216,7 +216,7 @@ async fn database_store_is_not_backed_up() {
         &["guard", "backup", &backup, "-c", &file, "--offline"][..],
         &["guard", "restore", &backup, "-c", &file, "--floor", "9"],
     ] {
-        let (code, _, log) = said(words).await;
+        let (code, _, log) = run_verb(words).await;
         assert_eq!(code, Some(1), "{log}");
         assert!(log.contains("FG0613"), "{log}");
     }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use fencegate_guard::{
-    operation::{JournalEntry, State},
-    store::{Change, RedbStore, Store},
+    operation::{JournalEntry, JournalEntryState},
+    store::{GuardStore, RedbStore, StoreChange},
 };
 use fencegate_policies::key::ResourceKey;
 use fencegate_policies::operation::OperationId;
@@ -16,7 +16,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     history::{ATTEMPT, History},
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
 };
 use serde_json::json;
 
@@ -32,7 +32,7 @@ fn key(number: u64) -> String {
 }
 
 /// Sends one dispatch for each key, fifty at a time.
-async fn each(
+async fn dispatch_to_each(
     guard: &Guard,
     keys: impl Iterator<Item = u64>,
     epoch: u64,
@@ -63,10 +63,12 @@ async fn killed_guard_quarantines_active_keys_only() {
     let guard = launch.start().await;
     let mut answers = Vec::new();
     for round in 1..=2 {
-        each(&guard, 0..KEYS, round * 10_000, &mut answers).await;
+        dispatch_to_each(&guard, 0..KEYS, round * 10_000, &mut answers).await;
     }
     let latch = Latch::default();
-    fixture.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), OriginReply::ok())));
+    fixture
+        .origin
+        .script("/long", (0..AT_WORK).map(|_| OriginAction::Hold(latch.clone(), OriginReply::ok())));
     let lost: Vec<_> = (0..AT_WORK)
         .map(|number| {
             let id = format!("long-{number}");
@@ -74,7 +76,7 @@ async fn killed_guard_quarantines_active_keys_only() {
             (id.clone(), guard.begin(dispatch.post("/long").field(ATTEMPT, &id)))
         })
         .collect();
-    fixture.origin.request("/long", usize::try_from(AT_WORK).expect("small")).await;
+    fixture.origin.wait_for_request("/long", usize::try_from(AT_WORK).expect("small")).await;
     // A key that has rested for a moment is no longer at work. The store records that later.
     guard.wait_gauge("fencegate_guard_keys_at_work", 20.0).await;
     // When this request is answered, all earlier changes are durable.
@@ -96,7 +98,7 @@ async fn killed_guard_quarantines_active_keys_only() {
     let stale = guard.send(&StampedRequest::new(&key(500), 20_500).with_dispatch(2).post("/stale")).await;
     assert_refused(&stale, "stale");
     let before = answers.len();
-    each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut answers).await;
+    dispatch_to_each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut answers).await;
     println!("{} of {KEYS} keys served {:?} after the start", answers.len() - before, started.elapsed());
     assert!(answers[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
     // All of those keys were served while these two still wait.
@@ -108,7 +110,7 @@ async fn killed_guard_quarantines_active_keys_only() {
     latch.release();
     guard.wait_ready().await;
     assert!(last.elapsed() >= EXECUTION, "over after {:?}", last.elapsed());
-    each(&guard, 0..AT_WORK, 50_000, &mut answers).await;
+    dispatch_to_each(&guard, 0..AT_WORK, 50_000, &mut answers).await;
     assert!(
         answers.iter().rev().take(20).all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200))
     );
@@ -178,7 +180,7 @@ async fn new_store_is_reported_as_new() {
 const UNKNOWN: u64 = 10_000;
 
 /// A store with operations of unknown outcome.
-async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
+async fn store_unknown_operations(launch: GuardLaunch) -> GuardLaunch {
     let launch = launch.start().await.stop().await;
     let store = RedbStore::open(&launch.store()).expect("left in order");
     let entry = |number: u64| JournalEntry {
@@ -193,7 +195,7 @@ async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
         admitted: 1,
         began: Some(1),
         keep: 60,
-        state: State::Admitted,
+        state: JournalEntryState::Admitted,
     };
     let id = |number: u64| {
         let mut bytes = [7; 32];
@@ -201,7 +203,7 @@ async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
         OperationId::from_bytes(bytes)
     };
     let changes: Vec<_> = (0..UNKNOWN)
-        .map(|number| Change::Operation { id: id(number), entry: entry(number).into() })
+        .map(|number| StoreChange::Operation { id: id(number), entry: entry(number).into() })
         .collect();
     store.commit(&changes).expect("written");
     launch
@@ -215,9 +217,9 @@ async fn unknown_operations_delay_no_request() {
     let fixture = GuardFixture::new().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
-    let launch = with_unknown(launch).await;
+    let launch = store_unknown_operations(launch).await;
     let guard = launch.start().await;
-    fixture.origin.script("/broken", (0..DOUBTS).map(|_| Act::Reset));
+    fixture.origin.script("/broken", (0..DOUBTS).map(|_| OriginAction::Reset));
     for number in 0..DOUBTS {
         let dispatch =
             StampedRequest::new(&format!("broken/{number}"), 50_000 + number).once(90_000 + number);

@@ -7,11 +7,11 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     guard::{Guard, GuardFixture, StampedRequest, assert_refused, operation_reference},
     held_request::HeldRequest,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
 };
 use serde_json::{Value, json};
 
-fn created() -> OriginReply {
+fn created_reply() -> OriginReply {
     let reply = OriginReply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201);
     let reply = reply.field("Content-Type", "application/json").field("Location", "/payments/7");
     reply.field("ETag", "\"e\"").field("Cache-Control", "no-store").field("Set-Cookie", "a=b")
@@ -42,7 +42,7 @@ async fn resolve(guard: &Guard, operation: &str, outcome: &str) -> ClientRespons
 async fn repeat_replays_first_answer() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.guard().await;
-    fixture.origin.script("/pay", [Act::now(created())]);
+    fixture.origin.script("/pay", [OriginAction::now(created_reply())]);
     let first = guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     assert_eq!(
         (first.status, first.outcome(), first.field("set-cookie")),
@@ -106,11 +106,11 @@ async fn uncertain_answer_stays_unknown() {
     let fixture = GuardFixture::new().await;
     let guard =
         fixture.launch().await.with("/settle", "100ms").with("/journal/final", json!([501])).start().await;
-    let failing = |status| Act::now(OriginReply::with_body("no").status(status));
+    let failing = |status| OriginAction::now(OriginReply::with_body("no").status(status));
     fixture.origin.script("/a", [failing(500)]);
     fixture.origin.script("/b", [failing(501)]);
     fixture.origin.script("/c", [failing(404)]);
-    fixture.origin.script("/d", [Act::Reset]);
+    fixture.origin.script("/d", [OriginAction::Reset]);
     for (key, operation, again) in [("a", 1, None), ("b", 2, Some(501)), ("c", 3, Some(404)), ("d", 4, None)]
     {
         let path = format!("/{key}");
@@ -146,7 +146,7 @@ async fn large_answer_replays_without_body() {
     let large = vec![b'x'; 3 << 20];
     for (operation, store, body) in [(1, "none", b"ok".to_vec()), (2, "64KiB", large)] {
         let guard = launch.clone().with("/journal/store_body", store).start().await;
-        fixture.origin.script("/pay", [Act::now(OriginReply::with_body(body.clone()).status(201))]);
+        fixture.origin.script("/pay", [OriginAction::now(OriginReply::with_body(body.clone()).status(201))]);
         let first = guard.send(&StampedRequest::new("a", 20 + operation).once(operation).post("/pay")).await;
         assert_eq!(first.body, body);
         let again = guard.send(&StampedRequest::new("a", 30).once(operation).post("/pay")).await;
@@ -163,7 +163,7 @@ async fn only_finished_operations_are_forgotten() {
     const KEEP: Duration = Duration::from_secs(1);
     let fixture = GuardFixture::new().await;
     let guard = fixture.launch().await.with("/settle", "100ms").start().await;
-    fixture.origin.script("/unknown", [Act::Reset]);
+    fixture.origin.script("/unknown", [OriginAction::Reset]);
     guard.send(&StampedRequest::new("b", 20).once(2).keep(1).post("/unknown")).await;
     let began = Instant::now();
     let mut epoch = 20;
@@ -179,7 +179,7 @@ async fn only_finished_operations_are_forgotten() {
     assert_eq!(fixture.origin.count("/unknown"), 1);
 }
 
-fn probing(fixture: &GuardFixture) -> impl Future<Output = Guard> {
+fn start_probing_guard(fixture: &GuardFixture) -> impl Future<Output = Guard> {
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
     async move {
         let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
@@ -188,16 +188,16 @@ fn probing(fixture: &GuardFixture) -> impl Future<Output = Guard> {
     }
 }
 
-fn status(status: u16) -> Act {
-    Act::now(OriginReply::ok().status(status))
+fn status(status: u16) -> OriginAction {
+    OriginAction::now(OriginReply::ok().status(status))
 }
 
 /// A probe that answers `done` is accepted at once, and opens the key.
 #[tokio::test]
 async fn probe_done_is_accepted_at_once() {
     let fixture = GuardFixture::new().await;
-    let guard = probing(&fixture).await;
-    fixture.origin.script("/pay", [Act::Reset]);
+    let guard = start_probing_guard(&fixture).await;
+    fixture.origin.script("/pay", [OriginAction::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     fixture.origin.script("/ops/op-1", [status(500), status(200)]);
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
@@ -217,12 +217,12 @@ async fn probe_done_is_accepted_at_once() {
 #[tokio::test]
 async fn probe_not_done_waits_for_deadline() {
     let fixture = GuardFixture::new().await;
-    let guard = probing(&fixture).await;
-    fixture.origin.script("/pay", [Act::Reset, Act::now(created())]);
+    let guard = start_probing_guard(&fixture).await;
+    fixture.origin.script("/pay", [OriginAction::Reset, OriginAction::now(created_reply())]);
     // The answer to every probe. A fast machine probes more than a thousand times.
     fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    let last = fixture.origin.request("/pay", 1).await.whole.expect("read");
+    let last = fixture.origin.wait_for_request("/pay", 1).await.whole.expect("read");
     assert_unknown(&guard.send(&StampedRequest::new("a", 30).once(1).post("/pay")).await);
     let mut epoch = 30;
     while fixture.origin.count("/pay") < 2 {
@@ -230,7 +230,7 @@ async fn probe_not_done_waits_for_deadline() {
         epoch += 1;
         guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await;
     }
-    let again = fixture.origin.request("/pay", 2).await.arrived;
+    let again = fixture.origin.wait_for_request("/pay", 2).await.arrived;
     assert!(again >= last + Duration::from_millis(980), "believed after {:?}", again - last);
     let replayed = guard.send(&StampedRequest::new("a", epoch + 1).once(1).post("/pay")).await;
     assert_eq!(replayed.outcome(), Some(FencingOutcome::Replayed));
@@ -245,10 +245,10 @@ async fn probe_without_closes_resolves_nothing() {
     let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = launch.with("/max_execution", "1s").with("/send_within", "300ms");
     let guard = launch.with("/upstream/response_timeout", "700ms").start().await;
-    fixture.origin.script("/pay", [Act::Reset]);
+    fixture.origin.script("/pay", [OriginAction::Reset]);
     fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
-    let last = fixture.origin.request("/pay", 1).await.whole.expect("read");
+    let last = fixture.origin.wait_for_request("/pay", 1).await.whole.expect("read");
     // Longer than anything can run, by the times of the guard. Whole seconds are counted.
     while last.elapsed() < Duration::from_millis(3500) {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -263,20 +263,21 @@ async fn probe_without_closes_resolves_nothing() {
 #[tokio::test]
 async fn probe_goes_to_dispatched_endpoint() {
     let fixture = GuardFixture::new().await;
-    let addresses = ["one", "two", "three"].map(|name| format!("http://{}", fixture.origin.door(name)));
+    let addresses =
+        ["one", "two", "three"].map(|name| format!("http://{}", fixture.origin.open_listener(name)));
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "closes": true});
     let launch = fixture.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(addresses));
     let guard = launch.start().await;
-    fixture.origin.script("/pay", [Act::Reset]);
+    fixture.origin.script("/pay", [OriginAction::Reset]);
     fixture.origin.set_default_action(status(404));
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     for epoch in 30..36 {
         assert_unknown(&guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await);
     }
     let log = fixture.origin.log();
-    let target = &log.on("/pay").next().expect("it was sent").gateway;
-    let probes: Vec<_> = log.on("/ops/op-1").collect();
+    let target = &log.requests_for("/pay").next().expect("it was sent").gateway;
+    let probes: Vec<_> = log.requests_for("/ops/op-1").collect();
     assert!(probes.len() >= 6, "{}", probes.len());
     for one in probes {
         assert_eq!(
@@ -294,7 +295,7 @@ async fn operator_resolves_unknown_operation() {
     let guard = fixture.launch().await.with("/settle", "100ms").start().await;
     for (key, operation) in [("a", 1), ("b", 2), ("c", 3)] {
         let path = format!("/{key}");
-        fixture.origin.script(&path, [Act::Reset]);
+        fixture.origin.script(&path, [OriginAction::Reset]);
         guard.send(&StampedRequest::new(key, 20).once(operation).post(&path)).await;
     }
     assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/next")).await, "in-doubt");
@@ -336,7 +337,7 @@ async fn operator_resolves_unknown_operation() {
 async fn operator_opens_key_in_doubt() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.launch().await.with("/settle", "100ms").start().await;
-    fixture.origin.script("/a", [Act::Reset]);
+    fixture.origin.script("/a", [OriginAction::Reset]);
     guard.send(&StampedRequest::new("a, b", 20).post("/a")).await;
     let listed = guard.admin_json("/api/v1/operations").await;
     let token = StampedRequest::new("a", 20).token().to_string();

@@ -13,7 +13,7 @@ use fencegate_tests::{
 };
 
 /// Sends tenures of three keys from many clients at once: some late, some twice, some hung up on.
-async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<ClientResponse>)> {
+async fn send_storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<ClientResponse>)> {
     let mut answers = Vec::new();
     for _ in 0..rounds {
         let mut pending = Vec::new();
@@ -62,7 +62,7 @@ async fn executions_never_overlap_under_load() {
     fixture.origin.set_work_time(Duration::from_millis(2));
     let guard = fixture.launch().await.with("/settle", "3s").start().await;
     let epochs = AtomicU64::new(100);
-    let answers = storm(&guard, &epochs, 25).await;
+    let answers = send_storm(&guard, &epochs, 25).await;
     let mut history = History::from_log(&fixture.origin.log());
     for (id, answer) in &answers {
         history.record_answer(id, answer.as_ref());
@@ -95,7 +95,7 @@ async fn killed_guards_under_load_keep_exclusion() {
         let guard = launch.start().await;
         guard.wait_ready().await;
         let so_far = fixture.origin.log().records.len();
-        let (answers, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
+        let (answers, ()) = tokio::join!(send_storm(&guard, &epochs, 6), async {
             let enough =
                 |log: &fencegate_tests::origin::OriginLog| log.records.get(so_far + 10 + round).map(drop);
             fixture.origin.wait_for("some executions", enough).await;

@@ -15,7 +15,7 @@ use fencegate_tests::{
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     held_request::HeldRequest,
     migration::StoreMigration,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     postgres::{self, TestDatabase},
     shared_database::{MAX_EXECUTION, SharedDatabase},
 };
@@ -50,7 +50,7 @@ impl MigrationFixture {
     }
 
     /// Sends the dispatch, and asserts that it is admitted.
-    async fn passes(&self, guard: &Guard, dispatch: StampedRequest) {
+    async fn assert_admitted(&self, guard: &Guard, dispatch: StampedRequest) {
         let answer = guard.send(&dispatch.post("/pay")).await;
         assert_eq!(
             (answer.status, answer.outcome()),
@@ -59,11 +59,11 @@ impl MigrationFixture {
         );
     }
 
-    async fn refuses(&self, guard: &Guard, dispatch: StampedRequest, reason: &str) {
+    async fn assert_refused(&self, guard: &Guard, dispatch: StampedRequest, reason: &str) {
         assert_refused(&guard.send(&dispatch.post("/late")).await, reason);
     }
 
-    async fn no_guard_opens_the_file(&self) {
+    async fn assert_no_guard_opens_file(&self) {
         let output = self.alone.expect_start_failure().await;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -84,16 +84,16 @@ async fn migration_keeps_watermarks_and_operations() {
         StampedRequest::new("r", 40).shared(),
         StampedRequest::new("s", 41).shared(),
     ] {
-        fixture.passes(&alone, dispatch).await;
+        fixture.assert_admitted(&alone, dispatch).await;
     }
     let receipt =
         OriginReply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201).field("Location", "/pay/7");
-    fixture.beside.origin.script("/once", [Act::now(receipt)]);
+    fixture.beside.origin.script("/once", [OriginAction::now(receipt)]);
     let first = alone.send(&StampedRequest::new("o", 50).once(1).post("/once")).await;
     assert_eq!(first.status, 201);
-    fixture.beside.origin.script("/broken", [Act::Reset]);
+    fixture.beside.origin.script("/broken", [OriginAction::Reset]);
     assert_eq!(alone.send(&StampedRequest::new("u", 60).once(2).post("/broken")).await.status, 502);
-    let last = fixture.beside.origin.request("/broken", 1).await.whole.expect("read");
+    let last = fixture.beside.origin.wait_for_request("/broken", 1).await.whole.expect("read");
     let _left = alone.stop().await;
 
     let report = fixture.migration.expect_outcome("moved").await;
@@ -102,24 +102,24 @@ async fn migration_keeps_watermarks_and_operations() {
     assert_eq!((&report["highest"], &report["closed_keys"]), (&json!(60), &json!(0)), "{report}");
     let one = fixture.shared.start().await;
     one.wait_ready().await;
-    fixture.no_guard_opens_the_file().await;
+    fixture.assert_no_guard_opens_file().await;
     let two = fixture.sharing.guard(fixture.alone.clone()).start().await;
     two.wait_ready().await;
     for (guard, epoch) in [(&one, 72), (&two, 73)] {
-        fixture.refuses(guard, StampedRequest::new("a", 29), "stale").await;
-        fixture.refuses(guard, StampedRequest::new("a", 30).with_dispatch(2), "duplicate").await;
-        fixture.refuses(guard, StampedRequest::new("r", 34).shared(), "stale").await;
-        fixture.refuses(guard, StampedRequest::new("r", 40), "stale").await;
-        fixture.refuses(guard, StampedRequest::new("s", 41), "stale").await;
-        fixture.refuses(guard, StampedRequest::new("new", 10), "floor").await;
+        fixture.assert_refused(guard, StampedRequest::new("a", 29), "stale").await;
+        fixture.assert_refused(guard, StampedRequest::new("a", 30).with_dispatch(2), "duplicate").await;
+        fixture.assert_refused(guard, StampedRequest::new("r", 34).shared(), "stale").await;
+        fixture.assert_refused(guard, StampedRequest::new("r", 40), "stale").await;
+        fixture.assert_refused(guard, StampedRequest::new("s", 41), "stale").await;
+        fixture.assert_refused(guard, StampedRequest::new("new", 10), "floor").await;
         let again = guard.send(&StampedRequest::new("o", 70).once(1).post("/once")).await;
         assert_eq!((again.status, again.outcome()), (201, Some(FencingOutcome::Replayed)), "{again:?}");
         assert_eq!((&again.body, again.field("location")), (&first.body, Some("/pay/7")));
-        fixture.refuses(guard, StampedRequest::new("u", 71).once(2), "outcome-unknown").await;
-        fixture.refuses(guard, StampedRequest::new("u", epoch), "in-doubt").await;
+        fixture.assert_refused(guard, StampedRequest::new("u", 71).once(2), "outcome-unknown").await;
+        fixture.assert_refused(guard, StampedRequest::new("u", epoch), "in-doubt").await;
     }
-    fixture.passes(&one, StampedRequest::new("a", 30).with_dispatch(3)).await;
-    fixture.passes(&two, StampedRequest::new("r", 39).shared()).await;
+    fixture.assert_admitted(&one, StampedRequest::new("a", 30).with_dispatch(3)).await;
+    fixture.assert_admitted(&two, StampedRequest::new("r", 39).shared()).await;
     assert_eq!((fixture.beside.origin.count("/once"), fixture.beside.origin.count("/late")), (1, 0));
     for epoch in 80.. {
         let next = one.send(&StampedRequest::new("u", epoch).post("/next")).await;
@@ -128,10 +128,10 @@ async fn migration_keeps_watermarks_and_operations() {
         }
         assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
     }
-    let next = fixture.beside.origin.request("/next", 1).await.arrived;
+    let next = fixture.beside.origin.wait_for_request("/next", 1).await.arrived;
     assert!(next >= last + Duration::from_secs(6), "{:?} too early", last + Duration::from_secs(6) - next);
     fixture.migration.expect_outcome("was-there").await;
-    fixture.passes(&two, StampedRequest::new("a", 90)).await;
+    fixture.assert_admitted(&two, StampedRequest::new("a", 90)).await;
 }
 
 /// The keys that were at work when the old guard was killed wait for `max_execution`, and no others do.
@@ -139,7 +139,7 @@ async fn migration_keeps_watermarks_and_operations() {
 async fn killed_guard_closes_active_keys_only() {
     let fixture = MigrationFixture::fresh().await;
     let alone = fixture.alone.start().await;
-    fixture.passes(&alone, StampedRequest::new("rests", 20)).await;
+    fixture.assert_admitted(&alone, StampedRequest::new("rests", 20)).await;
     alone.wait_gauge("fencegate_guard_keys_at_work", 0.0).await;
     let HeldRequest { latch, request: lost, .. } =
         fixture.beside.origin.hold_request(&alone, StampedRequest::new("k", 21).once(3).post("/held")).await;
@@ -150,11 +150,11 @@ async fn killed_guard_closes_active_keys_only() {
     let moved = std::time::Instant::now();
     let one = fixture.shared.start().await;
     one.wait_ready().await;
-    fixture.passes(&one, StampedRequest::new("rests", 30)).await;
-    fixture.refuses(&one, StampedRequest::new("k", 30), "in-doubt").await;
+    fixture.assert_admitted(&one, StampedRequest::new("rests", 30)).await;
+    fixture.assert_refused(&one, StampedRequest::new("k", 30), "in-doubt").await;
     // Only epochs were durable, so the tenure that ran comes back with a larger epoch.
-    fixture.refuses(&one, StampedRequest::new("rests", 20).with_dispatch(2), "stale").await;
-    fixture.refuses(&one, StampedRequest::new("k", 21).with_dispatch(2), "stale").await;
+    fixture.assert_refused(&one, StampedRequest::new("rests", 20).with_dispatch(2), "stale").await;
+    fixture.assert_refused(&one, StampedRequest::new("k", 21).with_dispatch(2), "stale").await;
     for epoch in 40.. {
         let next = one.send(&StampedRequest::new("k", epoch).post("/next")).await;
         if next.status == 200 {
@@ -162,9 +162,9 @@ async fn killed_guard_closes_active_keys_only() {
         }
         assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
     }
-    let next = fixture.beside.origin.request("/next", 1).await.arrived;
+    let next = fixture.beside.origin.wait_for_request("/next", 1).await.arrived;
     assert!(next >= moved + MAX_EXECUTION, "{:?} too early", moved + MAX_EXECUTION - next);
-    fixture.refuses(&one, StampedRequest::new("k", 90).once(3), "outcome-unknown").await;
+    fixture.assert_refused(&one, StampedRequest::new("k", 90).once(3), "outcome-unknown").await;
     latch.release();
     assert_eq!(fixture.beside.origin.count("/late"), 0);
 }
@@ -174,7 +174,7 @@ async fn killed_guard_closes_active_keys_only() {
 async fn dry_run_changes_nothing() {
     let fixture = MigrationFixture::fresh().await;
     let alone = fixture.alone.start().await;
-    fixture.passes(&alone, StampedRequest::new("a", 20)).await;
+    fixture.assert_admitted(&alone, StampedRequest::new("a", 20)).await;
     fixture.migration.expect_refusal(&["FG0546", "fuser", "guard.redb"]).await;
     alone.stop().await;
     let looked = fixture.migration.run_json(&["--dry-run"]).await;
@@ -183,7 +183,7 @@ async fn dry_run_changes_nothing() {
     assert_eq!(fixture.database.run(schemas), "0");
     let alone = fixture.alone.start().await;
     assert!(alone.log().contains("\"clean\":true"), "{}", alone.log());
-    fixture.passes(&alone, StampedRequest::new("a", 20).with_dispatch(2)).await;
+    fixture.assert_admitted(&alone, StampedRequest::new("a", 20).with_dispatch(2)).await;
     alone.stop().await;
     let file = write_policy(fixture.alone.home(), &fixture.alone.file().to_string()).display().to_string();
     let backup = fixture.alone.home().join("night.backup").display().to_string();
@@ -197,7 +197,7 @@ async fn dry_run_changes_nothing() {
     let refused = command(&restore).await.expect("it starts");
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(1) && text.contains("FG0545"), "{text}");
-    fixture.no_guard_opens_the_file().await;
+    fixture.assert_no_guard_opens_file().await;
 }
 
 /// A store is moved only to where there is none, only once, and the command reports what it needs.
@@ -205,7 +205,7 @@ async fn dry_run_changes_nothing() {
 async fn migration_refuses_existing_store() {
     let fixture = MigrationFixture::fresh().await;
     // Another store is there.
-    let other = fixture.sharing.first(fixture.beside.uninitialized_launch(), 10).await;
+    let other = fixture.sharing.init_first(fixture.beside.uninitialized_launch(), 10).await;
     fixture.migration.expect_refusal(&["FG0540", "has a store of a guard already"]).await;
     fixture.alone.start().await.stop().await;
     drop(other);
@@ -226,7 +226,7 @@ async fn migration_refuses_existing_store() {
     // The guards may have decided more since the copy. A second copy must not undo those decisions.
     fixture.database.run("DROP SCHEMA fencegate CASCADE");
     fixture.migration.expect_refusal(&["FG0545", "already", "Nothing is copied twice"]).await;
-    fixture.no_guard_opens_the_file().await;
+    fixture.assert_no_guard_opens_file().await;
 }
 
 /// A guard on a copy of the old file announces the same store as not shared, so gateways can tell it from the new

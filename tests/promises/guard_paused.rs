@@ -6,14 +6,14 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::FencingOutcome,
     guard::{GuardFixture, StampedRequest, assert_refused},
-    origin::{Act, Latch},
+    origin::{Latch, OriginAction},
     wait::QUIET,
 };
 
 /// Longer than the `max_execution` of anything that was admitted before.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-async fn paused_at(failpoint: &'static str) {
+async fn assert_safe_when_paused_at(failpoint: &'static str) {
     let fixture = GuardFixture::new().await;
     let launch = fixture.launch().await.with("/max_execution", "1s").with("/send_within", "500ms");
     let launch = launch.with("/upstream/response_timeout", "500ms");
@@ -35,20 +35,20 @@ async fn paused_at(failpoint: &'static str) {
 /// A guard that was paused after admission, for longer than `send_within`, writes not one byte.
 #[tokio::test]
 async fn paused_after_admission_sends_nothing() {
-    paused_at("guard_admitted").await;
+    assert_safe_when_paused_at("guard_admitted").await;
 }
 
 /// A guard that was paused before the write, for longer than `send_within`, writes not one byte.
 #[tokio::test]
 async fn paused_before_write_sends_nothing() {
-    paused_at("before_upstream_write").await;
+    assert_safe_when_paused_at("before_upstream_write").await;
 }
 
 /// A guard that was paused within the commit, for longer than `send_within`, writes not one byte: the time counts from
 /// the admission, and not from the commit.
 #[tokio::test]
 async fn paused_within_commit_sends_nothing() {
-    paused_at("before_guard_commit").await;
+    assert_safe_when_paused_at("before_guard_commit").await;
 }
 
 /// A request that is half written when `send_within` is over is never completed, and its outcome is unknown.
@@ -59,7 +59,7 @@ async fn expired_partial_request_is_never_completed() {
     let launch = fixture.launch().await.with("/send_within", "1s").with("/settle", "100ms");
     let guard = launch.with("/listener/limits/max_body", "64MiB").start().await;
     let latch = Latch::default();
-    fixture.origin.script("/pay", [Act::ReadLater(latch.clone())]);
+    fixture.origin.script("/pay", [OriginAction::ReadLater(latch.clone())]);
     let pending = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
     fixture.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     held_request::HeldRequest,
-    origin::Act,
+    origin::OriginAction,
     wait::wait_until,
 };
 use tokio::time::sleep;
@@ -23,14 +23,14 @@ async fn launch(fixture: &GuardFixture) -> GuardLaunch {
 
 /// Whether something may be at work on the key after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AfterRestart {
+enum KeyStateAfterCrash {
     Waits,
     GoesOn,
 }
 
 /// Asserts that after a crash a key that was at work admits nothing within the quarantine, and then no tenure from
 /// before.
-async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard {
+async fn start_after_crash(launch: &GuardLaunch, ran: u64, then: KeyStateAfterCrash) -> Guard {
     let began = Instant::now();
     let guard = launch.start().await;
     assert_refused(
@@ -39,12 +39,12 @@ async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard 
     );
     assert_eq!(guard.decision_count("recovered").await, 1.0, "a restart is no accident");
     let next = StampedRequest::new("a", ran + 10);
-    if then == AfterRestart::Waits && began.elapsed() < QUARANTINE / 2 {
+    if then == KeyStateAfterCrash::Waits && began.elapsed() < QUARANTINE / 2 {
         let early = guard.send(&next.clone().with_dispatch(2).post("/early")).await;
         assert_refused(&early, "quarantine");
         assert_eq!((early.status, early.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     }
-    if then == AfterRestart::Waits {
+    if then == KeyStateAfterCrash::Waits {
         guard.wait_ready().await;
         assert!(began.elapsed() >= QUARANTINE, "admitted after {:?}", began.elapsed());
     }
@@ -68,7 +68,7 @@ enum OperationFate {
 }
 
 /// Kills a guard at a failpoint with an operation in flight, and checks the next start.
-async fn killed_at(failpoint: &'static str, fate: OperationFate) {
+async fn kill_at_failpoint(failpoint: &'static str, fate: OperationFate) {
     let fixture = GuardFixture::new().await;
     let launch = launch(&fixture).await;
     let guard = launch.start().await;
@@ -89,11 +89,11 @@ async fn killed_at(failpoint: &'static str, fate: OperationFate) {
 
     // A request that was not durable was not sent, so no key waits for it.
     let (ran, then) = if failpoint == "before_guard_commit" {
-        (20, AfterRestart::GoesOn)
+        (20, KeyStateAfterCrash::GoesOn)
     } else {
-        (30, AfterRestart::Waits)
+        (30, KeyStateAfterCrash::Waits)
     };
-    let guard = recovered(&launch, ran, then).await;
+    let guard = start_after_crash(&launch, ran, then).await;
     let repeat = guard.send(&StampedRequest::new("a", 60).once(1).post("/pay")).await;
     if failpoint == "before_guard_commit" {
         assert_eq!(
@@ -119,37 +119,37 @@ fn assert_unknown(answer: &ClientResponse, operation: u64) {
 /// A guard that is killed before the commit of an operation has sent nothing, and the operation may run.
 #[tokio::test]
 async fn killed_before_commit_has_sent_nothing() {
-    killed_at("before_guard_commit", OperationFate::NotSent).await;
+    kill_at_failpoint("before_guard_commit", OperationFate::NotSent).await;
 }
 
 /// A guard that is killed after the commit refuses older tokens, and does not run the operation by itself.
 #[tokio::test]
 async fn killed_after_commit_refuses_older_tokens() {
-    killed_at("after_guard_commit", OperationFate::NotSent).await;
+    kill_at_failpoint("after_guard_commit", OperationFate::NotSent).await;
 }
 
 /// A guard that is killed after admission executes nothing twice.
 #[tokio::test]
 async fn killed_after_admission_repeats_nothing() {
-    killed_at("guard_admitted", OperationFate::NotSent).await;
+    kill_at_failpoint("guard_admitted", OperationFate::NotSent).await;
 }
 
 /// A guard that is killed before the write to the upstream executes nothing twice.
 #[tokio::test]
 async fn killed_before_write_repeats_nothing() {
-    killed_at("before_upstream_write", OperationFate::NotSent).await;
+    kill_at_failpoint("before_upstream_write", OperationFate::NotSent).await;
 }
 
 /// A guard that is killed between the last check and the write to the upstream executes nothing twice.
 #[tokio::test]
 async fn killed_after_check_repeats_nothing() {
-    killed_at("after_proof_check", OperationFate::Whichever).await;
+    kill_at_failpoint("after_proof_check", OperationFate::Whichever).await;
 }
 
 /// A guard that is killed before the result is recorded executes nothing twice.
 #[tokio::test]
 async fn killed_before_result_repeats_nothing() {
-    killed_at("before_result_recorded", OperationFate::Executed).await;
+    kill_at_failpoint("before_result_recorded", OperationFate::Executed).await;
 }
 
 /// A guard that is killed while the upstream works admits nothing beside that execution.
@@ -162,8 +162,8 @@ async fn killed_during_execution_keeps_key_closed() {
     let last = record.whole.expect("read");
     let launch = guard.kill().await;
     drop(lost);
-    let guard = recovered(&launch, 30, AfterRestart::Waits).await;
-    let next = fixture.origin.request("/next", 1).await;
+    let guard = start_after_crash(&launch, 30, KeyStateAfterCrash::Waits).await;
+    let next = fixture.origin.wait_for_request("/next", 1).await;
     assert!(next.arrived >= last + QUARANTINE, "{:?} too early", last + QUARANTINE - next.arrived);
     assert_unknown(&guard.send(&StampedRequest::new("a", 70).once(1).post("/pay")).await, 1);
     assert_eq!(fixture.origin.count("/pay"), 1);
@@ -194,7 +194,7 @@ async fn clean_stop_needs_no_quarantine() {
     assert_eq!(fixture.origin.count("/again"), 0);
     // The record of the clean stop counts for one start only.
     let launch = guard.kill().await;
-    recovered(&launch, 20, AfterRestart::Waits).await;
+    start_after_crash(&launch, 20, KeyStateAfterCrash::Waits).await;
 }
 
 /// A guard that is killed between two parts of its watermarks has not stopped cleanly. What a clean stop writes grows
@@ -216,13 +216,13 @@ async fn killed_during_stop_is_unclean() {
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     guard.wait_gauge("fencegate_guard_keys_at_work", 0.0).await;
     let before = commits(&guard);
-    let launch = ended(&guard).await;
+    let launch = stop_keeping_log(&guard).await;
     let parts = commits(&guard) - before;
     assert!(parts >= 4, "three parts and the word that they are all: {parts}");
 
     // The same end once more, to learn at which commit the guard has to stop the next time.
     let guard = launch.clone().failpoint(COMMIT, "sleep(0)").start().await;
-    let launch = ended(&guard).await;
+    let launch = stop_keeping_log(&guard).await;
     let amid = commits(&guard) - 2;
     let stands = format!("{}*sleep(0)->sleep(60000)", amid - 1);
     let guard = launch.failpoint(COMMIT, &stands).start().await;
@@ -234,11 +234,11 @@ async fn killed_during_stop_is_unclean() {
     };
     wait_until("a part of the marks", reached, || guard.log()).await;
     let launch = guard.kill().await;
-    recovered(&launch, 20, AfterRestart::GoesOn).await;
+    start_after_crash(&launch, 20, KeyStateAfterCrash::GoesOn).await;
 }
 
 /// Stops the guard cleanly and keeps its log. Returns the launch with which to start the guard again.
-async fn ended(guard: &Guard) -> GuardLaunch {
+async fn stop_keeping_log(guard: &Guard) -> GuardLaunch {
     guard.signal(Signal::TERM);
     let status = guard.exit().await;
     assert!(status.success(), "{status}:\n{}", guard.log());
@@ -250,9 +250,9 @@ async fn ended(guard: &Guard) -> GuardLaunch {
 async fn clean_stop_keeps_doubts() {
     let fixture = GuardFixture::new().await;
     let guard = launch(&fixture).await.with("/max_execution", "3s").start().await;
-    fixture.origin.script("/broken", [Act::Reset]);
+    fixture.origin.script("/broken", [OriginAction::Reset]);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
-    let last = fixture.origin.request("/broken", 1).await.whole.expect("read");
+    let last = fixture.origin.wait_for_request("/broken", 1).await.whole.expect("read");
     let launch = guard.stop().await;
     let guard = launch.start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
@@ -261,7 +261,7 @@ async fn clean_stop_keeps_doubts() {
     let launch = guard.stop().await.with("/settle", "8s");
     let guard = launch.start().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 40).post("/late")).await.status, 200);
-    let late = fixture.origin.request("/late", 1).await.arrived;
+    let late = fixture.origin.wait_for_request("/late", 1).await.arrived;
     assert!(late >= last + Duration::from_secs(3), "admitted after {:?}", late - last);
     assert_eq!(fixture.origin.count("/early"), 0);
 }

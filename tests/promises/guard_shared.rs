@@ -13,8 +13,8 @@ use fencegate_tests::{
     guard::{FLOOR, Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     guarded::{GuardedSite, run_operator},
     history::History,
-    load::{Load, LoadPlan},
-    origin::Act,
+    load::{LoadPlan, RunningLoad},
+    origin::OriginAction,
     postgres::{self, TestDatabase},
     process::TestProcess,
     scratch,
@@ -37,14 +37,14 @@ async fn database() -> TestDatabase {
 
 impl GuardPair {
     async fn fresh() -> Self {
-        Self::with(|launch| launch).await
+        Self::with_launch(|launch| launch).await
     }
 
     /// `change`: a change of the first guard's launch.
-    async fn with(change: impl FnOnce(GuardLaunch) -> GuardLaunch) -> Self {
+    async fn with_launch(change: impl FnOnce(GuardLaunch) -> GuardLaunch) -> Self {
         let fixture = GuardFixture::new().await;
         let sharing = SharedDatabase::new(&database().await.url());
-        let one = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
+        let one = sharing.init_first(fixture.uninitialized_launch(), FLOOR).await;
         let two = sharing.guard(fixture.uninitialized_launch());
         let one = change(one).start().await;
         let two = two.start().await;
@@ -60,7 +60,7 @@ async fn second_guard_waits_for_first() {
     let pair = GuardPair::fresh().await;
     let latch = pair.beside.origin.hold("/pay");
     let first = pair.one.begin(StampedRequest::new("a", 20).post("/pay"));
-    pair.beside.origin.request("/pay", 1).await;
+    pair.beside.origin.wait_for_request("/pay", 1).await;
     let next = pair.two.begin(StampedRequest::new("a", 30).post("/next"));
     pair.two.wait_watermark("a", 30).await;
     assert_eq!(
@@ -110,9 +110,9 @@ async fn ready_guard_admits_at_once() {
 #[tokio::test]
 async fn doubt_closes_key_at_both_guards() {
     let pair = GuardPair::fresh().await;
-    pair.beside.origin.script("/broken", [Act::Reset, Act::Reset]);
+    pair.beside.origin.script("/broken", [OriginAction::Reset, OriginAction::Reset]);
     assert_eq!(pair.one.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
-    let last = pair.beside.origin.request("/broken", 1).await.whole.expect("read");
+    let last = pair.beside.origin.wait_for_request("/broken", 1).await.whole.expect("read");
     // The answer is sent before the database has the outcome. Until then the other guard reports the key as at work.
     let mut early = pair.two.send(&StampedRequest::new("a", 30).post("/early")).await;
     while early.reason() == "busy" {
@@ -121,7 +121,7 @@ async fn doubt_closes_key_at_both_guards() {
     assert_refused(&early, "in-doubt");
     let next = pair.two.send(&StampedRequest::new("a", 31).post("/next")).await;
     if next.status == 200 {
-        let next = pair.beside.origin.request("/next", 1).await.arrived;
+        let next = pair.beside.origin.wait_for_request("/next", 1).await.arrived;
         assert!(next >= last + MAX_EXECUTION, "admitted after {:?}", next - last);
     } else {
         assert_refused(&next, "in-doubt");
@@ -144,7 +144,7 @@ async fn killed_guard_holds_active_keys_only() {
     assert_eq!(pair.one.send(&StampedRequest::new("rests", 20).post("/pay")).await.status, 200);
     let latch = pair.beside.origin.hold("/held");
     let lost = pair.one.begin(StampedRequest::new("a", 20).post("/held"));
-    let last = pair.beside.origin.request("/held", 1).await.whole.expect("read");
+    let last = pair.beside.origin.wait_for_request("/held", 1).await.whole.expect("read");
     pair.one.signal(Signal::KILL);
     let killed = Instant::now();
     assert_eq!(pair.two.send(&StampedRequest::new("rests", 30).post("/pay")).await.status, 200);
@@ -158,7 +158,7 @@ async fn killed_guard_holds_active_keys_only() {
         assert!(["busy", "in-doubt"].contains(&next.reason().as_str()), "{next:?}");
         assert!(killed.elapsed() < 10 * MAX_EXECUTION, "closed for ever");
     }
-    let next = pair.beside.origin.request("/next", 1).await.arrived;
+    let next = pair.beside.origin.wait_for_request("/next", 1).await.arrived;
     assert!(next >= last + MAX_EXECUTION, "{:?} too early", last + MAX_EXECUTION - next);
     drop(lost);
     latch.release();
@@ -175,7 +175,7 @@ const FROZEN: Duration = Duration::from_secs(8);
 /// A guard that is frozen until the other counts it as dead sends nothing, and ends.
 #[tokio::test]
 async fn frozen_guard_sends_nothing_and_ends() {
-    let pair = GuardPair::with(|one| {
+    let pair = GuardPair::with_launch(|one| {
         one.with("/send_within", "20s")
             .with("/max_execution", "30s")
             .failpoint("guard_admitted", "1*sleep(600)")
@@ -226,7 +226,7 @@ async fn dead_guards_operation_needs_operator() {
     let pair = GuardPair::fresh().await;
     let latch = pair.beside.origin.hold("/pay");
     let lost = pair.one.begin(StampedRequest::new("a", 20).once(7).post("/pay"));
-    pair.beside.origin.request("/pay", 1).await;
+    pair.beside.origin.wait_for_request("/pay", 1).await;
     let one = pair.one.kill().await;
     drop(lost);
     latch.release();
@@ -260,7 +260,7 @@ async fn killed_guard_stops_no_gateway() {
     const REQUESTS: usize = 60;
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
-    let [one, two] = guarded.sharing(&sharing).await;
+    let [one, two] = guarded.launch_pair(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     let addresses = [one.public, two.public];
     let reversed = [addresses[1], addresses[0]];
@@ -275,7 +275,7 @@ async fn killed_guard_stops_no_gateway() {
         requests: REQUESTS,
         pause: Duration::from_millis(15),
     };
-    let load = Load::start("load", &plan);
+    let load = RunningLoad::start("load", &plan);
     guarded.site.origin.wait_for("some requests", |log| (log.records.len() > 60).then_some(())).await;
     for guard in [&one, &two] {
         let through = admitted(guard).await;
@@ -302,7 +302,7 @@ async fn killed_guard_stops_no_gateway() {
 const HANGS: Duration = Duration::from_millis(500);
 
 /// One gateway before two guards, with idle connections to both of them.
-async fn gateway_at_both(guarded: &GuardedSite, [one, two]: [&Guard; 2]) -> Gateway {
+async fn start_gateway_for_both(guarded: &GuardedSite, [one, two]: [&Guard; 2]) -> Gateway {
     one.wait_ready().await;
     two.wait_ready().await;
     let gateway = guarded.gateway_through("gateway", &[one.public, two.public]).await;
@@ -317,7 +317,7 @@ async fn admitted(guard: &Guard) -> f64 {
 }
 
 /// How long it takes until ten requests in a row, each of another key, are served at once; or until that takes too long.
-async fn serves_others_after(gateway: &Gateway) -> Duration {
+async fn time_until_serving(gateway: &Gateway) -> Duration {
     let began = Instant::now();
     let mut in_a_row = 0;
     let mut hung = 0;
@@ -343,13 +343,13 @@ const LEFT: Duration = Duration::from_secs(3);
 async fn silent_guard_keeps_sent_requests_only() {
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
-    let [one, two] = guarded.sharing(&sharing).await;
+    let [one, two] = guarded.launch_pair(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
-    let gateway = gateway_at_both(&guarded, [&one, &two]).await;
+    let gateway = start_gateway_for_both(&guarded, [&one, &two]).await;
     two.signal(Signal::STOP);
     // One of both hangs.
     let hang = ["/pay/first", "/pay/second"].map(|path| gateway.begin(TestRequest::post(path)));
-    let took = serves_others_after(&gateway).await;
+    let took = time_until_serving(&gateway).await;
     assert!(took < LEFT, "{took:?}");
     two.signal(Signal::CONT);
     for pending in hang {
@@ -371,13 +371,13 @@ async fn guard_without_database_is_avoided() {
     let database = database().await;
     let proxy = TcpProxy::start(database.address).await;
     let sharing = SharedDatabase::new(&database.url());
-    let [one, two] = guarded.sharing(&sharing).await;
+    let [one, two] = guarded.launch_pair(&sharing).await;
     let away = SharedDatabase::new(&database.url_at(&[proxy.address]));
     let two = two.with("/store/postgres/url_file", away.url_file().display().to_string());
     let (one, two) = tokio::join!(one.start(), two.start());
-    let gateway = gateway_at_both(&guarded, [&one, &two]).await;
+    let gateway = start_gateway_for_both(&guarded, [&one, &two]).await;
     proxy.set_silent(true);
-    let took = serves_others_after(&gateway).await;
+    let took = time_until_serving(&gateway).await;
     assert!(took < LEFT, "{took:?}");
 }
 
@@ -393,7 +393,7 @@ async fn store_is_initialized_once() {
     assert!(!missing.status.success());
     let missing = stderr(missing);
     assert!(missing.contains("FG0540") && missing.contains("--init"), "{missing}");
-    let launch = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
+    let launch = sharing.init_first(fixture.uninitialized_launch(), FLOOR).await;
     let again = stderr(launch.clone().init(FLOOR).expect_start_failure().await);
     assert!(again.contains("FG0540") && again.contains("already"), "{again}");
     sharing.set_url("postgresql://somebody:a-secret-word@127.0.0.1:1/nothing\n and more");
@@ -408,7 +408,8 @@ async fn database_password_is_never_shown() {
     let fixture = GuardFixture::new().await;
     let url = database().await.url().replacen('@', &format!(":{PASSWORD}@"), 1);
     let sharing = SharedDatabase::new(&url);
-    let guard = sharing.first(fixture.uninitialized_launch(), FLOOR).await.with_debug_log().start().await;
+    let guard =
+        sharing.init_first(fixture.uninitialized_launch(), FLOOR).await.with_debug_log().start().await;
     guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     for page in ["/", "/metrics", "/api/v1/operations", "/api/v1/keys/a", "/api/v1/refusals"] {
@@ -420,9 +421,9 @@ async fn database_password_is_never_shown() {
 }
 
 /// The output of `check --online` for a gateway that reaches its service through these guards.
-async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
+async fn run_check_online(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
     let home = scratch::temp_dir();
-    let file = write_policy(home.path(), &guarded.through("gateway", guards).to_string());
+    let file = write_policy(home.path(), &guarded.policy_through("gateway", guards).to_string());
     let output = command(&["check", &file.display().to_string(), "--online"]).await.expect("started");
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -432,21 +433,21 @@ async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
 async fn check_online_detects_separate_stores() {
     let guarded = GuardedSite::fresh().await;
     let sharing = SharedDatabase::new(&database().await.url());
-    let [one, two] = guarded.sharing(&sharing).await;
+    let [one, two] = guarded.launch_pair(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     one.wait_ready().await;
     two.wait_ready().await;
-    let both = found(&guarded, &[one.public, two.public]).await;
+    let both = run_check_online(&guarded, &[one.public, two.public]).await;
     let announced = one.send(&TestRequest::get("/.fencegate/v1/guard")).await;
     let announced: serde_json::Value = serde_json::from_slice(&announced.body).expect("JSON");
     let store = announced["store"].as_str().expect("a name");
     assert!(both.contains("2 guards share one store"), "{both}");
     assert!(both.matches(&format!("shared store {store}")).count() == 2, "{store}: {both}");
-    let alone = found(&guarded, &[one.public]).await;
+    let alone = run_check_online(&guarded, &[one.public]).await;
     assert!(alone.contains("shared store") && !alone.contains("share one store"), "{alone}");
     // This guard has a store in a file of its own.
     let other = guarded.guard().await;
-    let apart = found(&guarded, &[one.public, other.public]).await;
+    let apart = run_check_online(&guarded, &[one.public, other.public]).await;
     assert!(apart.contains("have different stores") && !apart.contains("share one store"), "{apart}");
 }
 
@@ -456,13 +457,14 @@ async fn copied_database_gets_no_request() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
     let [sharing, copied] = [&database, &database].map(|database| SharedDatabase::new(&database.url()));
-    let [one, _] = guarded.sharing(&sharing).await;
+    let [one, _] = guarded.launch_pair(&sharing).await;
     let copy = format!("{}_copy", database.name);
     // No other connection may have the database open meanwhile: the guard that made the store has ended.
     database.run(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name));
     copied.set_url(&database.url().replace(&database.name, &copy));
-    let other = copied
-        .guard(GuardLaunch::for_upstream(guarded.site.origin.door("guard")).for_ensemble(&guarded.ensemble));
+    let other = copied.guard(
+        GuardLaunch::for_upstream(guarded.site.origin.open_listener("guard")).for_ensemble(&guarded.ensemble),
+    );
     let (one, other) = tokio::join!(one.start(), other.start());
     one.wait_ready().await;
     other.wait_ready().await;

@@ -16,7 +16,7 @@ mod unseen;
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    admission::{Claim, DispatchEnd},
+    admission::{DispatchClaim, DispatchEnd},
     error::AdmitError,
     postgres::{
         AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
@@ -78,11 +78,11 @@ async fn first_format_store_is_migrated() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1));
-    let old = steps::opened(&store, &clock, "old").await;
+    let old = steps::open_guard(&store, &clock, "old").await;
     let was = steps::claim("a", 50, 1);
-    let running = steps::runs(&old, &was).await;
-    old.end(&running, DispatchEnd::Known);
-    steps::barrier(&old).await;
+    let running = steps::admit_running(&old, &was).await;
+    old.end_dispatch(&running, DispatchEnd::Known);
+    steps::wait_processed(&old).await;
     drop(old);
     for step in [
         "DROP VIEW open_calls",
@@ -101,17 +101,17 @@ async fn first_format_store_is_migrated() {
     let guard = store.guard(clock, "new").await;
     assert!(matches!(steps::admit(&guard, &was).await, AdmitReply::Rejected(AdmitError::Duplicate { .. })));
     let outer = steps::claim("a", 50, 2);
-    let called = |dispatch| Claim { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
-    let running = steps::runs(&guard, &outer).await;
-    let inside = steps::runs(&guard, &called(3)).await;
+    let called = |dispatch| DispatchClaim { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
+    let running = steps::admit_running(&guard, &outer).await;
+    let inside = steps::admit_running(&guard, &called(3)).await;
     assert!(matches!(steps::admit(&guard, &called(4)).await, AdmitReply::Wait { .. }), "one after the other");
-    guard.end(&running, DispatchEnd::Known);
+    guard.end_dispatch(&running, DispatchEnd::Known);
     assert!(
         matches!(steps::admit(&guard, &steps::claim("a", 50, 5)).await, AdmitReply::Wait { .. }),
         "it still runs"
     );
-    guard.end(&inside, DispatchEnd::Known);
-    steps::runs(&guard, &steps::claim("a", 50, 6)).await;
+    guard.end_dispatch(&inside, DispatchEnd::Known);
+    steps::admit_running(&guard, &steps::claim("a", 50, 6)).await;
 }
 
 /// Where TLS is configured, every connection is encrypted, and a server with a certificate of another authority is

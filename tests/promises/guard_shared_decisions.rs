@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    admission::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     error::AdmitError,
     postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore},
     store::{ActiveKeys, CleanShutdown, RecoveredState, StoreIdentity},
@@ -26,14 +26,14 @@ pub(crate) struct RegisterPair {
 
 /// A dispatch in flight on both sides.
 struct RunningDispatch {
-    claim: Claim,
+    claim: DispatchClaim,
     id: DispatchId,
     guard: usize,
     dispatch: InFlightDispatch,
 }
 
 struct WaitingClaim {
-    claim: Claim,
+    claim: DispatchClaim,
     guard: usize,
     name: DispatchName,
 }
@@ -65,7 +65,7 @@ fn key(name: &str) -> ResourceKey {
 }
 
 /// The memory of a guard that was stopped in order with an empty store.
-fn remembered() -> RecoveredState {
+fn empty_recovered_state() -> RecoveredState {
     RecoveredState {
         identity: StoreIdentity { format: 1, store: "s".into(), ensemble: "e".into() },
         floor: FLOOR,
@@ -79,7 +79,7 @@ fn remembered() -> RecoveredState {
 }
 
 /// A random claim with a token near the highest one.
-pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> Claim {
+pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
     let mut keys: Vec<_> = KEYS.into_iter().filter(|_| random.one_in(3)).map(key).collect();
     if keys.is_empty() {
         keys.push(key(KEYS[random.next(4) as usize]));
@@ -97,7 +97,7 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> Claim {
         _ => {}
     }
     let token = Token::new(epoch, random.next(2) as u32, 1 + random.next(3) as u32);
-    Claim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
+    DispatchClaim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
 impl RegisterPair {
@@ -105,15 +105,15 @@ impl RegisterPair {
         let store = SharedStore::new().await;
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1));
-        let register = AdmissionTable::new(&remembered(), clock.now(), TERMS.max_execution);
-        let mut two = Self::of(register, &store, clock, seed).await;
+        let register = AdmissionTable::new(&empty_recovered_state(), clock.now(), TERMS.max_execution);
+        let mut two = Self::with_store(register, &store, clock, seed).await;
         // A new store admits nothing at first.
-        two.pass(TERMS.send_within + TERMS.max_execution + Duration::from_secs(1)).await;
+        two.advance_time(TERMS.send_within + TERMS.max_execution + Duration::from_secs(1)).await;
         two
     }
 
     /// A register, and a store that holds the same.
-    pub(crate) async fn of(
+    pub(crate) async fn with_store(
         register: AdmissionTable,
         store: &SharedStore,
         clock: Arc<ManualClock>,
@@ -130,7 +130,7 @@ impl RegisterPair {
 
     /// Passes time for both sides, in steps so short that no guard counts as dead. After two heartbeats of both guards,
     /// the time is written.
-    pub(crate) async fn pass(&mut self, time: Duration) {
+    pub(crate) async fn advance_time(&mut self, time: Duration) {
         let mut left = time;
         while left > Duration::ZERO {
             let step = left.min(Duration::from_secs(2));
@@ -145,8 +145,8 @@ impl RegisterPair {
         self.told.push(format!("passed {time:?}"));
     }
 
-    fn claim(&mut self) -> Claim {
-        let claim = claim(&mut self.random, self.register.highest());
+    fn claim(&mut self) -> DispatchClaim {
+        let claim = claim(&mut self.random, self.register.highest_epoch());
         if self.running.is_empty() || !self.random.one_in(4) {
             return claim;
         }
@@ -157,21 +157,21 @@ impl RegisterPair {
         let token = Token::new(caller.token.number(), caller.token.sequence(), later).expect("as its caller");
         let keys = if self.random.one_in(4) { claim.keys } else { caller.keys };
         let parent = Some(caller.token);
-        Claim { keys, token, mode: caller.mode, era: claim.era, parent }
+        DispatchClaim { keys, token, mode: caller.mode, era: claim.era, parent }
     }
 
     /// Compares one look at a claim on both sides. `first`: the claim is announced; otherwise it only settles.
-    async fn look(&mut self, waiting: WaitingClaim, first: bool) {
+    async fn compare_claim(&mut self, waiting: WaitingClaim, first: bool) {
         let WaitingClaim { claim, guard, name } = &waiting;
         let now = self.now();
         let alone = match first.then(|| self.register.announce(claim, now)) {
             Some(Err(refused)) => Err(refused),
-            Some(Ok(_)) | None => self.register.settle(claim, now).map(|(settled, _)| settled),
+            Some(Ok(_)) | None => self.register.check_and_register(claim, now).map(|(settled, _)| settled),
         };
         let postgres = &self.guards[*guard];
         let shared = match first {
             true => postgres.admit(claim, *name, None).await,
-            false => postgres.settle(claim, *name, None).await,
+            false => postgres.check_and_register(claim, *name, None).await,
         };
         let shared = shared.expect("the database is there");
         self.told.push(format!(
@@ -192,17 +192,17 @@ impl RegisterPair {
             }
             // The register has only the record that these keys were at work at the end. Neither side admits anything.
             (Err(AdmitError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
-            _ => self.differ(),
+            _ => self.panic_with_difference(),
         }
     }
 
     /// Returns when the guard has done everything that was requested of it before.
-    async fn barrier(&self, guard: usize) {
+    async fn wait_processed(&self, guard: usize) {
         let nobody = Token::new(1, 0, 1).expect("small");
-        self.guards[guard].resolve(&[], nobody).await.expect("the database is there");
+        self.guards[guard].resolve_doubt(&[], nobody).await.expect("the database is there");
     }
 
-    async fn end(&mut self) {
+    async fn end_dispatch(&mut self) {
         if self.running.is_empty() {
             return;
         }
@@ -211,48 +211,50 @@ impl RegisterPair {
         let until = self.now() + Duration::from_millis(self.random.next(6000));
         let ended = if self.random.one_in(2) { DispatchEnd::Known } else { DispatchEnd::InDoubt { until } };
         self.told.push(format!("end {claim:?} at {guard}: {ended:?}"));
-        self.register.end(&claim, id, ended, self.now());
-        self.guards[guard].end(&dispatch, ended);
-        self.barrier(guard).await;
+        self.register.end_dispatch(&claim, id, ended, self.now());
+        self.guards[guard].end_dispatch(&dispatch, ended);
+        self.wait_processed(guard).await;
     }
 
-    async fn resolve(&mut self) {
+    async fn resolve_operation(&mut self) {
         let doubts = self.register.open_doubts(self.now());
         let Some(doubt) = doubts.first().cloned() else { return };
         let keys = &doubt.keys[..1 + self.random.next(doubt.keys.len() as u64) as usize];
         let guard = self.random.next(2) as usize;
-        let alone = self.register.resolve(keys, doubt.token, self.now());
-        let shared = self.guards[guard].resolve(keys, doubt.token).await.expect("the database is there");
+        let alone = self.register.resolve_doubt(keys, doubt.token, self.now());
+        let shared =
+            self.guards[guard].resolve_doubt(keys, doubt.token).await.expect("the database is there");
         self.told.push(format!("resolve {keys:?} {}: {alone}, {shared}", doubt.token));
         if alone != shared {
-            self.differ();
+            self.panic_with_difference();
         }
     }
 
     /// Passes a claim on both sides as a guard under `observe` does.
-    async fn let_pass(&mut self) {
+    async fn pass_under_observe(&mut self) {
         let claim = self.claim();
         // A claim that raises nothing begins a record with the current floor in memory, but not in the database. Such
         // claims are left out.
-        if claim.token.number() <= self.register.floor() || claim.token.number() > self.register.highest() + 5
+        if claim.token.number() <= self.register.epoch_floor()
+            || claim.token.number() > self.register.highest_epoch() + 5
         {
             return;
         }
         let guard = self.random.next(2) as usize;
         let now = self.now();
-        self.register.raise(&claim, now);
+        self.register.raise_watermarks(&claim, now);
         let (id, _) = self.register.register(&claim, now);
         let name = self.guards[guard].new_name();
         let passed = self.guards[guard].admit_unchecked(&claim, name).await.expect("the database is there");
         self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
-        let AdmitReply::Running { dispatch, .. } = passed else { self.differ() };
+        let AdmitReply::Running { dispatch, .. } = passed else { self.panic_with_difference() };
         self.running.push(RunningDispatch { claim, id, guard, dispatch });
     }
 
     async fn forget(&mut self) {
-        self.pass(TERMS.evict_after * 2).await;
+        self.advance_time(TERMS.evict_after * 2).await;
         let mut round = self.register.eviction_pass(self.now() - TERMS.evict_after, usize::MAX);
-        while self.register.evict(&mut round, 2, self.now()).more {}
+        while self.register.evict_step(&mut round, 2, self.now()).more {}
         let guard = self.random.next(2) as usize;
         let swept = self.guards[guard].sweep(usize::MAX >> 1).await.expect("the database is there");
         self.told.push(format!("forgot at {guard}: {swept:?}, {} left alone", self.register.len()));
@@ -264,19 +266,19 @@ impl RegisterPair {
                 let claim = self.claim();
                 let guard = self.random.next(2) as usize;
                 let name = self.guards[guard].new_name();
-                self.look(WaitingClaim { claim, guard, name }, true).await;
+                self.compare_claim(WaitingClaim { claim, guard, name }, true).await;
             }
             50..65 if !self.waiting.is_empty() => {
                 let which = self.random.next(self.waiting.len() as u64) as usize;
                 let waiting = self.waiting.swap_remove(which);
-                self.look(waiting, false).await;
+                self.compare_claim(waiting, false).await;
             }
-            65..85 => self.end().await,
-            85..90 => self.resolve().await,
-            90..94 => self.let_pass().await,
+            65..85 => self.end_dispatch().await,
+            85..90 => self.resolve_operation().await,
+            90..94 => self.pass_under_observe().await,
             94..99 => {
                 let time = Duration::from_millis(1 + self.random.next(1500));
-                self.pass(time).await;
+                self.advance_time(time).await;
             }
             _ => self.forget().await,
         }
@@ -284,7 +286,7 @@ impl RegisterPair {
 
     pub(crate) async fn compare(&self) {
         for guard in &self.guards {
-            assert_eq!(guard.highest().await.expect("there"), self.register.highest());
+            assert_eq!(guard.highest_epoch().await.expect("there"), self.register.highest_epoch());
             for name in KEYS {
                 let alone = self
                     .register
@@ -303,13 +305,13 @@ impl RegisterPair {
                 let shared = shared.as_ref().map(marks);
                 if alone != shared {
                     println!("{name}: {alone:?}\n{name}: {shared:?}");
-                    self.differ();
+                    self.panic_with_difference();
                 }
             }
         }
     }
 
-    fn differ(&self) -> ! {
+    fn panic_with_difference(&self) -> ! {
         let last = self.told.len().saturating_sub(25);
         panic!("they differ; the last that was asked:\n{}", self.told[last..].join("\n"));
     }
@@ -328,7 +330,7 @@ async fn two_guards_decide_as_one() {
         for _ in 0..250 {
             two.step().await;
         }
-        two.pass(Duration::from_secs(1)).await;
+        two.advance_time(Duration::from_secs(1)).await;
         two.compare().await;
     }
 }

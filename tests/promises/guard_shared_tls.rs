@@ -34,7 +34,7 @@ impl TlsServer {
     }
 
     /// `tls` of a guard that trusts this authority, and shows a certificate of the server's authority.
-    fn tls(&self, believed: &TestCa) -> Value {
+    fn tls_settings(&self, believed: &TestCa) -> Value {
         let file = |path: &Path| path.display().to_string();
         let ca = self.home.path().join("believed.pem");
         believed.write(&ca);
@@ -51,7 +51,7 @@ fn with_tls(launch: GuardLaunch, tls: Value) -> GuardLaunch {
     launch.with("/store/postgres/tls", tls)
 }
 
-async fn checked(launch: &GuardLaunch) -> String {
+async fn run_check_online(launch: &GuardLaunch) -> String {
     let file = launch.home().join("checked.yaml");
     std::fs::write(&file, launch.file().to_string()).expect("our own folder");
     let file = file.display().to_string();
@@ -66,7 +66,8 @@ async fn database_connections_are_mutually_authenticated() {
     let database = secured.server.fresh_database();
     let fixture = GuardFixture::new().await;
     let sharing = SharedDatabase::new(&database.url());
-    let launch = with_tls(sharing.guard(fixture.uninitialized_launch()), secured.tls(&secured.authority));
+    let launch =
+        with_tls(sharing.guard(fixture.uninitialized_launch()), secured.tls_settings(&secured.authority));
     let guard = launch.init_with_floor(FLOOR).await.start().await;
     guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
@@ -75,7 +76,7 @@ async fn database_connections_are_mutually_authenticated() {
          WHERE a.application_name LIKE 'fencegate %'",
     );
     assert!(how.starts_with("t|") && how.lines().count() == 1, "{how}");
-    let found = checked(guard.launch()).await;
+    let found = run_check_online(guard.launch()).await;
     assert!(found.contains("has store"), "{found}");
 }
 
@@ -91,11 +92,11 @@ async fn tls_mismatch_is_reported() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("FG0540") && stderr.contains("no encryption"), "{stderr}");
 
-    let mistaken = with_tls(plain, secured.tls(&TestCa::new()));
+    let mistaken = with_tls(plain, secured.tls_settings(&TestCa::new()));
     let output = mistaken.clone().init(FLOOR).expect_start_failure().await;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("FG0540") && stderr.contains("invalid peer certificate"), "{stderr}");
-    let found = checked(&mistaken).await;
+    let found = run_check_online(&mistaken).await;
     assert!(found.contains("FG0540") && found.contains("invalid peer certificate"), "{found}");
     assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencegate'"), "0");
 }
@@ -108,7 +109,7 @@ async fn guard_waits_for_absent_database() {
     let mut server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
     let database = server.fresh_database();
     let sharing = SharedDatabase::new(&database.url());
-    let launch = sharing.first(fixture.uninitialized_launch(), FLOOR).await;
+    let launch = sharing.init_first(fixture.uninitialized_launch(), FLOOR).await;
     server.stop();
     let starting = tokio::spawn(async move { launch.with_debug_log().start().await });
     let relay = tokio::net::TcpListener::bind(server.address()).await.expect("the port is free");

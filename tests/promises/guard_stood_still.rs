@@ -9,7 +9,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
     ledger::Ledger,
-    origin::{Act, Origin, OriginReply},
+    origin::{Origin, OriginAction, OriginReply},
     postgres,
     shared_database::SharedDatabase,
     wait::wait_until,
@@ -28,14 +28,14 @@ async fn service() -> Ledger {
 async fn launch(services: &[&Ledger]) -> GuardLaunch {
     let endpoints: Vec<_> = services.iter().map(|one| format!("http://{}", one.address)).collect();
     let launch = GuardLaunch::for_upstream(services[0].address).init_with_floor(FLOOR).await;
-    let launch = timed(launch);
+    let launch = with_short_times(launch);
     match &endpoints[..] {
         [_] => launch,
         several => launch.with("/upstream/endpoint", Value::Null).with("/upstream/endpoints", json!(several)),
     }
 }
 
-fn timed(launch: GuardLaunch) -> GuardLaunch {
+fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/max_execution", "2s")
         .with("/send_within", "500ms")
@@ -43,12 +43,12 @@ fn timed(launch: GuardLaunch) -> GuardLaunch {
         .with("/settle", "100ms")
 }
 
-fn asked(launch: GuardLaunch) -> GuardLaunch {
+fn with_health_check(launch: GuardLaunch) -> GuardLaunch {
     // Three checks that fail take an endpoint out, and a request goes there all the same where it is the only one.
     launch.with("/upstream/health", json!({"path": "/live", "interval": "1s", "timeout": "500ms"}))
 }
 
-fn debit(key: &str, epoch: u64) -> TestRequest {
+fn debit_request(key: &str, epoch: u64) -> TestRequest {
     let operation = format!("{{\"operation\": \"{key}-{epoch}\", \"amount\": 1}}");
     let request =
         TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
@@ -56,7 +56,7 @@ fn debit(key: &str, epoch: u64) -> TestRequest {
 }
 
 /// Asserts that the executions have these epochs in this order, and that no two overlap.
-async fn one_after_the_other(service: &Ledger, epochs: &[u64]) {
+async fn assert_serial_executions(service: &Ledger, epochs: &[u64]) {
     let all = service.executions().await;
     let epoch =
         |one: &Value| Token::parse(one["token"].as_str().expect("stamped")).expect("a token").number();
@@ -67,11 +67,11 @@ async fn one_after_the_other(service: &Ledger, epochs: &[u64]) {
     }
 }
 
-async fn lets_in(guard: &Guard, key: &str, from: u64) -> u64 {
+async fn wait_admitted(guard: &Guard, key: &str, from: u64) -> u64 {
     let opened = async {
         let mut epoch = from;
         loop {
-            if guard.send(&debit(key, epoch)).await.status == 200 {
+            if guard.send(&debit_request(key, epoch)).await.status == 200 {
                 return epoch;
             }
             epoch += 1;
@@ -85,14 +85,14 @@ async fn lets_in(guard: &Guard, key: &str, from: u64) -> u64 {
 #[tokio::test]
 async fn key_stays_closed_while_service_frozen() {
     let service = service().await;
-    let guard = asked(launch(&[&service]).await).start().await;
+    let guard = with_health_check(launch(&[&service]).await).start().await;
     service.signal(Signal::STOP);
-    let lost = guard.send(&debit("a", 20)).await;
+    let lost = guard.send(&debit_request("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
     guard.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
     // Twice the time after which a request counts as over.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_refused(&guard.send(&debit("a", 21)).await, "in-doubt");
+    assert_refused(&guard.send(&debit_request("a", 21)).await, "in-doubt");
     guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
     let open = &guard.admin_json("/api/v1/operations").await["operations"][0];
     assert_eq!(
@@ -100,8 +100,8 @@ async fn key_stays_closed_while_service_frozen() {
         (&json!(service.address.to_string()), &json!(true))
     );
     service.signal(Signal::CONT);
-    let next = lets_in(&guard, "a", 22).await;
-    one_after_the_other(&service, &[20, next]).await;
+    let next = wait_admitted(&guard, "a", 22).await;
+    assert_serial_executions(&service, &[20, next]).await;
     guard.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
@@ -112,25 +112,25 @@ async fn shared_guards_keep_key_closed() {
     let service = service().await;
     let database = tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic");
     let sharing = SharedDatabase::new(&database.url());
-    let one = sharing.first(GuardLaunch::for_upstream(service.address), FLOOR).await;
+    let one = sharing.init_first(GuardLaunch::for_upstream(service.address), FLOOR).await;
     let two = sharing.guard(GuardLaunch::for_upstream(service.address));
-    let one = asked(timed(one)).start().await;
-    let two = asked(timed(two)).start().await;
+    let one = with_health_check(with_short_times(one)).start().await;
+    let two = with_health_check(with_short_times(two)).start().await;
     one.wait_ready().await;
     two.wait_ready().await;
     service.signal(Signal::STOP);
-    let lost = one.send(&debit("a", 20)).await;
+    let lost = one.send(&debit_request("a", 20)).await;
     assert_eq!((lost.status, lost.reason().as_str()), (504, "outcome-unknown"), "{lost:?}");
     one.wait_line("that no time passes", |line| line.message().starts_with("guard.endpoint_silent")).await;
     // Longer than the database recorded first: `max_execution`, and the time after which a guard counts as dead.
     tokio::time::sleep(Duration::from_secs(9)).await;
-    assert_refused(&two.send(&debit("a", 21)).await, "in-doubt");
+    assert_refused(&two.send(&debit_request("a", 21)).await, "in-doubt");
     one.wait_gauge("fencegate_guard_in_doubt_not_seen", 1.0).await;
     let open = &one.admin_json("/api/v1/operations").await["operations"][0];
     assert_eq!(open["endpoint_silent"], json!(true), "{open}");
     service.signal(Signal::CONT);
-    let next = lets_in(&two, "a", 22).await;
-    one_after_the_other(&service, &[20, next]).await;
+    let next = wait_admitted(&two, "a", 22).await;
+    assert_serial_executions(&service, &[20, next]).await;
     one.wait_gauge("fencegate_guard_in_doubt_not_seen", 0.0).await;
 }
 
@@ -139,21 +139,21 @@ async fn shared_guards_keep_key_closed() {
 async fn healthy_other_endpoint_opens_nothing() {
     let one = service().await;
     let two = service().await;
-    let guard = asked(launch(&[&one, &two]).await).start().await;
+    let guard = with_health_check(launch(&[&one, &two]).await).start().await;
     one.signal(Signal::STOP);
     // Requests go round: one of the first two goes to the endpoint that stands still.
     let mut lost = None;
     for key in ["a", "b"] {
-        if guard.send(&debit(key, 20)).await.status == 504 {
+        if guard.send(&debit_request(key, 20)).await.status == 504 {
             lost = Some(key);
         }
     }
     let key = lost.expect("one of them was lost");
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_refused(&guard.send(&debit(key, 21)).await, "in-doubt");
-    assert_eq!(guard.send(&debit("c", 21)).await.status, 200, "the other endpoint serves");
+    assert_refused(&guard.send(&debit_request(key, 21)).await, "in-doubt");
+    assert_eq!(guard.send(&debit_request("c", 21)).await.status, 200, "the other endpoint serves");
     one.signal(Signal::CONT);
-    lets_in(&guard, key, 22).await;
+    wait_admitted(&guard, key, 22).await;
     let begun = one.executions().await;
     let first = begun.first().expect("it went on");
     assert_eq!(Token::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
@@ -174,14 +174,15 @@ struct SplitService {
 impl SplitService {
     /// `closes`: whether `not done` is configured as final. `health`: whether the endpoint of a request in doubt is
     /// checked.
-    async fn with(closes: bool, health: bool) -> Self {
+    async fn new(closes: bool, health: bool) -> Self {
         let frozen = service().await;
         let other = Origin::start();
-        other.set_default_action(Act::now(OriginReply::ok().status(404)));
-        let endpoints = [frozen.address, other.door("other")].map(|address| format!("http://{address}"));
+        other.set_default_action(OriginAction::now(OriginReply::ok().status(404)));
+        let endpoints =
+            [frozen.address, other.open_listener("other")].map(|address| format!("http://{address}"));
         let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "300ms"});
         let launch = GuardLaunch::for_upstream(frozen.address).init_with_floor(FLOOR).await;
-        let mut launch = timed(launch)
+        let mut launch = with_short_times(launch)
             .with("/upstream/endpoint", Value::Null)
             .with("/upstream/endpoints", json!(endpoints))
             .with("/journal/probe", probe)
@@ -208,7 +209,7 @@ impl SplitService {
     }
 
     /// Repeats the operation, again and again for longer than anything can run by the times of the guard.
-    async fn stays_unknown(&self) {
+    async fn assert_stays_unknown(&self) {
         let began = Instant::now();
         for epoch in 30.. {
             let repeat = self.guard.send(&operation(self.key, self.number, epoch)).await;
@@ -230,7 +231,7 @@ impl SplitService {
     }
 
     /// Asserts that the frozen process, when it goes on, executes the request that it had, and once.
-    async fn goes_on(self) {
+    async fn assert_executes_once_resumed(self) {
         self.frozen.signal(Signal::CONT);
         let done = async { while self.frozen.executions().await.is_empty() {} };
         wait_until("the request to be done", done, || self.guard.log()).await;
@@ -250,20 +251,20 @@ fn operation(key: &str, number: u64, epoch: u64) -> TestRequest {
 /// instance has no trace of what the first is about to do, and closes no name.
 #[tokio::test]
 async fn other_instances_not_done_repeats_nothing() {
-    let halves = SplitService::with(false, false).await;
-    halves.stays_unknown().await;
+    let halves = SplitService::new(false, false).await;
+    halves.assert_stays_unknown().await;
     assert!(halves.asked_elsewhere() > 0, "not exercised: {}", halves.guard.log());
-    halves.goes_on().await;
+    halves.assert_executes_once_resumed().await;
 }
 
 /// Even a `not done` that is configured as final is accepted only from the instance that has the request, and this
 /// instance answers nothing while it stands still.
 #[tokio::test]
 async fn final_not_done_needs_dispatched_instance() {
-    let halves = SplitService::with(true, true).await;
-    halves.stays_unknown().await;
+    let halves = SplitService::new(true, true).await;
+    halves.assert_stays_unknown().await;
     assert_eq!(halves.asked_elsewhere(), 0);
-    halves.goes_on().await;
+    halves.assert_executes_once_resumed().await;
 }
 
 /// Time that the guard itself slept through does not count. A machine that sleeps stops guard and service, and the clock
@@ -273,7 +274,7 @@ async fn guards_own_sleep_does_not_count() {
     let service = service().await;
     let guard = launch(&[&service]).await.with("/settle", "5s").start().await;
     service.signal(Signal::STOP);
-    let lost = guard.begin(debit("a", 20));
+    let lost = guard.begin(debit_request("a", 20));
     let begun = async {
         while guard.metrics().await.sum("fencegate_guard_in_flight", &[]) < 1.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -283,12 +284,12 @@ async fn guards_own_sleep_does_not_count() {
     // The bytes are in the kernel of the service by then.
     tokio::time::sleep(Duration::from_millis(200)).await;
     guard.signal(Signal::STOP);
-    let next = guard.begin(debit("a", 21));
+    let next = guard.begin(debit_request("a", 21));
     tokio::time::sleep(Duration::from_secs(4)).await;
     guard.signal(Signal::CONT);
     service.signal(Signal::CONT);
     drop(lost.result().await);
     assert_eq!(next.answer().await.status, 200);
-    one_after_the_other(&service, &[20, 21]).await;
+    assert_serial_executions(&service, &[20, 21]).await;
     guard.wait_line("that it slept", |line| line.message().starts_with("guard.slept")).await;
 }

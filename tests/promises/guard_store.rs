@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Bytes of a page of the store.
 const PAGE: usize = 4096;
 
-async fn refuses(launch: &GuardLaunch, reason: &str) {
+async fn assert_start_refused(launch: &GuardLaunch, reason: &str) {
     let output = launch.expect_start_failure().await;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -27,10 +27,10 @@ async fn refuses(launch: &GuardLaunch, reason: &str) {
 async fn store_is_made_once() {
     let fixture = GuardFixture::new().await;
     let unmade = fixture.uninitialized_launch();
-    refuses(&unmade, "guard --init --floor E --ensemble UUID").await;
+    assert_start_refused(&unmade, "guard --init --floor E --ensemble UUID").await;
     assert!(!unmade.store().exists());
     let launch = fixture.launch().await;
-    refuses(&launch.clone().init(3), "exists already").await;
+    assert_start_refused(&launch.clone().init(3), "exists already").await;
     let guard = launch.start().await;
     let announced: Value = {
         let request = fencegate_tests::client::TestRequest::get("/.fencegate/v1/guard");
@@ -44,7 +44,7 @@ async fn store_is_made_once() {
 async fn second_guard_on_store_fails_start() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.guard().await;
-    refuses(guard.launch(), "FG0546: another process has").await;
+    assert_start_refused(guard.launch(), "FG0546: another process has").await;
     assert_eq!(
         guard.send(&StampedRequest::new("a", 20).post("/x")).await.status,
         200,
@@ -75,7 +75,7 @@ impl StoreDamage {
 
 /// Damages of three kinds: the bytes of the newest watermarks, some bytes of every page behind the header, and a truncated
 /// file.
-fn damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
+fn possible_damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
     let marks = newest.iter().flat_map(|epoch| {
         let epoch = epoch.to_be_bytes();
         let found = store.windows(8).enumerate().filter(move |(_, bytes)| *bytes == epoch);
@@ -104,7 +104,7 @@ async fn damaged_store_is_refused_or_complete() {
     }
     let crashed = guard.kill().await;
     let newest: Vec<u64> = (0..KEYS).map(|key| 300 + key).collect();
-    let damages = damages(&fs::read(crashed.store()).expect("there"), &newest);
+    let damages = possible_damages(&fs::read(crashed.store()).expect("there"), &newest);
     assert!(damages.len() > 12, "{damages:?}");
     let mut opened = 0;
     let mut refused = 0;

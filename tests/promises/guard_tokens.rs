@@ -1,6 +1,6 @@
 //! Only a gateway of this installation moves a watermark: after one forged token, every honest one would be refused.
 
-use fencegate_guard::ticket::{Signer, TicketClaims, jwks, keys::SigningKeyPair, now};
+use fencegate_guard::ticket::{TicketClaims, TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -11,14 +11,14 @@ use serde_json::json;
 /// The largest epoch that there can be.
 const LARGEST: u64 = i64::MAX as u64;
 
-fn signer() -> (Signer, String) {
+fn signer() -> (TicketSigner, String) {
     let pair = SigningKeyPair::generate(&SystemRandomness);
     let set = jwks::render(&[pair.public()]).expect("a key set");
-    (Signer::with_key(&pair), set)
+    (TicketSigner::with_key(&pair), set)
 }
 
 /// A guard that requires tickets, and the signer that it accepts.
-async fn ticketed(fixture: &GuardFixture) -> (GuardLaunch, Signer) {
+async fn launch_requiring_tickets(fixture: &GuardFixture) -> (GuardLaunch, TicketSigner) {
     let (signer, set) = signer();
     let launch = fixture.launch().await;
     let file = launch.home().join("keys.json");
@@ -72,7 +72,7 @@ async fn malformed_token_moves_no_watermark() {
 #[tokio::test]
 async fn bad_ticket_moves_no_watermark() {
     let fixture = GuardFixture::new().await;
-    let (launch, gateway) = ticketed(&fixture).await;
+    let (launch, gateway) = launch_requiring_tickets(&fixture).await;
     let guard = launch.start().await;
     let forged = StampedRequest::new("a", 900);
     let (stranger, _) = signer();
@@ -80,7 +80,7 @@ async fn bad_ticket_moves_no_watermark() {
     let with = |change: fn(&mut TicketClaims)| {
         let mut claims = forged.claims();
         change(&mut claims);
-        forged.clone().ticket(&gateway, &claims, now())
+        forged.clone().ticket(&gateway, &claims, unix_seconds())
     };
     let elsewhere = with(|claims| claims.ensemble = "another".into());
     let other_key = with(|claims| claims.keys = vec!["b".into()]);
@@ -88,10 +88,10 @@ async fn bad_ticket_moves_no_watermark() {
     let other_tenure = with(|claims| claims.tenure = StampedRequest::new("a", 20).with_dispatch(0).token());
     for (name, dispatch, reason) in [
         ("none", forged.clone(), "ticket-missing"),
-        ("of a stranger", forged.clone().ticket(&stranger, &honest, now()), "ticket-invalid"),
+        ("of a stranger", forged.clone().ticket(&stranger, &honest, unix_seconds()), "ticket-invalid"),
         ("of another installation", elsewhere, "ticket-invalid"),
-        ("expired", forged.clone().ticket(&gateway, &honest, now() - 400), "ticket-expired"),
-        ("of tomorrow", forged.clone().ticket(&gateway, &honest, now() + 400), "ticket-invalid"),
+        ("expired", forged.clone().ticket(&gateway, &honest, unix_seconds() - 400), "ticket-expired"),
+        ("of tomorrow", forged.clone().ticket(&gateway, &honest, unix_seconds() + 400), "ticket-invalid"),
         ("for another key", other_key, "ticket-key"),
         ("for more keys", more_keys, "ticket-key"),
         ("of another tenure", other_tenure, "ticket-key"),
@@ -106,7 +106,7 @@ async fn bad_ticket_moves_no_watermark() {
     assert_eq!(fixture.origin.count("/pay"), 0);
     let honest = StampedRequest::new("a", 20).sign(&gateway);
     assert_eq!(guard.send(&honest.post("/honest")).await.status, 200);
-    let record = fixture.origin.request("/honest", 1).await;
+    let record = fixture.origin.wait_for_request("/honest", 1).await;
     assert_eq!(record.request.field("fencing-ticket"), None, "who has it passes for a gateway");
     // One ticket is good for all dispatches of its tenure.
     assert_eq!(guard.send(&honest.with_dispatch(2).post("/honest")).await.status, 200);
@@ -116,12 +116,12 @@ async fn bad_ticket_moves_no_watermark() {
 #[tokio::test]
 async fn far_token_needs_later_era() {
     let fixture = GuardFixture::new().await;
-    let (launch, gateway) = ticketed(&fixture).await;
+    let (launch, gateway) = launch_requiring_tickets(&fixture).await;
     let guard = launch.start().await;
     let of_era = |dispatch: &StampedRequest, era| {
         let mut claims = dispatch.claims();
         claims.era = era;
-        dispatch.clone().ticket(&gateway, &claims, now())
+        dispatch.clone().ticket(&gateway, &claims, unix_seconds())
     };
     assert_eq!(
         guard.send(&StampedRequest::new("a", 20).once(1).sign(&gateway).post("/pay")).await.status,

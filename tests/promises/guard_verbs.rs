@@ -6,7 +6,7 @@ use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::command,
-    origin::{Act, Origin},
+    origin::{Origin, OriginAction},
     scratch,
     wait::{PATIENCE, wait_until},
 };
@@ -27,11 +27,11 @@ struct RunningGuard {
 type CommandOutput = (Option<i32>, String, String);
 
 impl RunningGuard {
-    async fn before(origin: &Origin) -> Self {
-        Self::calling_keys(origin, "plain").await
+    async fn start(origin: &Origin) -> Self {
+        Self::start_with_keys(origin, "plain").await
     }
 
-    async fn calling_keys(origin: &Origin, keys: &str) -> Self {
+    async fn start_with_keys(origin: &Origin, keys: &str) -> Self {
         let home = scratch::temp_dir();
         let file = home.path().join("guard.yaml");
         let text = json!({
@@ -39,7 +39,7 @@ impl RunningGuard {
             "listener": {"address": "127.0.0.1:0"},
             "admin": {"address": "127.0.0.1:0"},
             "upstream": {
-                "endpoint": format!("http://{}", origin.door("guard")),
+                "endpoint": format!("http://{}", origin.open_listener("guard")),
                 "response_timeout": "300ms",
             },
             "store": {"redb": home.path().join("guard.redb")},
@@ -84,14 +84,14 @@ impl RunningGuard {
         request.send_to(self.public).await.expect("an answer")
     }
 
-    async fn operator(&self, arguments: &[&str]) -> CommandOutput {
+    async fn run_operator_verb(&self, arguments: &[&str]) -> CommandOutput {
         let admin = self.admin.to_string();
         let all = [&["guard"], arguments, &["--admin", &admin]].concat();
-        said(&all).await
+        run_verb(&all).await
     }
 
     async fn unknown(&self) -> Vec<Value> {
-        let (code, stdout, log) = self.operator(&["show", "--format", "json"]).await;
+        let (code, stdout, log) = self.run_operator_verb(&["show", "--format", "json"]).await;
         assert_eq!(code, Some(0), "{log}");
         let shown: Value = serde_json::from_str(&stdout).expect("JSON");
         shown["operations"].as_array().expect("a list").clone()
@@ -104,7 +104,7 @@ fn address(child: &ChildProcess, listener: &str) -> SocketAddr {
     line["fields"]["address"].as_str().expect("an address").parse().expect("an address")
 }
 
-async fn said(arguments: &[&str]) -> CommandOutput {
+async fn run_verb(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -114,12 +114,12 @@ async fn said(arguments: &[&str]) -> CommandOutput {
 #[tokio::test]
 async fn operator_shows_resolves_and_forgets() {
     let origin = Origin::start();
-    let guard = RunningGuard::before(&origin).await;
-    let (code, text, log) = guard.operator(&["show"]).await;
+    let guard = RunningGuard::start(&origin).await;
+    let (code, text, log) = guard.run_operator_verb(&["show"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("Nothing is unknown"), "{text}");
 
-    origin.script("/pay/7", [Act::Reset]);
+    origin.script("/pay/7", [OriginAction::Reset]);
     let broken = guard.dispatch(0x10, 0xab).await;
     assert_eq!(broken.reason(), "outcome-unknown");
     let unknown = guard.unknown().await;
@@ -129,7 +129,7 @@ async fn operator_shows_resolves_and_forgets() {
 
     // The output is complete: an operator at night has to look nothing up.
     for about in [&["show"][..], &["show", &reference], &["show", "account/7"]] {
-        let (code, text, log) = guard.operator(about).await;
+        let (code, text, log) = guard.run_operator_verb(about).await;
         assert_eq!(code, Some(0), "{log}");
         for word in [&reference, "POST /pay/7", "op-171", "account/7", "ago)", "--as not-done"] {
             assert!(text.contains(word), "`{word}` is missing in {about:?}:\n{text}");
@@ -137,11 +137,12 @@ async fn operator_shows_resolves_and_forgets() {
     }
 
     // The service has no trace of the operation now, and may still receive it.
-    let (code, _, log) = guard.operator(&["resolve", &reference, "--as", "not-done"]).await;
+    let (code, _, log) = guard.run_operator_verb(&["resolve", &reference, "--as", "not-done"]).await;
     assert!(code == Some(1) && log.contains("may still be begun") && log.contains("--force"), "{log}");
     assert_eq!(guard.unknown().await.len(), 1);
     // The operator records that the operation was not done, so it may run.
-    let (code, text, log) = guard.operator(&["resolve", &reference, "--as", "not-done", "--force"]).await;
+    let (code, text, log) =
+        guard.run_operator_verb(&["resolve", &reference, "--as", "not-done", "--force"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.contains("a repeat runs it") && text.contains("POST /pay/7"), "{text}");
     assert_eq!(guard.dispatch(0x11, 0xab).await.status, 200);
@@ -149,7 +150,7 @@ async fn operator_shows_resolves_and_forgets() {
     // The outcome is known now, and stays known until the operation is forgotten.
     assert_eq!(guard.dispatch(0x12, 0xab).await.status, 200);
     assert_eq!(origin.count("/pay/7"), 2);
-    let (code, _, log) = guard.operator(&["forget", &reference]).await;
+    let (code, _, log) = guard.run_operator_verb(&["forget", &reference]).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(guard.dispatch(0x13, 0xab).await.status, 200);
     assert_eq!(origin.count("/pay/7"), 3);
@@ -160,8 +161,8 @@ async fn operator_shows_resolves_and_forgets() {
 async fn keys_are_redacted_like_log() {
     for (keys, shown) in [("plain", "account/7"), ("hash", "#"), ("off", "(hidden)")] {
         let origin = Origin::start();
-        let guard = RunningGuard::calling_keys(&origin, keys).await;
-        origin.script("/pay/7", [Act::Reset]);
+        let guard = RunningGuard::start_with_keys(&origin, keys).await;
+        origin.script("/pay/7", [OriginAction::Reset]);
         assert_eq!(guard.dispatch(0x12, 0xab).await.reason(), "outcome-unknown");
         assert_eq!(guard.dispatch(0x11, 0xac).await.reason(), "stale");
         for path in ["/api/v1/operations", "/api/v1/keys/account%2F7", "/api/v1/refusals", "/"] {
@@ -175,7 +176,7 @@ async fn keys_are_redacted_like_log() {
                 "{keys} {path}: {text}"
             );
         }
-        let (code, text, log) = guard.operator(&["show", "account/7"]).await;
+        let (code, text, log) = guard.run_operator_verb(&["show", "account/7"]).await;
         assert_eq!(code, Some(0), "{log}");
         assert_eq!(text.contains("op-171"), keys == "plain", "{keys}: {text}");
         assert!(text.contains(shown) && text.contains(&"ab".repeat(8)), "{keys}: {text}");
@@ -186,11 +187,11 @@ async fn keys_are_redacted_like_log() {
 #[tokio::test]
 async fn resolved_operation_is_not_repeated() {
     let origin = Origin::start();
-    let guard = RunningGuard::before(&origin).await;
-    origin.script("/pay/7", [Act::Reset]);
+    let guard = RunningGuard::start(&origin).await;
+    origin.script("/pay/7", [OriginAction::Reset]);
     guard.dispatch(0x10, 0xab).await;
     let (code, stdout, log) =
-        guard.operator(&["resolve", &"ab".repeat(8), "--as", "done", "--format", "json"]).await;
+        guard.run_operator_verb(&["resolve", &"ab".repeat(8), "--as", "done", "--format", "json"]).await;
     assert_eq!(code, Some(0), "{log}");
     let report: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!((report["resolved"].as_str(), report["as"].as_str()), (Some(&*"ab".repeat(8)), Some("done")));
@@ -203,7 +204,7 @@ async fn resolved_operation_is_not_repeated() {
 #[tokio::test]
 async fn unknown_reference_is_reported() {
     let origin = Origin::start();
-    let guard = RunningGuard::before(&origin).await;
+    let guard = RunningGuard::start(&origin).await;
     for wrong in [
         &["resolve", "abababababababab", "--as", "done"][..],
         &["resolve", "v1-0000000000000010-00000000-00000001", "--as", "done"],
@@ -211,13 +212,13 @@ async fn unknown_reference_is_reported() {
         &["forget", "abababababababab"],
         &["show", "account/8"],
     ] {
-        let (code, stdout, log) = guard.operator(wrong).await;
+        let (code, stdout, log) = guard.run_operator_verb(wrong).await;
         assert_eq!((code, stdout.as_str()), (Some(1), ""), "{wrong:?}");
         assert!(log.starts_with("error: ") && log.contains("guard show"), "{wrong:?}: {log}");
     }
     // The address is open, and no guard listens there.
-    let door = origin.door("not a guard").to_string();
-    let (code, _, log) = said(&["guard", "show", "--admin", &door]).await;
+    let door = origin.open_listener("not a guard").to_string();
+    let (code, _, log) = run_verb(&["guard", "show", "--admin", &door]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("not the admin address of a guard"), "{log}");
 }
@@ -226,17 +227,17 @@ async fn unknown_reference_is_reported() {
 #[tokio::test]
 async fn admin_address_comes_from_file() {
     let origin = Origin::start();
-    let guard = RunningGuard::before(&origin).await;
+    let guard = RunningGuard::start(&origin).await;
     // The file with the real admin address in place of port 0.
     let text = std::fs::read_to_string(&guard.file).expect("our own file");
     let admin = format!(r#""admin":{{"address":"{}"}}"#, guard.admin);
     let policy = guard.file.with_file_name("told.yaml");
     std::fs::write(&policy, text.replace(r#""admin":{"address":"127.0.0.1:0"}"#, &admin)).expect("written");
     let policy = policy.display().to_string();
-    let (code, text, log) = said(&["guard", "show", "-c", &policy]).await;
+    let (code, text, log) = run_verb(&["guard", "show", "-c", &policy]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("Nothing is unknown"), "{text}");
     for usage in [&["guard"][..], &["guard", "resolve", "x", "--admin", "a:1"]] {
-        assert_eq!(said(usage).await.0, Some(2), "{usage:?}");
+        assert_eq!(run_verb(usage).await.0, Some(2), "{usage:?}");
     }
 }

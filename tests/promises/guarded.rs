@@ -38,7 +38,7 @@ struct DelayedRequest {
 }
 
 impl DelayedRequest {
-    async fn with(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
+    async fn new(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = launch(guarded.launch().await).start().await;
         let relay = Relay::start(guard.public).expect("a relay");
@@ -47,12 +47,12 @@ impl DelayedRequest {
         let (victim, next) = Gateway::start_both(&victim, &next).await;
         let hold = relay.hold_containing(OLD);
         let asked = Some(victim.begin(ask(OLD)));
-        hold.captured().await;
+        hold.wait_captured().await;
         Self { guarded, guard, victim, next, asked, hold, _relay: relay }
     }
 
     /// The victim is stopped past the end of its session, another gateway has its turn, and the held bytes arrive.
-    async fn overtaken(&self) {
+    async fn overtake(&self) {
         self.victim.signal(Signal::STOP);
         let next = self.next.send(&ask(NEXT)).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)));
@@ -64,7 +64,7 @@ impl DelayedRequest {
     }
 
     /// Attempts in the order in which they were executed.
-    fn executed(&self) -> Vec<String> {
+    fn executed_attempts(&self) -> Vec<String> {
         let history = History::from_log(&self.guarded.site.origin.log());
         history.assert_holds();
         history.executions.into_iter().filter_map(|execution| execution.attempt).collect()
@@ -74,10 +74,10 @@ impl DelayedRequest {
 /// The delayed request of a paused holder is refused as stale, and sent once more when the holder wakes.
 #[tokio::test]
 async fn delayed_request_is_refused_and_redispatched() {
-    let mut delayed = DelayedRequest::with(|launch| launch, |policy| policy).await;
-    delayed.overtaken().await;
+    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
+    delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
-    assert_eq!(delayed.executed(), [NEXT], "the upstream has seen nothing of it");
+    assert_eq!(delayed.executed_attempts(), [NEXT], "the upstream has seen nothing of it");
     delayed.victim.signal(Signal::CONT);
     let answer = delayed.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
@@ -92,7 +92,7 @@ async fn delayed_request_is_refused_and_redispatched() {
 /// A stale request whose client has gone is not sent once more.
 #[tokio::test]
 async fn abandoned_request_is_not_redispatched() {
-    let mut delayed = DelayedRequest::with(|launch| launch, |policy| policy).await;
+    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
     delayed.asked.take().expect("asked").hang_up();
     let gone = async {
         while delayed.victim.metrics().await.sum("fencegate_requests_total", &["\"pay\"", "\"499\""]) < 1.0 {
@@ -100,14 +100,14 @@ async fn abandoned_request_is_not_redispatched() {
         }
     };
     wait_until("the gateway to notice", gone, || delayed.victim.log()).await;
-    delayed.overtaken().await;
+    delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
     delayed.victim.signal(Signal::CONT);
     delayed.victim.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
     delayed.victim.wait_ready().await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(
-        (delayed.executed(), delayed.guard.decision_count("stale").await),
+        (delayed.executed_attempts(), delayed.guard.decision_count("stale").await),
         (vec![NEXT.to_owned()], 1.0)
     );
 }
@@ -117,11 +117,11 @@ async fn abandoned_request_is_not_redispatched() {
 #[tokio::test]
 async fn stale_behind_hop_is_unknown() {
     let mut delayed =
-        DelayedRequest::with(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
-    delayed.overtaken().await;
+        DelayedRequest::new(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
+    delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
     delayed.victim.signal(Signal::CONT);
-    let executed = delayed.executed();
+    let executed = delayed.executed_attempts();
     let answer = delayed.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
@@ -131,9 +131,8 @@ async fn stale_behind_hop_is_unknown() {
 /// A guard in `observe` passes the late request, and its client gets `observe=stale`.
 #[tokio::test]
 async fn observing_guard_passes_late_request() {
-    let mut delayed =
-        DelayedRequest::with(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
-    delayed.overtaken().await;
+    let mut delayed = DelayedRequest::new(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
+    delayed.overtake().await;
     delayed.victim.signal(Signal::CONT);
     let answer = delayed.answer().await;
     let outcome = answer.field("fencing-outcome").unwrap_or_default();
@@ -142,7 +141,7 @@ async fn observing_guard_passes_late_request() {
 }
 
 /// The holder dies with its request at the upstream. Its session ends, and its lock; its request does not.
-async fn killed_at_work(
+async fn kill_holder_at_work(
     launch: fn(GuardLaunch) -> GuardLaunch,
     policy: fn(TestPolicy) -> TestPolicy,
 ) -> KilledGateway {
@@ -173,7 +172,7 @@ struct KilledGateway {
 /// The next holder waits at the guard until the execution of a killed holder has ended.
 #[tokio::test]
 async fn next_holder_waits_for_killed_execution() {
-    let killed = killed_at_work(|launch| launch, |policy| policy).await;
+    let killed = kill_holder_at_work(|launch| launch, |policy| policy).await;
     let next = killed.two.begin(ask(NEXT));
     killed.guard.wait_watermark("account/7", killed.epoch + 1).await;
     tokio::time::sleep(QUIET).await;
@@ -189,7 +188,7 @@ async fn next_holder_waits_for_killed_execution() {
 /// A request that waits in vain is refused as `busy`, and may be repeated under the same tenure.
 #[tokio::test]
 async fn busy_waiter_may_repeat_in_grant() {
-    let killed = killed_at_work(
+    let killed = kill_holder_at_work(
         |launch| {
             with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
         },
@@ -215,7 +214,7 @@ async fn busy_waiter_may_repeat_in_grant() {
 /// Without `direct`, a request that is refused as `busy` has an unknown outcome.
 #[tokio::test]
 async fn busy_behind_hop_is_unknown() {
-    let killed = killed_at_work(
+    let killed = kill_holder_at_work(
         |launch| {
             with_short_times(launch).with("/max_execution", "8s").with("/upstream/response_timeout", "7s")
         },

@@ -10,21 +10,21 @@ use fencegate_tests::{
     guarded::{GuardedSite, with_short_times},
     held_request::HeldRequest,
     history::History,
-    origin::Act,
+    origin::OriginAction,
     wait::wait_until,
 };
 use serde_json::json;
 
-use super::clients_share::from;
+use super::clients_share::send_from;
 
 /// A gateway that keeps its tenure between requests.
-async fn keeping(guarded: &GuardedSite, guard: &Guard) -> Gateway {
+async fn start_keeping(guarded: &GuardedSite, guard: &Guard) -> Gateway {
     let policy = guarded.policy("gw-1", &[guard.public]);
     Gateway::start(&policy.with_linger("20s")).await
 }
 
 #[track_caller]
-fn assert_later(answer: &ClientResponse, reason: &str) {
+fn assert_retry_later(answer: &ClientResponse, reason: &str) {
     assert_eq!((answer.status, answer.reason().as_str()), (503, reason), "{answer:?}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
@@ -32,7 +32,7 @@ fn assert_later(answer: &ClientResponse, reason: &str) {
 
 /// Asserts that the answer belongs to the refused tenure, and has the next dispatch number.
 #[track_caller]
-fn assert_goes_on(refused: &ClientResponse, done: &ClientResponse) {
+fn assert_same_tenure(refused: &ClientResponse, done: &ClientResponse) {
     assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)), "{done:?}");
     let refused = refused.token().expect("stamped");
     let done = done.token().expect("stamped");
@@ -44,22 +44,22 @@ fn assert_goes_on(refused: &ClientResponse, done: &ClientResponse) {
 async fn kept_grant_waits_out_doubt() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
-    let gateway = keeping(&guarded, &guard).await;
-    guarded.site.origin.script("/pay/7", [Act::Reset]);
+    let gateway = start_keeping(&guarded, &guard).await;
+    guarded.site.origin.script("/pay/7", [OriginAction::Reset]);
     let broken = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((broken.status, broken.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!((broken.outcome(), broken.field("retry-after")), (Some(FencingOutcome::Unknown), None));
 
     let early = gateway.send(&TestRequest::post("/pay/7")).await;
-    assert_later(&early, "in-doubt");
+    assert_retry_later(&early, "in-doubt");
     let broken = broken.token().expect("stamped");
     let second = early.token().expect("stamped");
     assert!(second.number() > broken.number(), "the tenure of an unknown outcome is over");
     assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200, "another key is free");
     guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
-    assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
+    assert_same_tenure(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     let log = guarded.site.origin.log();
-    let times: Vec<_> = log.on("/pay/7").map(|record| record.arrived).collect();
+    let times: Vec<_> = log.requests_for("/pay/7").map(|record| record.arrived).collect();
     assert!(times.len() == 2 && times[1] - times[0] >= Duration::from_secs(2), "{times:?}");
 }
 
@@ -69,7 +69,7 @@ async fn kept_grant_waits_out_doubt() {
 async fn guards_client_limit_dispatches_nothing() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
-    let gateway = keeping(&guarded, &guard).await;
+    let gateway = start_keeping(&guarded, &guard).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200);
     let holder = guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
 
@@ -77,7 +77,7 @@ async fn guards_client_limit_dispatches_nothing() {
     assert_eq!((refused.status, refused.reason().as_str()), (429, "client-limit"), "{refused:?}");
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(refused.field("retry-after").is_some());
-    let other = from("127.0.0.2", &gateway, TestRequest::post("/pay/9")).await.expect("no panic");
+    let other = send_from("127.0.0.2", &gateway, TestRequest::post("/pay/9")).await.expect("no panic");
     assert_eq!(other.status, 200, "another client has its own share: {other:?}");
     assert_eq!(guarded.site.origin.count("/pay/8"), 1, "it was dispatched");
 
@@ -91,7 +91,7 @@ async fn guards_client_limit_dispatches_nothing() {
             }
         }
     };
-    assert_goes_on(&refused, &wait_until("a share", done, || gateway.log()).await);
+    assert_same_tenure(&refused, &wait_until("a share", done, || gateway.log()).await);
 }
 
 /// A guard that was killed admits nothing during its quarantine, and then goes on.
@@ -99,16 +99,16 @@ async fn guards_client_limit_dispatches_nothing() {
 async fn killed_guard_recovers_after_quarantine() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).with_permanent_quarantine().start().await;
-    let gateway = keeping(&guarded, &guard).await;
+    let gateway = start_keeping(&guarded, &guard).await;
     let first = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(first.status, 200);
     let guard = guard.kill().await.start().await;
     let early = gateway.send(&TestRequest::post("/pay/7")).await;
-    assert_later(&early, "quarantine");
+    assert_retry_later(&early, "quarantine");
     let epochs = (first.token().expect("stamped").number(), early.token().expect("stamped").number());
     assert!(epochs.1 > epochs.0, "whatever ran before the crash is over");
     guard.wait_ready().await;
-    assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
+    assert_same_tenure(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
 
@@ -117,7 +117,7 @@ async fn killed_guard_recovers_after_quarantine() {
 async fn absent_guards_return_is_noticed() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
-    let gateway = keeping(&guarded, &guard).await;
+    let gateway = start_keeping(&guarded, &guard).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let launch = guard.stop().await;
     for _ in 0..2 {
@@ -138,7 +138,7 @@ async fn absent_guards_return_is_noticed() {
 async fn killed_guard_leaves_unknown_outcome() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).with("/max_execution", "3s").start().await;
-    let gateway = keeping(&guarded, &guard).await;
+    let gateway = start_keeping(&guarded, &guard).await;
     let HeldRequest { request: lost, latch, .. } =
         guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let launch: GuardLaunch = guard.kill().await;
@@ -146,7 +146,7 @@ async fn killed_guard_leaves_unknown_outcome() {
     assert_eq!((lost.status, lost.reason().as_str()), (502, "outcome-unknown"));
     assert_eq!(lost.outcome(), Some(FencingOutcome::Unknown));
     let guard = launch.start().await;
-    assert_later(&gateway.send(&TestRequest::post("/pay/7")).await, "quarantine");
+    assert_retry_later(&gateway.send(&TestRequest::post("/pay/7")).await, "quarantine");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
     latch.release();
     guard.wait_ready().await;
@@ -163,11 +163,11 @@ async fn absent_upstream_leaves_no_doubt() {
     let address = nobody.local_addr().expect("bound");
     drop(nobody);
     let guard = launch.clone().with("/upstream/endpoint", format!("http://{address}")).start().await;
-    let gateway = keeping(&guarded, &guard).await;
+    let gateway = start_keeping(&guarded, &guard).await;
     let away = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((away.status, away.reason().as_str()), (502, "upstream-connect"));
     assert_eq!(away.outcome(), Some(FencingOutcome::NotDispatched));
     guard.stop().await;
     let _guard = launch.start().await;
-    assert_goes_on(&away, &gateway.send(&TestRequest::post("/pay/7")).await);
+    assert_same_tenure(&away, &gateway.send(&TestRequest::post("/pay/7")).await);
 }

@@ -19,7 +19,7 @@ struct HopFixture {
 }
 
 impl HopFixture {
-    async fn with(shows: ViaMode) -> Self {
+    async fn new(shows: ViaMode) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = with_short_times(guarded.launch().await).start().await;
         let hop = HttpProxy::start(guard.public, shows).await;
@@ -28,12 +28,15 @@ impl HopFixture {
     }
 
     /// A request that the hop has sent once and that the origin is executing.
-    async fn working(&self, trick: impl FnOnce(Latch) -> ProxyFault) -> (PendingRequest, Latch, Latch) {
+    async fn begin_with_fault(
+        &self,
+        trick: impl FnOnce(Latch) -> ProxyFault,
+    ) -> (PendingRequest, Latch, Latch) {
         let given_up = Latch::default();
         let held = self.guarded.site.origin.hold("/pay/7");
         self.hop.set_fault(trick(given_up.clone()));
         let pending = self.gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "one"));
-        self.guarded.site.origin.request("/pay/7", 1).await;
+        self.guarded.site.origin.wait_for_request("/pay/7", 1).await;
         (pending, given_up, held)
     }
 
@@ -55,8 +58,8 @@ fn assert_unknown(answer: &ClientResponse) {
 #[tokio::test]
 async fn repeated_dispatch_executes_once() {
     for shows in [ViaMode::Itself, ViaMode::Nothing] {
-        let fixture = HopFixture::with(shows).await;
-        let (pending, given_up, held) = fixture.working(ProxyFault::Repeat).await;
+        let fixture = HopFixture::new(shows).await;
+        let (pending, given_up, held) = fixture.begin_with_fault(ProxyFault::Repeat).await;
         given_up.release();
         let answer = pending.answer().await;
         assert_unknown(&answer);
@@ -73,8 +76,8 @@ async fn repeated_dispatch_executes_once() {
 /// admitted copy, and refuses the second copy. The policy has `direct`, but a hop that shows itself counts more.
 #[tokio::test]
 async fn copy_after_restart_is_unknown() {
-    let fixture = HopFixture::with(ViaMode::Itself).await;
-    let (pending, given_up, held) = fixture.working(ProxyFault::Repeat).await;
+    let fixture = HopFixture::new(ViaMode::Itself).await;
+    let (pending, given_up, held) = fixture.begin_with_fault(ProxyFault::Repeat).await;
     let HopFixture { guarded, guard, gateway, .. } = fixture;
     let guard = guard.kill().await.start().await;
     given_up.release();
@@ -93,7 +96,7 @@ async fn copy_after_restart_is_unknown() {
 /// A hop that shows itself is logged once, and from then on a refusal means an unknown outcome.
 #[tokio::test]
 async fn visible_hop_makes_refusals_unknown() {
-    let fixture = HopFixture::with(ViaMode::Itself).await;
+    let fixture = HopFixture::new(ViaMode::Itself).await;
     assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fixture.gateway.wait_line("the hop", |line| line.message().starts_with("guard.not_direct")).await;
     assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -125,8 +128,9 @@ async fn client_proxies_are_no_hops() {
 #[tokio::test]
 async fn hop_error_is_not_service_answer() {
     for status in [502, 503, 504, 429, 404] {
-        let fixture = HopFixture::with(ViaMode::Nothing).await;
-        let (pending, given_up, held) = fixture.working(|latch| ProxyFault::GiveUp(latch, status)).await;
+        let fixture = HopFixture::new(ViaMode::Nothing).await;
+        let (pending, given_up, held) =
+            fixture.begin_with_fault(|latch| ProxyFault::GiveUp(latch, status)).await;
         given_up.release();
         let answer = pending.answer().await;
         assert_unknown(&answer);
@@ -140,7 +144,7 @@ async fn hop_error_is_not_service_answer() {
 /// A hop without a guard behind it costs an error, and requests pass again when the guard is back.
 #[tokio::test]
 async fn hop_without_guard_recovers() {
-    let fixture = HopFixture::with(ViaMode::Nothing).await;
+    let fixture = HopFixture::new(ViaMode::Nothing).await;
     assert_eq!(fixture.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let HopFixture { guarded, guard, gateway, .. } = fixture;
     let launch = guard.stop().await;

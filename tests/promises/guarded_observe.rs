@@ -9,7 +9,7 @@ use fencegate_tests::{
     site::TestSite,
 };
 
-fn observing(policy: TestPolicy) -> TestPolicy {
+fn observing_policy(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/enforce", "observe").with("/routes/0/fence/wait", "200ms")
 }
 
@@ -25,7 +25,7 @@ fn assert_observed(answer: &ClientResponse, reason: &str) {
 async fn locked_request_passes_and_is_reported() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
-        Gateway::start(&observing(site.policy("gw-2"))).await
+        Gateway::start(&observing_policy(site.policy("gw-2"))).await
     },);
     let alone = two.send(&TestRequest::post("/pay/7")).await;
     assert!(alone.field("fencing-outcome").is_some_and(|outcome| !outcome.contains("observe")), "{alone:?}");
@@ -35,7 +35,7 @@ async fn locked_request_passes_and_is_reported() {
     assert_eq!(second.field("fencing-token"), None);
     first.finish().await;
     let log = site.origin.log();
-    let tokens: Vec<bool> = log.on("/pay/7").map(|record| record.token().is_some()).collect();
+    let tokens: Vec<bool> = log.requests_for("/pay/7").map(|record| record.token().is_some()).collect();
     assert_eq!(tokens, [true, true, false]);
 }
 
@@ -45,7 +45,7 @@ async fn locked_request_passes_and_is_reported() {
 async fn abandoned_request_is_not_sent() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
-        let patient = observing(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
+        let patient = observing_policy(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
         Gateway::start(&patient).await
     },);
     let first = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
@@ -63,7 +63,7 @@ async fn abandoned_request_is_not_sent() {
 #[tokio::test]
 async fn request_without_key_passes() {
     let site = TestSite::fresh().await;
-    let policy = observing(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
+    let policy = observing_policy(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
     let gateway = Gateway::start(&policy).await;
     assert_observed(&gateway.send(&TestRequest::post("/pay/7")).await, "key-missing");
     let keyed = gateway.send(&TestRequest::post("/pay/7?account=7")).await;
@@ -80,7 +80,7 @@ async fn observing_guard_passes_missing_token() {
     let guard = guarded.launch().await.with("/missing", "observe").start().await;
     let (one, two) =
         tokio::join!(async { Gateway::start(&guarded.policy("gw-1", &[guard.public])).await }, async {
-            Gateway::start(&observing(guarded.policy("gw-2", &[guard.public]))).await
+            Gateway::start(&observing_policy(guarded.policy("gw-2", &[guard.public]))).await
         },);
     let first = guarded.site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     assert_observed(&two.send(&TestRequest::post("/pay/7")).await, "locked");

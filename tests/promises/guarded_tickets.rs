@@ -13,7 +13,7 @@ use fencegate_tests::{
     guard::Guard,
     guarded::{GuardedSite, run_operator},
     history::History,
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     scratch,
     wait::wait_until,
 };
@@ -56,7 +56,7 @@ async fn guard(guarded: &GuardedSite, keys: &KeyFiles) -> Guard {
     guarded.launch().await.with("/tickets", json!({"public_keys_file": text(&keys.public())})).start().await
 }
 
-async fn signing(guarded: &GuardedSite, name: &str, guard: &Guard, key: &Path) -> Gateway {
+async fn start_signing_gateway(guarded: &GuardedSite, name: &str, guard: &Guard, key: &Path) -> Gateway {
     let policy = guarded.policy(name, &[guard.public]);
     Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(key)}))).await
 }
@@ -71,8 +71,8 @@ async fn unknown_signer_is_refused() {
     keys.publish(&[&ours]).await;
     let guard = guard(&guarded, &keys).await;
     let (gateway, stranger, silent) = tokio::join!(
-        signing(&guarded, "gw-1", &guard, &ours),
-        signing(&guarded, "gw-2", &guard, &strange),
+        start_signing_gateway(&guarded, "gw-1", &guard, &ours),
+        start_signing_gateway(&guarded, "gw-2", &guard, &strange),
         guarded.gateway("gw-3", &guard),
     );
     for _ in 0..2 {
@@ -102,7 +102,7 @@ async fn published_key_is_accepted_at_once() {
     let strange = keys.make("strange").await;
     keys.publish(&[&strange]).await;
     let guard = guard(&guarded, &keys).await;
-    let gateway = signing(&guarded, "gw-1", &guard, &ours).await;
+    let gateway = start_signing_gateway(&guarded, "gw-1", &guard, &ours).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
     keys.publish(&[&strange, &ours]).await;
@@ -119,7 +119,7 @@ async fn guard_fetches_keys_from_gateway() {
     let launch = guarded.launch().await;
     // The gateway is ready before the guard requires tickets.
     let unguarded = launch.start().await;
-    let gateway = signing(&guarded, "gw-1", &unguarded, &key).await;
+    let gateway = start_signing_gateway(&guarded, "gw-1", &unguarded, &key).await;
     let launch = unguarded.stop().await;
     let url = format!("http://{}/jwks.json", gateway.admin);
     let _guard = launch.with("/tickets", json!({"jwks_url": url})).start().await;
@@ -131,7 +131,7 @@ async fn guard_fetches_keys_from_gateway() {
     assert!(!String::from_utf8_lossy(&published.body).contains(secret));
 }
 
-fn load(name: &str, gateway: &Gateway) -> Load {
+fn load(name: &str, gateway: &Gateway) -> RunningLoad {
     let plan = LoadPlan {
         gateways: vec![gateway.public],
         paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
@@ -139,10 +139,10 @@ fn load(name: &str, gateway: &Gateway) -> Load {
         requests: 5000,
         pause: std::time::Duration::from_millis(5),
     };
-    Load::start(name, &plan)
+    RunningLoad::start(name, &plan)
 }
 
-async fn more(guarded: &GuardedSite, count: usize) {
+async fn wait_more_requests(guarded: &GuardedSite, count: usize) {
     let before = guarded.site.origin.log().records.len();
     guarded.site.origin.wait_for("more requests", |log| log.records.get(before + count).map(drop)).await;
 }
@@ -156,31 +156,31 @@ async fn key_rotation_fails_no_request() {
     let new = keys.make("new").await;
     keys.publish(&[&old]).await;
     let guard = guard(&guarded, &keys).await;
-    let first = signing(&guarded, "gw-1", &guard, &old).await;
+    let first = start_signing_gateway(&guarded, "gw-1", &guard, &old).await;
     let on_first = load("first", &first);
-    more(&guarded, 30).await;
+    wait_more_requests(&guarded, 30).await;
 
     keys.publish(&[&old, &new]).await;
-    let second = signing(&guarded, "gw-2", &guard, &new).await;
+    let second = start_signing_gateway(&guarded, "gw-2", &guard, &new).await;
     let on_second = load("second", &second);
-    more(&guarded, 60).await;
+    wait_more_requests(&guarded, 60).await;
     let mut results: Vec<AttemptResult> = on_first.stop().await;
     first.signal(Signal::TERM);
     assert!(first.exit().await.success());
 
     keys.publish(&[&new]).await;
-    let third = signing(&guarded, "gw-3", &guard, &new).await;
+    let third = start_signing_gateway(&guarded, "gw-3", &guard, &new).await;
     let on_third = load("third", &third);
-    more(&guarded, 60).await;
+    wait_more_requests(&guarded, 60).await;
     results.extend(on_second.stop().await);
     results.extend(on_third.stop().await);
 
     let failed: Vec<_> =
         results.iter().filter(|result| !result.answer.as_ref().is_ok_and(|a| a.status == 200)).collect();
     assert!(failed.is_empty(), "{failed:?}");
-    History::from_log(&guarded.site.origin.log()).with(&results).assert_holds();
+    History::from_log(&guarded.site.origin.log()).with_results(&results).assert_holds();
     // The guard reads the file once a second, so it soon rejects the old key.
-    let late = signing(&guarded, "gw-4", &guard, &old).await;
+    let late = start_signing_gateway(&guarded, "gw-4", &guard, &old).await;
     let refused = async { while late.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     wait_until("the end of the old key", refused, || guard.log()).await;
     assert_eq!(late.send(&TestRequest::post("/pay/7")).await.reason(), "guard");

@@ -23,11 +23,11 @@ fn assert_distrusted(answer: &ClientResponse, reason: &str) {
     assert!(answer.field("retry-after").is_some());
 }
 
-async fn at(guarded: &GuardedSite, guards: &[SocketAddr]) -> Gateway {
+async fn start_gateway_for(guarded: &GuardedSite, guards: &[SocketAddr]) -> Gateway {
     Gateway::start(&guarded.policy("gw-1", guards)).await
 }
 
-async fn says_why(gateway: &Gateway, part: &'static str) {
+async fn wait_distrust_reason(gateway: &Gateway, part: &'static str) {
     let distrusted = move |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "guard.distrusted" && line.field("why").contains(part)
     };
@@ -41,12 +41,12 @@ async fn separate_stores_get_no_request() {
     let guarded = GuardedSite::fresh().await;
     let one = guarded.guard().await;
     let two = guarded.guard().await;
-    let gateway = at(&guarded, &[one.public, two.public]).await;
+    let gateway = start_gateway_for(&guarded, &[one.public, two.public]).await;
     for _ in 0..4 {
         assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard-split");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
-    says_why(&gateway, "different stores").await;
+    wait_distrust_reason(&gateway, "different stores").await;
     // An operator stops the wrong one.
     two.stop().await;
     let served = async { while gateway.send(&TestRequest::post("/pay/7")).await.status != 200 {} };
@@ -82,7 +82,7 @@ async fn separate_stores_behind_name_get_nothing() {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
         assert_eq!(executions(path), 0, "{path}");
     }
-    says_why(&gateway, "different stores").await;
+    wait_distrust_reason(&gateway, "different stores").await;
 
     hosts.set(NAME, &["127.0.0.1"]);
     let served = async { while gateway.send(&TestRequest::post("/pay/8")).await.status != 200 {} };
@@ -139,7 +139,7 @@ async fn guard_serves_at_each_address() {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
         assert_eq!(guarded.site.origin.count(path), 0, "{path}");
     }
-    says_why(&gateway, "different stores").await;
+    wait_distrust_reason(&gateway, "different stores").await;
     let decided = second.metrics().await.sum("fencegate_guard_decisions_total", &[]);
     assert!(decided < 1.0, "{decided} requests came to the second one");
     drop(guard);
@@ -153,7 +153,8 @@ async fn gateways_never_split_over_guards() {
     let one = guarded.guard().await;
     let two = guarded.guard().await;
     let orders = [[one.public, two.public], [two.public, one.public]];
-    let (first, second) = tokio::join!(at(&guarded, &orders[0]), at(&guarded, &orders[1]));
+    let (first, second) =
+        tokio::join!(start_gateway_for(&guarded, &orders[0]), start_gateway_for(&guarded, &orders[1]));
     for gateway in [&first, &second] {
         assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard-split");
     }
@@ -168,12 +169,12 @@ async fn second_guard_behind_address_is_detected() {
     let one = guarded.guard().await;
     let two = guarded.guard().await;
     let balancer = Balancer::start(&[one.public, two.public]).await;
-    let gateway = at(&guarded, &[balancer.address]).await;
+    let gateway = start_gateway_for(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
     let first = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     // The one connection is in use, so this request needs a second connection.
     assert_distrusted(&gateway.send(&TestRequest::post("/pay/8")).await, "guard-split");
-    says_why(&gateway, "two guards answer at this address").await;
+    wait_distrust_reason(&gateway, "two guards answer at this address").await;
     assert_eq!(first.finish().await.status, 200);
     // The connection to the first guard is not used either: it is not known which guard is the right one.
     for _ in 0..4 {
@@ -198,7 +199,7 @@ async fn reinitialized_guard_gets_nothing() {
     let one = guarded.guard().await;
     let two = guarded.launch().await;
     balancer.set_targets(&[one.public]);
-    let gateway = at(&guarded, &[balancer.address]).await;
+    let gateway = start_gateway_for(&guarded, &[balancer.address]).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let one = one.stop().await;
     let two = two.start().await;
@@ -206,7 +207,7 @@ async fn reinitialized_guard_gets_nothing() {
     for path in ["/pay/7", "/pay/8"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard");
     }
-    says_why(&gateway, "older store").await;
+    wait_distrust_reason(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
     // With its store the first guard is trusted as before.
     two.stop().await;
@@ -245,8 +246,8 @@ async fn absent_guard_is_not_distrusted() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The balancer accepts the connection and closes it before an answer.
-    let balancer = Balancer::start(&[nobody()]).await;
-    let gateway = at(&guarded, &[balancer.address]).await;
+    let balancer = Balancer::start(&[closed_address()]).await;
+    let gateway = start_gateway_for(&guarded, &[balancer.address]).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");
     assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
@@ -256,7 +257,7 @@ async fn absent_guard_is_not_distrusted() {
 }
 
 /// An address where nothing listens.
-fn nobody() -> SocketAddr {
+fn closed_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]))
 }
 
@@ -294,7 +295,7 @@ async fn restored_older_store_gets_nothing() {
     let launch = guarded.launch().await;
     let older = launch.copy();
     let guard = launch.start().await;
-    let gateway = at(&guarded, &[guard.public]).await;
+    let gateway = start_gateway_for(&guarded, &[guard.public]).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let launch = guard.stop().await;
     let newer = launch.copy();
@@ -303,7 +304,7 @@ async fn restored_older_store_gets_nothing() {
     for path in ["/pay/7", "/pay/8"] {
         assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard");
     }
-    says_why(&gateway, "older store").await;
+    wait_distrust_reason(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
     // The right store is put back.
     let launch = guard.stop().await;
@@ -316,9 +317,9 @@ async fn restored_older_store_gets_nothing() {
 async fn guard_of_other_installation_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch_of(ENSEMBLE).await.start().await;
-    let gateway = at(&guarded, &[guard.public]).await;
+    let gateway = start_gateway_for(&guarded, &[guard.public]).await;
     assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard");
-    says_why(&gateway, "another installation").await;
+    wait_distrust_reason(&gateway, "another installation").await;
     assert_eq!(guarded.site.origin.log().records.len(), 0);
 }
 
@@ -326,12 +327,12 @@ async fn guard_of_other_installation_gets_nothing() {
 #[tokio::test]
 async fn service_without_guard_gets_nothing() {
     let guarded = GuardedSite::fresh().await;
-    let door = guarded.site.origin.door("no guard");
-    let gateway = at(&guarded, &[door]).await;
+    let door = guarded.site.origin.open_listener("no guard");
+    let gateway = start_gateway_for(&guarded, &[door]).await;
     for request in [TestRequest::post("/pay/7"), TestRequest::post("/pay/7"), TestRequest::get("/pay/7")] {
         assert_distrusted_or_unfenced(&gateway.send(&request).await);
     }
-    says_why(&gateway, "no guard").await;
+    wait_distrust_reason(&gateway, "no guard").await;
     let log = guarded.site.origin.log();
     assert!(log.records.iter().all(|record| record.path() == "/.fencegate/v1/guard"), "{:?}", log.records);
     assert!(!log.records.is_empty());
@@ -353,6 +354,6 @@ async fn guard_slower_than_gateway_gets_nothing() {
     let policy = guarded.policy("gw-1", &[guard.public]).with("/upstreams/ledger/response_timeout", "15s");
     let gateway = Gateway::start(&policy).await;
     assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard");
-    says_why(&gateway, "FG0504").await;
+    wait_distrust_reason(&gateway, "FG0504").await;
     assert_eq!(guarded.site.origin.log().records.len(), 0);
 }

@@ -25,21 +25,21 @@ async fn client(gateway: &Gateway) -> RawClient {
     client
 }
 
-fn leave(client: RawClient, close: CloseKind) {
+fn disconnect(client: RawClient, close: CloseKind) {
     match close {
         CloseKind::Politely => drop(client),
         CloseKind::WithReset => client.reset().expect("still connected"),
     }
 }
 
-async fn a_client_goes_in_flight(close: CloseKind) {
+async fn assert_in_flight_hang_up(close: CloseKind) {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.hold("/pay/7");
     let gone = client(&one).await;
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
 
-    leave(gone, close);
+    disconnect(gone, close);
     let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "{close:?}: the next began while the upstream worked");
@@ -54,16 +54,16 @@ async fn a_client_goes_in_flight(close: CloseKind) {
 /// A client that closes its connection in flight frees no key before the upstream has answered.
 #[tokio::test]
 async fn client_close_in_flight_keeps_key() {
-    a_client_goes_in_flight(CloseKind::Politely).await;
+    assert_in_flight_hang_up(CloseKind::Politely).await;
 }
 
 /// A client that resets its connection in flight frees no key before the upstream has answered.
 #[tokio::test]
 async fn client_reset_in_flight_keeps_key() {
-    a_client_goes_in_flight(CloseKind::WithReset).await;
+    assert_in_flight_hang_up(CloseKind::WithReset).await;
 }
 
-async fn a_client_goes_while_waiting(close: CloseKind) {
+async fn assert_waiting_hang_up(close: CloseKind) {
     let site = TestSite::alone().await;
     let one = Gateway::start(&site.policy_without_janitor("gw-1")).await;
     let two = Gateway::start(&site.policy_without_janitor("gw-2")).await;
@@ -73,7 +73,7 @@ async fn a_client_goes_while_waiting(close: CloseKind) {
     tree.wait_waiters(1).await;
 
     let left = Instant::now();
-    leave(waiter, close);
+    disconnect(waiter, close);
     tree.wait_waiters(0).await;
     assert!(left.elapsed() < Duration::from_secs(1), "{close:?}: took {:?}", left.elapsed());
     assert_eq!(holder.finish().await.status, 200);
@@ -84,13 +84,13 @@ async fn a_client_goes_while_waiting(close: CloseKind) {
 /// A waiting client that closes its connection leaves the queue within a second.
 #[tokio::test]
 async fn waiting_client_close_leaves_queue() {
-    a_client_goes_while_waiting(CloseKind::Politely).await;
+    assert_waiting_hang_up(CloseKind::Politely).await;
 }
 
 /// A waiting client that resets its connection leaves the queue within a second.
 #[tokio::test]
 async fn waiting_client_reset_leaves_queue() {
-    a_client_goes_while_waiting(CloseKind::WithReset).await;
+    assert_waiting_hang_up(CloseKind::WithReset).await;
 }
 
 /// A client that disconnects before the reply with the name of its lock node arrives leaves no node. Only the GUID shows
@@ -107,7 +107,7 @@ async fn disconnect_during_create_leaves_no_node() {
 
     let gone = client(&one).await;
     one.wait_at_failpoint("after_create_sent").await;
-    leave(gone, CloseKind::WithReset);
+    disconnect(gone, CloseKind::WithReset);
     // The create may reach ZooKeeper only after the pause.
     tokio::time::sleep(PAUSE + QUIET).await;
     let left = Instant::now();

@@ -33,7 +33,7 @@ async fn http1_and_http2_share_port() {
         TestRequest::post("/pay/7").field("cookie", "a=1").field("cookie", "b=2").field("te", "trailers");
     let answer = streams.send(&request.body("hi")).await.expect("answered");
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     assert_eq!(record.request.start, "POST /pay/7 HTTP/1.1");
     assert_eq!(record.request.body, b"hi");
     assert_eq!(record.request.field("host"), Some(gateway.public.to_string().as_str()));
@@ -56,7 +56,7 @@ async fn upgrade_to_h2c_is_ignored() {
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
     client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n{offer}\r\n")).await.expect("connected");
     assert_eq!(client.read_response().await.expect("answered").word(1), "200");
-    let record = site.origin.request("/x", 1).await;
+    let record = site.origin.wait_for_request("/x", 1).await;
     for field in ["upgrade", "http2-settings", "connection"] {
         assert_eq!(record.request.field(field), None);
     }
@@ -92,7 +92,7 @@ async fn refusals_match_http1() {
     ] {
         // Says that a body follows, and sends none.
         let answer = if case == "slow body" {
-            slow_body(&gateway).await;
+            send_headers_only(&gateway).await;
             continue;
         } else {
             wait_until(case, streams.send(&request), || gateway.log()).await.expect(case)
@@ -105,7 +105,7 @@ async fn refusals_match_http1() {
 }
 
 /// HEADERS without END_STREAM, and nothing after it.
-async fn slow_body(gateway: &Gateway) {
+async fn send_headers_only(gateway: &Gateway) {
     let mut bare = FrameClient::connect(gateway.public).await;
     bare.send(&[frame(HEADERS, END_HEADERS, 1, &post("/pay/7"))]).await;
     let answer = bare.read_until(|frame| frame.kind == DATA).await;
@@ -120,7 +120,7 @@ async fn reset_stream_in_flight_keeps_key() {
     let latch = site.origin.hold("/pay/7");
     let streams = connect(&one).await;
     let gone = tokio::spawn(streams.send(&TestRequest::post("/pay/7")));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
 
     gone.abort();
     let next = two.begin(TestRequest::post("/pay/7"));
@@ -152,9 +152,9 @@ async fn reset_waiting_stream_leaves_queue() {
 
     let _held = site.origin.hold("/x");
     let reader = tokio::spawn(streams.send(&TestRequest::get("/x")));
-    site.origin.request("/x", 1).await;
+    site.origin.wait_for_request("/x", 1).await;
     reader.abort();
-    let abandoned = |log: &fencegate_tests::origin::OriginLog| log.on("/x").next()?.abandoned;
+    let abandoned = |log: &fencegate_tests::origin::OriginLog| log.requests_for("/x").next()?.abandoned;
     site.origin.wait_for("the upstream to be hung up on", abandoned).await;
 }
 
@@ -193,7 +193,7 @@ async fn drain_sends_goaway_and_finishes_streams() {
     let (busy, idle) = tokio::join!(connect(&gateway), connect(&gateway));
     assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
     let in_flight = tokio::spawn(busy.send(&TestRequest::post("/pay/7")));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     gateway.signal(Signal::TERM);
     gateway.wait_unready().await;
     wait_until("the idle connection to close", idle.wait_closed(), || gateway.log()).await.expect("in order");
@@ -278,7 +278,7 @@ async fn split_cookie_becomes_one_field() {
         .fold(TestRequest::post("/pay/7"), |request, n| request.field("cookie", &format!("c{n}={n}")));
     let answer = connect(&gateway).await.send(&request).await.expect("answered");
     assert_eq!(answer.status, 200, "{answer:?}");
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     let all: Vec<String> = (0..150).map(|n| format!("c{n}={n}")).collect();
     assert_eq!(record.request.field("cookie"), Some(all.join("; ").as_str()));
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::wait_until,
@@ -31,8 +31,8 @@ fn policy(site: &TestSite) -> TestPolicy {
 }
 
 /// A POST that was executed, and whose answer has begun.
-async fn begun(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; bytes]))]);
+async fn begin_post(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(vec![7; bytes]))]);
     let stream = TcpStream::connect(gateway.public).await.expect("listens");
     let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(async { drop(connection.await) });
@@ -46,7 +46,7 @@ async fn begun(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest
 }
 
 /// Reads the whole body, window by window.
-async fn taken(mut body: RecvStream) -> Result<usize, String> {
+async fn read_slowly(mut body: RecvStream) -> Result<usize, String> {
     let mut all = 0;
     let mut window = 0;
     while let Some(piece) = body.data().await {
@@ -67,8 +67,8 @@ async fn taken(mut body: RecvStream) -> Result<usize, String> {
 async fn slow_reader_is_not_idle() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
-    let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
-    assert_eq!(wait_until("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
+    let (_requests, body) = begin_post(&site, &gateway, LONG_ANSWER).await;
+    assert_eq!(wait_until("the answer", read_slowly(body), || gateway.log()).await, Ok(LONG_ANSWER));
 }
 
 /// A client that reads its answer slowly gets all of it when the process stops.
@@ -76,9 +76,9 @@ async fn slow_reader_is_not_idle() {
 async fn stop_waits_for_slow_reader() {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
-    let (_requests, body) = begun(&site, &gateway, ANSWER).await;
+    let (_requests, body) = begin_post(&site, &gateway, ANSWER).await;
     gateway.signal(Signal::TERM);
-    assert_eq!(wait_until("the answer", taken(body), || gateway.log()).await, Ok(ANSWER));
+    assert_eq!(wait_until("the answer", read_slowly(body), || gateway.log()).await, Ok(ANSWER));
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
@@ -89,12 +89,12 @@ async fn slow_reader_is_not_evicted() {
     let policy = policy(&site).with("/listeners/public/timeouts/idle", "60s");
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
     gateway.wait_ready().await;
-    let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
+    let (_requests, body) = begin_post(&site, &gateway, LONG_ANSWER).await;
     let other = async {
         // Longer than the rest of an answer takes to leave.
         sleep(Duration::from_millis(2300)).await;
         TcpStream::connect(gateway.public).await.expect("listens")
     };
-    let (all, _other) = tokio::join!(wait_until("the answer", taken(body), || gateway.log()), other);
+    let (all, _other) = tokio::join!(wait_until("the answer", read_slowly(body), || gateway.log()), other);
     assert_eq!(all, Ok(LONG_ANSWER));
 }

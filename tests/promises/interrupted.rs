@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     site::TestSite,
     wait::QUIET,
@@ -42,7 +42,7 @@ async fn lost_create_reply_reuses_node() {
     tokio::time::sleep(QUIET).await;
     proxy.mend();
 
-    let record = site.origin.request("/pay/7", 2).await;
+    let record = site.origin.wait_for_request("/pay/7", 2).await;
     assert_eq!(tree.locks().await, made, "another node was made beside it");
     assert_eq!(record.expect_token().number(), tree.created_zxid(&made[0]).await);
     latch.release();
@@ -102,7 +102,7 @@ async fn repeated_disconnects_keep_exclusion() {
     let policy = policy_through(&site, &proxy).await.with("/zookeeper/session_timeout", "4s");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let plan = LoadPlan::payments(&[&one, &two], 3, 8, 3000);
-    let load = Load::start("load", &plan);
+    let load = RunningLoad::start("load", &plan);
     for round in 0..8 {
         let before = site.origin.log().records.len();
         site.origin.wait_for("work in between", |log| log.records.get(before + 20).map(drop)).await;

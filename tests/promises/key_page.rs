@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_process::key_redaction::KeySecret;
+use fencegate_process::key_redaction::KeyHashSecret;
 use fencegate_tests::{
     browser::Browser,
     client::TestRequest,
@@ -12,7 +12,7 @@ use fencegate_tests::{
     guarded::GuardedSite,
     held_request::HeldRequest,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR},
-    origin::Act,
+    origin::OriginAction,
     process::TestProcess,
     site::TestSite,
     wait::wait_until,
@@ -20,7 +20,7 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-use super::admin_page::{kept, no_complaints, violations};
+use super::admin_page::{assert_no_console_errors, keep_picture, violations};
 
 /// The page as a browser shows it: the text without its tags.
 async fn read(process: &TestProcess, path: &str) -> String {
@@ -31,7 +31,7 @@ async fn read(process: &TestProcess, path: &str) -> String {
 }
 
 /// Polls the page: no event reports the queue.
-async fn reads(process: &TestProcess, path: &str, wanted: &str) -> String {
+async fn wait_page_text(process: &TestProcess, path: &str, wanted: &str) -> String {
     let reached = async {
         loop {
             let text = read(process, path).await;
@@ -61,13 +61,13 @@ async fn first_sentence_names_holder_and_queue() {
     assert!(nobody.contains("Nobody holds the key account/7. No request waits."), "{nobody}");
 
     let holder = one.begin(pay("holder"));
-    let token = site.origin.request("/pay/7", 1).await.expect_token();
+    let token = site.origin.wait_for_request("/pay/7", 1).await.expect_token();
     let mut waiting = Vec::new();
     for (request, wanted) in
         [("first", "one request waits."), ("second", "two requests wait."), ("third", "three requests wait.")]
     {
         waiting.push(one.begin(pay(request)));
-        reads(&one, PAGE, wanted).await;
+        wait_page_text(&one, PAGE, wanted).await;
     }
     let text = read(&one, &format!("{PAGE}?request=third")).await;
     for wanted in [
@@ -92,7 +92,7 @@ async fn first_sentence_names_holder_and_queue() {
     );
 
     waiting.push(two.begin(pay("elsewhere")));
-    let behind = reads(&two, &format!("{PAGE}?request=elsewhere"), "is held by gw-1 since ").await;
+    let behind = wait_page_text(&two, &format!("{PAGE}?request=elsewhere"), "is held by gw-1 since ").await;
     assert!(behind.contains("no request waits before yours."), "{behind}");
     // The holder's own gateway shows more: the link leads there.
     let page = String::from_utf8(two.admin(PAGE).await.body.to_vec()).expect("text");
@@ -118,10 +118,10 @@ async fn page_shows_lease_and_unknown_operation() {
     let policy = tokens.policy(&site, "gw-1").with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
     gateway.wait_ready().await;
-    site.origin.script("/pay/7", [Act::Reset]);
+    site.origin.script("/pay/7", [OriginAction::Reset]);
     let lost = gateway.send(&pay("lost").field("idempotency-key", "<i>one</i>")).await;
     assert_eq!(lost.status, 502, "{lost:?}");
-    let text = reads(&gateway, PAGE, "somebody has to record the outcome").await;
+    let text = wait_page_text(&gateway, PAGE, "somebody has to record the outcome").await;
     assert!(text.contains("POST /pay/7") && text.contains("the runbook on operations in doubt"), "{text}");
     assert!(text.contains("502") && text.contains("unknown"), "{text}");
 
@@ -130,14 +130,14 @@ async fn page_shows_lease_and_unknown_operation() {
         json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"}),
     )
     .await;
-    let text = reads(&gateway, PAGE, "for the client client, as lease ").await;
+    let text = wait_page_text(&gateway, PAGE, "for the client client, as lease ").await;
     assert!(text.contains(&lease.reference) && text.contains("unless its client renews it"), "{text}");
     let path = format!("/.fencegate/v1/leases/{}/revoke", lease.reference);
     let body = json!({"why": "somebody needs it"}).to_string();
     let revocation =
         TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
     assert_eq!(gateway.send(&revocation).await.status, 200);
-    reads(&gateway, PAGE, "somebody needs it").await;
+    wait_page_text(&gateway, PAGE, "somebody needs it").await;
     let page = String::from_utf8(gateway.admin(PAGE).await.body.to_vec()).expect("text");
     assert!(!page.contains("<b>job") && page.contains("job"), "{page}");
 }
@@ -180,7 +180,7 @@ async fn links(browser: &Browser) -> Vec<String> {
 }
 
 /// Asserts that each link is answered, and that its fragment is on the page.
-async fn lead_somewhere(browser: &Browser, links: &[String]) {
+async fn assert_links_work(browser: &Browser, links: &[String]) {
     for link in links {
         browser.open(link).await;
         let there = "const place = decodeURIComponent(location.hash.slice(1)); return !place || document.getElementById(place) !== null";
@@ -210,7 +210,7 @@ async fn pages_fit_phone_and_links_work() {
             let cut = "return [...document.querySelectorAll('section .wide')].filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)";
             let cut = browser.run(cut).await;
             assert_eq!(cut, json!([]), "{page} at {width}");
-            kept(
+            keep_picture(
                 &format!("{}-{scheme}-{width}.png", page.replace(['/', '%'], "_")),
                 &browser.screenshot().await,
             );
@@ -218,14 +218,14 @@ async fn pages_fit_phone_and_links_work() {
             all.extend(links(&browser).await);
         }
     }
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
     all.sort_unstable();
     all.dedup();
     let others = all.iter().filter(|link| link.contains(&live.sleeper.admin.to_string())).count();
     assert!(others >= 2, "the other gateway is linked to: {all:#?}");
     assert!(all.iter().any(|link| link.ends_with("/runbook#contention")), "{all:#?}");
     let ours: Vec<String> = all.into_iter().filter(|link| link.starts_with("http://127.0.0.1")).collect();
-    lead_somewhere(&browser, &ours).await;
+    assert_links_work(&browser, &ours).await;
     browser.close().await;
     live.stop().await;
 }
@@ -246,7 +246,7 @@ async fn page_works_without_scripts() {
     assert_eq!(value, json!("one"));
     // The answer itself contains everything that a script would renew.
     assert!(read(&gateway, PAGE).await.contains("held by gw-1 for request one of route pay"));
-    no_complaints(&browser).await;
+    assert_no_console_errors(&browser).await;
     latch.release();
     assert_eq!(request.answer().await.status, 200);
     browser.close().await;
@@ -260,7 +260,7 @@ async fn unlocked_key_is_found_by_number() {
     let tokens = LeaseTokens::default();
     let hashed = json!({"keys": "hash", "key_secret_file": tokens.file("client")});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log", hashed)).await;
-    let secret = KeySecret::new(CLIENT.as_bytes());
+    let secret = KeyHashSecret::new(CLIENT.as_bytes());
     let page = |key: &str| format!("/locks/%23{}", secret.digits(key));
     let of_request = page("account/7");
     let of_lease = page("job/1");
@@ -271,7 +271,7 @@ async fn unlocked_key_is_found_by_number() {
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     assert_eq!(lease.release(&gateway).await.status, 204);
     site.tree().await.wait_locks("nobody locks them", |locks| locks.is_empty()).await;
-    reads(&gateway, &of_request, "nightly-7").await;
+    wait_page_text(&gateway, &of_request, "nightly-7").await;
     let nobody = read(&gateway, &of_lease).await;
     assert!(nobody.contains("Nobody holds the key #"), "{nobody}");
 }

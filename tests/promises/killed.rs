@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::Gateway,
     held_request::HeldRequest,
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
@@ -32,7 +32,7 @@ async fn next_holder_follows_within_session_timeout() {
     assert_eq!(next.answer().await.status, 200);
     latch.release();
 
-    let second = site.origin.request("/pay/7", 2).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     let gap = second.arrived - killed;
     assert!(gap <= SESSION_TIMEOUT + 2 * TICK + Duration::from_millis(500), "took {gap:?}");
     // The lock was really held by the session: a heartbeat may have been up to a third of a second old.
@@ -40,7 +40,7 @@ async fn next_holder_follows_within_session_timeout() {
     assert!(second.expect_token() > first.expect_token());
 }
 
-async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
+async fn run_kills_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     const ROUNDS: usize = 2;
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(5));
@@ -49,7 +49,7 @@ async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     for round in 0..ROUNDS {
         let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
         let plan = LoadPlan::payments(&[&victim, &survivor], 2, 6, 2000);
-        let load = Load::start(&format!("round-{round}"), &plan);
+        let load = RunningLoad::start(&format!("round-{round}"), &plan);
         let so_far = site.origin.log().records.len();
         let working = |log: &OriginLog| {
             let mut begun = log.records.iter().skip(so_far + 50);
@@ -61,7 +61,7 @@ async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
         site.origin.wait_for("the survivor to go on", |log| log.records.get(killed + 50).map(drop)).await;
         results.extend(load.stop().await);
     }
-    let history = History::from_log(&site.origin.log()).with(&results);
+    let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(results.iter().any(|result| result.answer.is_err()), "not exercised: nobody lost an answer");
     assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
@@ -70,11 +70,11 @@ async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
 /// Gateways that are killed under load let no two executions of a key overlap.
 #[tokio::test]
 async fn killed_gateways_under_load_keep_exclusion() {
-    killing_under_load(|policy| policy).await;
+    run_kills_under_load(|policy| policy).await;
 }
 
 /// Gateways that keep tenures and are killed under load let no two executions of a key overlap.
 #[tokio::test]
 async fn killed_caching_gateways_keep_exclusion() {
-    killing_under_load(TestPolicy::with_cached_hold).await;
+    run_kills_under_load(TestPolicy::with_cached_hold).await;
 }

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The one resource of this kind and name.
-fn the<'a>(resources: &'a [Value], kind: &str, name: &str) -> &'a Value {
+fn find_resource<'a>(resources: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let named = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == name;
     resources.iter().find(named).unwrap_or_else(|| panic!("no {kind} {name}"))
 }
@@ -35,7 +35,7 @@ fn arguments(set: &Value) -> String {
 }
 
 fn policy(resources: &[Value], map: &str, file: &str) -> Value {
-    let text = the(resources, "ConfigMap", map)["data"][file].as_str().expect("a file").to_owned();
+    let text = find_resource(resources, "ConfigMap", map)["data"][file].as_str().expect("a file").to_owned();
     serde_saphyr::from_str(&text).expect("YAML")
 }
 
@@ -43,10 +43,10 @@ fn policy(resources: &[Value], map: &str, file: &str) -> Value {
 #[tokio::test]
 async fn gateways_keep_state_through_rollout() {
     let one = rendered(ONE).await;
-    let set = the(&one, "StatefulSet", "fencegate");
+    let set = find_resource(&one, "StatefulSet", "fencegate");
     assert_eq!(set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"], "state", "{set}");
     assert_eq!(policy(&one, "fencegate-policy", "policy.yaml")["state_dir"], "/var/lib/fencegate");
-    the(&one, "PodDisruptionBudget", "fencegate");
+    find_resource(&one, "PodDisruptionBudget", "fencegate");
     for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
         assert!(container(set)[probe].is_object(), "no {probe}");
     }
@@ -57,7 +57,7 @@ async fn gateways_keep_state_through_rollout() {
     assert!(labels.keys().all(|label| !label.contains("version") && !label.contains("chart")), "{labels:?}");
 
     let without = rendered(COMPARING).await;
-    let set = the(&without, "Deployment", "fencegate");
+    let set = find_resource(&without, "Deployment", "fencegate");
     assert_eq!(set["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
     assert!(policy(&without, "fencegate-policy", "policy.yaml")["state_dir"].is_null(), "it has no volume");
 }
@@ -73,9 +73,9 @@ async fn root_is_made_only_on_request() {
         );
     }
     let init = rendered(INIT).await;
-    let job = the(&init, "Job", "fencegate-era-init");
+    let job = find_resource(&init, "Job", "fencegate-era-init");
     assert_eq!(arguments(job), r#"["era","init","-c","/etc/fencegate/policy.yaml"]"#);
-    for one in [job, the(&init, "ConfigMap", "fencegate-era-init")] {
+    for one in [job, find_resource(&init, "ConfigMap", "fencegate-era-init")] {
         assert_eq!(one["metadata"]["annotations"]["helm.sh/hook"], "pre-install", "never by an upgrade");
     }
 }
@@ -84,7 +84,7 @@ async fn root_is_made_only_on_request() {
 #[tokio::test]
 async fn guard_store_matches_replica_count() {
     let one = rendered(ONE).await;
-    let set = the(&one, "StatefulSet", "fencegate-guard");
+    let set = find_resource(&one, "StatefulSet", "fencegate-guard");
     assert_eq!(
         (&set["spec"]["replicas"], &set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"]),
         (&1.into(), &"store".into())
@@ -92,7 +92,7 @@ async fn guard_store_matches_replica_count() {
     assert!(!arguments(set).contains("--init"), "a lost volume would begin anew by itself");
     let made = rendered(INIT).await;
     assert_eq!(
-        container(the(&made, "StatefulSet", "fencegate-guard"))["args"]
+        container(find_resource(&made, "StatefulSet", "fencegate-guard"))["args"]
             .as_array()
             .map(|words| words[3..].to_vec()),
         Some(
@@ -103,19 +103,19 @@ async fn guard_store_matches_replica_count() {
     );
 
     let two = rendered(TWO).await;
-    let both = the(&two, "Deployment", "fencegate-guard");
+    let both = find_resource(&two, "Deployment", "fencegate-guard");
     assert_eq!(
         (&both["spec"]["replicas"], &both["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]),
         (&2.into(), &0.into())
     );
-    assert_eq!(the(&two, "PodDisruptionBudget", "fencegate-guard")["spec"]["maxUnavailable"], 1);
+    assert_eq!(find_resource(&two, "PodDisruptionBudget", "fencegate-guard")["spec"]["maxUnavailable"], 1);
     let first = rendered(
         &[TWO, &["--set-string", "guard.init.floor=7,guard.init.ensemble=0123456789abcdef0123456789abcdef"]]
             .concat(),
     )
     .await;
     assert_eq!(
-        the(&first, "Deployment", "fencegate-guard")["spec"]["replicas"],
+        find_resource(&first, "Deployment", "fencegate-guard")["spec"]["replicas"],
         1,
         "one of them makes the store"
     );
@@ -157,30 +157,30 @@ async fn service_is_reachable_through_guard_only() {
         (&gateway, &gateway, "peer", true),
         (client, client, "http", true),
     ] {
-        assert_eq!(reach.from("default", from, "default", to, port), may, "{from} -> {to} {port}");
+        assert_eq!(reach.admits("default", from, "default", to, port), may, "{from} -> {to} {port}");
     }
-    assert!(reach.from("monitoring", "app=prometheus", "default", &gateway, "admin"));
-    assert!(!reach.from("monitoring", "app=prometheus", "default", service, "8000"));
+    assert!(reach.admits("monitoring", "app=prometheus", "default", &gateway, "admin"));
+    assert!(!reach.admits("monitoring", "app=prometheus", "default", service, "8000"));
 
     // A guard of its own, with its service and its gateways elsewhere.
     let reach = NetworkPolicies::of(&rendered(ALONE).await);
-    assert!(reach.from("default", &guard, "warehouse", "app=stock", "8000"));
+    assert!(reach.admits("default", &guard, "warehouse", "app=stock", "8000"));
     assert!(
-        !reach.from("warehouse", &guard, "warehouse", "app=stock", "8000"),
+        !reach.admits("warehouse", &guard, "warehouse", "app=stock", "8000"),
         "somebody else's pod with its labels"
     );
-    assert!(!reach.from("warehouse", "app=picker", "warehouse", "app=stock", "8000"));
-    assert!(reach.from("edge", &gateway, "default", &guard, "http"));
-    assert!(!reach.from("default", &gateway, "default", &guard, "http"), "not those of this namespace");
+    assert!(!reach.admits("warehouse", "app=picker", "warehouse", "app=stock", "8000"));
+    assert!(reach.admits("edge", &gateway, "default", &guard, "http"));
+    assert!(!reach.admits("default", &gateway, "default", &guard, "http"), "not those of this namespace");
 
     // A service that compares tokens, and gateways before it.
     let reach = NetworkPolicies::of(&rendered(COMPARING).await);
     let ledger = "app.kubernetes.io/name=ledger";
-    assert!(reach.from("default", &gateway, "default", ledger, "8000"));
-    assert!(!reach.from("default", client, "default", ledger, "8000"));
+    assert!(reach.admits("default", &gateway, "default", ledger, "8000"));
+    assert!(!reach.admits("default", client, "default", ledger, "8000"));
     assert!(
         NetworkPolicies::of(&rendered(&[ONE, &["--set", "networkPolicy.enabled=false"]].concat()).await)
-            .closes_nothing()
+            .is_empty()
     );
 }
 
@@ -189,8 +189,8 @@ async fn service_is_reachable_through_guard_only() {
 async fn scraping_uses_admin_token() {
     let two = rendered(TWO).await;
     for (kind, name) in [("StatefulSet", "fencegate"), ("Deployment", "fencegate-guard")] {
-        let set = the(&two, kind, name);
-        let monitor = &the(&two, "ServiceMonitor", name);
+        let set = find_resource(&two, kind, name);
+        let monitor = &find_resource(&two, "ServiceMonitor", name);
         assert_eq!(
             monitor["metadata"]["labels"]["release"], "kube-prometheus-stack",
             "the operator selects by it"
@@ -237,7 +237,7 @@ async fn chart_rules_match_shipped_rules() {
         groups.extend(rules["groups"].as_array().expect("groups").clone());
     }
     let two = rendered(TWO).await;
-    let spec = &the(&two, "PrometheusRule", "fencegate")["spec"];
+    let spec = &find_resource(&two, "PrometheusRule", "fencegate")["spec"];
     assert_eq!(spec["groups"], Value::from(groups));
     let file = scratch::temp_dir();
     let path = file.path().join("rules.yml");
@@ -254,12 +254,18 @@ async fn secrets_come_from_values_or_exist() {
         &[ONE, &["--set", "admin.token=dG9,tickets.signingKey=private,tickets.publicKeys=public"]].concat(),
     )
     .await;
-    assert_eq!(the(&given, "Secret", "fencegate-tickets")["data"]["gateway-key.json"], "cHJpdmF0ZQ==");
-    assert_eq!(the(&given, "Secret", "fencegate-admin")["data"]["token"], "ZEc5");
-    assert_eq!(the(&given, "ConfigMap", "fencegate-ticket-keys")["data"]["ticket-keys.json"], "public");
+    assert_eq!(
+        find_resource(&given, "Secret", "fencegate-tickets")["data"]["gateway-key.json"],
+        "cHJpdmF0ZQ=="
+    );
+    assert_eq!(find_resource(&given, "Secret", "fencegate-admin")["data"]["token"], "ZEc5");
+    assert_eq!(
+        find_resource(&given, "ConfigMap", "fencegate-ticket-keys")["data"]["ticket-keys.json"],
+        "public"
+    );
     // The guard never gets the signing key.
     for resources in [&one, &given] {
-        let guard = the(resources, "StatefulSet", "fencegate-guard").to_string();
+        let guard = find_resource(resources, "StatefulSet", "fencegate-guard").to_string();
         assert!(
             guard.contains("fencegate-ticket-keys") && !guard.contains("\"fencegate-tickets\""),
             "{guard}"

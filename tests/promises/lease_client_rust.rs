@@ -27,12 +27,12 @@ fn client_of(gateway: &Gateway) -> Client {
 }
 
 /// Exclusive.
-async fn held_by(gateway: &Gateway) -> Lease {
+async fn acquire_lease(gateway: &Gateway) -> Lease {
     let lease = client_of(gateway).lease(KEY).notice(NOTICE).wait(WAIT).await;
     lease.unwrap_or_else(|refused| panic!("{refused}; the gateway said:\n{}", gateway.log()))
 }
 
-fn under(lease: &Lease, ask: TestRequest) -> TestRequest {
+fn with_lease(lease: &Lease, ask: TestRequest) -> TestRequest {
     ask.field(FENCING_LEASE.as_str(), lease.header_value().to_str().expect("printable"))
 }
 
@@ -42,7 +42,7 @@ fn number(lease: &Lease) -> u64 {
 
 /// The time until which no other client can hold the key, by the word of the lease. The lease is asked until it is
 /// lost or `enough` is true.
-async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
+async fn wait_claim_end(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
     let mut until = Instant::now();
     loop {
         let asked = Instant::now();
@@ -54,7 +54,7 @@ async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
     }
 }
 
-async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
+async fn start_two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
@@ -77,7 +77,7 @@ async fn lease_renews_serves_requests_and_releases() {
     let held = lease.during(sleep(3 * ttl)).await;
     assert_eq!(held, Ok(()), "{}", gateway.log());
     let first = number(&lease);
-    let answer = gateway.send(&under(&lease, TestRequest::post("/pay/7"))).await;
+    let answer = gateway.send(&with_lease(&lease, TestRequest::post("/pay/7"))).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(answer.token().expect("a token").number(), first);
     for key in [KEY, "job/1"] {
@@ -102,7 +102,7 @@ async fn dropped_waiter_leaves_queue() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let holder = held_by(&gateway).await;
+    let holder = acquire_lease(&gateway).await;
     let tree = site.tree().await;
     let waiting = tokio::spawn({
         let client = client_of(&gateway);
@@ -115,14 +115,14 @@ async fn dropped_waiter_leaves_queue() {
 }
 
 /// Something happens to the gateway of a holder, while the next client asks the other gateway.
-async fn accident(signal: Signal) {
-    let (site, _tokens, one, other) = two().await;
-    let first = held_by(&one).await;
+async fn run_accident(signal: Signal) {
+    let (site, _tokens, one, other) = start_two().await;
+    let first = acquire_lease(&one).await;
     let number_of_first = number(&first);
     let lost = tokio::spawn(first.lost());
     // The lease is renewed before the accident.
     let begun = Instant::now();
-    claims(&first, |now| now > begun + Duration::from_millis(700)).await;
+    wait_claim_end(&first, |now| now > begun + Duration::from_millis(700)).await;
     assert!(first.is_held(), "{}", one.log());
     one.signal(signal);
     let second = tokio::spawn({
@@ -132,7 +132,7 @@ async fn accident(signal: Signal) {
             (Instant::now(), lease)
         }
     });
-    let claimed = claims(&first, |_| false).await;
+    let claimed = wait_claim_end(&first, |_| false).await;
     let why = lost.await.expect("no panic");
     let told = Instant::now();
     assert!(told < claimed, "told {:?} after the time was over", told - claimed);
@@ -149,9 +149,9 @@ async fn accident(signal: Signal) {
         one.wait_ready().await;
     }
     assert_eq!((first.is_held(), first.token().is_err()), (false, true), "it never holds again");
-    let answer = other.send(&under(&second, TestRequest::post("/pay/7"))).await;
+    let answer = other.send(&with_lease(&second, TestRequest::post("/pay/7"))).await;
     assert_eq!(answer.status, 200);
-    let late = other.send(&under(&first, TestRequest::post("/pay/7"))).await;
+    let late = other.send(&with_lease(&first, TestRequest::post("/pay/7"))).await;
     assert_eq!((late.status, late.outcome()), (412, Some(FencingOutcome::NotDispatched)));
     assert_eq!(site.origin.count("/pay/7"), 1);
     second.release().await.expect("given back");
@@ -159,18 +159,18 @@ async fn accident(signal: Signal) {
 
 #[tokio::test]
 async fn holders_never_overlap_when_gateway_killed() {
-    accident(Signal::KILL).await;
+    run_accident(Signal::KILL).await;
 }
 
 #[tokio::test]
 async fn holders_never_overlap_when_gateway_frozen() {
-    accident(Signal::STOP).await;
+    run_accident(Signal::STOP).await;
 }
 
 /// Two clients never hold at once when the gateway of the first one is stopped with SIGTERM.
 #[tokio::test]
 async fn holders_never_overlap_when_gateway_drains() {
-    accident(Signal::TERM).await;
+    run_accident(Signal::TERM).await;
 }
 
 /// A client that receives an operator's revocation still holds its lease; a break ends it.
@@ -179,7 +179,7 @@ async fn client_sees_operator_revoke_and_break() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let lease = held_by(&gateway).await;
+    let lease = acquire_lease(&gateway).await;
     let does = async |verb: &str, body: String| {
         let ask = TestRequest::post(&format!("/.fencegate/v1/leases/{}/{verb}", lease.reference()));
         let ask = ask.field("authorization", &format!("Bearer {OPERATOR}")).body(body);

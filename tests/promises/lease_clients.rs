@@ -12,7 +12,7 @@ use fencegate_tests::{
 };
 
 use super::{
-    clients::{self, httpx, kept},
+    clients::{self, persistent_folder, python_with_httpx},
     middleware,
 };
 
@@ -21,7 +21,7 @@ fn shipped(file: &str) -> String {
 }
 
 /// The output of a program, with each token as a letter for the lease and the dispatch number: `A1`, `A2`, `B1`.
-fn plainly(printed: &str) -> Vec<String> {
+fn normalize_tokens(printed: &str) -> Vec<String> {
     let mut leases = BTreeMap::new();
     let mut plain = |word: &str| match Token::parse(word) {
         Ok(token) => {
@@ -37,16 +37,16 @@ fn plainly(printed: &str) -> Vec<String> {
 }
 
 /// What the page shows.
-fn shown() -> Vec<String> {
+fn documented_output() -> Vec<String> {
     let page = fs::read_to_string(shipped("README.md")).expect("shipped");
     let shown: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    ")).collect();
-    let shown = plainly(&shown.join("\n"));
+    let shown = normalize_tokens(&shown.join("\n"));
     assert_eq!(shown.len(), 11, "{shown:#?}");
     shown
 }
 
 /// Runs a client beside a gateway, and looks at what it prints and what the service saw.
-async fn does_what_the_page_shows(command: &[&str]) {
+async fn assert_matches_page(command: &[&str]) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1");
@@ -59,11 +59,12 @@ async fn does_what_the_page_shows(command: &[&str]) {
     let arguments = [environment.each_ref().map(String::as_str).as_slice(), command].concat();
     let output = clients::run("env", &arguments).await;
     let printed = String::from_utf8(output.stdout).expect("UTF-8");
-    assert_eq!(plainly(&printed), shown(), "{printed}");
+    assert_eq!(normalize_tokens(&printed), documented_output(), "{printed}");
 
     let said: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("call 200 ")).collect();
     let said: Vec<Token> = said.into_iter().map(|token| Token::parse(token).expect("a token")).collect();
-    let seen: Vec<Token> = site.origin.log().on("/pay/7").map(|record| record.expect_token()).collect();
+    let seen: Vec<Token> =
+        site.origin.log().requests_for("/pay/7").map(|record| record.expect_token()).collect();
     assert_eq!(seen, said, "the service has seen something else");
     assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
     site.tree().await.wait_locks("nothing is left", |locks| locks.is_empty()).await;
@@ -71,32 +72,31 @@ async fn does_what_the_page_shows(command: &[&str]) {
 
 #[tokio::test]
 async fn curl_client_follows_its_page() {
-    does_what_the_page_shows(&[&shipped("curl/lease")]).await;
+    assert_matches_page(&[&shipped("curl/lease")]).await;
 }
 
 #[tokio::test]
 async fn python_client_follows_its_page() {
-    let python = httpx().await;
-    does_what_the_page_shows(&["PYTHONDONTWRITEBYTECODE=1", python, &shipped("python/lease.py")]).await;
+    let python = python_with_httpx().await;
+    assert_matches_page(&["PYTHONDONTWRITEBYTECODE=1", python, &shipped("python/lease.py")]).await;
 }
 
 #[tokio::test]
 async fn java_client_follows_its_page() {
-    does_what_the_page_shows(&["java", "-XX:TieredStopAtLevel=1", "-Xmx128m", &shipped("java/Lease.java")])
-        .await;
+    assert_matches_page(&["java", "-XX:TieredStopAtLevel=1", "-Xmx128m", &shipped("java/Lease.java")]).await;
 }
 
 #[tokio::test]
 async fn go_client_follows_its_page() {
     // The build shares the compiled standard library with the middleware for Go.
-    let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
-    let program = kept("lease-client-go").join("lease").display().to_string();
+    let cache = format!("GOCACHE={}", persistent_folder("middleware-go").join("cache").display());
+    let program = persistent_folder("lease-client-go").join("lease").display().to_string();
     let build = ["env", &cache, "GOPROXY=off", "GOFLAGS=-mod=readonly", "go", "build", "-o", &program, "."];
     middleware::run(&PathBuf::from(shipped("go")), &build);
-    does_what_the_page_shows(&[&program]).await;
+    assert_matches_page(&[&program]).await;
 }
 
 #[tokio::test]
 async fn node_client_follows_its_page() {
-    does_what_the_page_shows(&["node", &shipped("node/lease.mjs")]).await;
+    assert_matches_page(&["node", &shipped("node/lease.mjs")]).await;
 }

@@ -22,14 +22,14 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::time::sleep;
 
-async fn one() -> (TestSite, LeaseTokens, Gateway) {
+async fn start_one() -> (TestSite, LeaseTokens, Gateway) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     (site, tokens, gateway)
 }
 
-async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
+async fn start_two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
     let site = TestSite::fresh().await.with_comparison();
     let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
@@ -42,7 +42,7 @@ fn pay() -> TestRequest {
 }
 
 /// Waits until the lease is over by the word of a gateway, and returns why.
-async fn over(lease: &ClientLease, gateway: &Gateway) -> String {
+async fn wait_lease_over(lease: &ClientLease, gateway: &Gateway) -> String {
     let why = async {
         loop {
             let answer = lease.get(gateway).await;
@@ -63,7 +63,7 @@ async fn over(lease: &ClientLease, gateway: &Gateway) -> String {
 /// stale.
 #[tokio::test]
 async fn requests_run_under_held_lease() {
-    let (site, _tokens, gateway) = one().await;
+    let (site, _tokens, gateway) = start_one().await;
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     assert_eq!(lease.document["state"], "held");
     assert_eq!(lease.token().dispatch(), 1);
@@ -94,7 +94,7 @@ async fn requests_run_under_held_lease() {
 /// A client that sleeps past its TTL gets `stale-token` from every gateway, and nothing reaches the service.
 #[tokio::test]
 async fn expired_lease_dispatches_nothing() {
-    let (site, _tokens, one, other) = two().await;
+    let (site, _tokens, one, other) = start_two().await;
     let first = ClientLease::acquire(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
     // The client sleeps; nobody renews.
     let second = ClientLease::acquire_exclusive(&other, "account/7").await;
@@ -108,17 +108,17 @@ async fn expired_lease_dispatches_nothing() {
         assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
     assert_eq!(site.origin.count("/pay/7"), before, "the service has seen it");
-    assert_eq!(over(&first, &one).await, "expired");
+    assert_eq!(wait_lease_over(&first, &one).await, "expired");
 }
 
 /// Any gateway serves, renews and releases a lease, and requests under it run one at a time, also across gateways.
 #[tokio::test]
 async fn any_gateway_serves_lease_in_turn() {
-    let (site, _tokens, one, other) = two().await;
+    let (site, _tokens, one, other) = start_two().await;
     let lease = ClientLease::acquire_exclusive(&one, "account/7").await;
     let latch = site.origin.hold("/pay/7");
     let first = one.begin(lease.with_lease(pay()));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let second = other.begin(lease.with_lease(pay()));
     assert_eq!(json_body(&lease.get(&other).await)["state"], "held");
     assert!(!second.is_over());
@@ -131,7 +131,7 @@ async fn any_gateway_serves_lease_in_turn() {
     let renewed = lease.renew(&other).await;
     assert_eq!(renewed.status, 200, "{renewed:?}");
     assert_eq!(lease.release(&other).await.status, 204);
-    assert_eq!(over(&lease, &one).await, "released");
+    assert_eq!(wait_lease_over(&lease, &one).await, "released");
     let late = other.send(&lease.with_lease(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
 }
@@ -139,7 +139,7 @@ async fn any_gateway_serves_lease_in_turn() {
 /// When the gateway of a lease is killed, the next holder has a larger token, and the earlier lease is stale.
 #[tokio::test]
 async fn lease_ends_with_its_killed_gateway() {
-    let (site, _tokens, one, other) = two().await;
+    let (site, _tokens, one, other) = start_two().await;
     let first = ClientLease::acquire_exclusive(&one, "account/7").await;
     assert_eq!(one.send(&first.with_lease(pay())).await.status, 200);
     one.signal(Signal::KILL);
@@ -157,7 +157,7 @@ async fn lease_ends_with_its_killed_gateway() {
 /// lease.
 #[tokio::test]
 async fn frozen_gateway_refuses_expired_lease() {
-    let (site, _tokens, one, other) = two().await;
+    let (site, _tokens, one, other) = start_two().await;
     let asked = Instant::now();
     let first = ClientLease::acquire_exclusive(&one, "account/7").await;
     let held_for = Duration::from_millis(first.document["held_for_ms"].as_u64().expect("a number"));
@@ -184,7 +184,7 @@ async fn frozen_gateway_refuses_expired_lease() {
 /// Waiters get the key in the order of their arrival; a waiter that hangs up leaves no lock node.
 #[tokio::test]
 async fn waiters_acquire_in_order() {
-    let (site, _tokens, gateway) = one().await;
+    let (site, _tokens, gateway) = start_one().await;
     let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let tree = site.tree().await;
     let body = json!({"keys": ["job/1"], "wait_ms": 15_000});
@@ -209,7 +209,7 @@ async fn waiters_acquire_in_order() {
 /// release.
 #[tokio::test]
 async fn readers_share_key_and_exclude_writer() {
-    let (_site, _tokens, one, other) = two().await;
+    let (_site, _tokens, one, other) = start_two().await;
     let shared = |key: &str| json!({"keys": [key], "mode": "shared"});
     let readers = [
         ClientLease::acquire(&one, shared("account/7")).await,
@@ -228,7 +228,7 @@ async fn readers_share_key_and_exclude_writer() {
 /// With `Prefer: respond-async` a waiting lease reports its queue position, and a watch reports its grant.
 #[tokio::test]
 async fn async_lease_reports_queue_position() {
-    let (_site, _tokens, gateway) = one().await;
+    let (_site, _tokens, gateway) = start_one().await;
     let holder = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let answer =
         gateway.send(&acquire_request(&json!({"keys": ["job/1"]})).field("prefer", "respond-async")).await;
@@ -255,7 +255,7 @@ async fn async_lease_reports_queue_position() {
 /// An operator lists leases without their secrets, revokes one with a reason that its client receives, and breaks it.
 #[tokio::test]
 async fn operator_revokes_and_breaks_lease() {
-    let (_site, _tokens, gateway) = one().await;
+    let (_site, _tokens, gateway) = start_one().await;
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let operator = |ask: TestRequest| ask.field("authorization", &format!("Bearer {OPERATOR}"));
     let list = json_body(&gateway.send(&operator(TestRequest::get("/.fencegate/v1/leases"))).await);
@@ -272,7 +272,7 @@ async fn operator_revokes_and_breaks_lease() {
     assert_eq!(json_body(&watching.answer().await)["revocation"], "the database is being moved");
     assert_eq!(json_body(&lease.renew(&gateway).await)["revocation"], "the database is being moved");
     assert_eq!(gateway.send(&operator(TestRequest::post(&place("break")))).await.status, 200);
-    assert_eq!(over(&lease, &gateway).await, "broken");
+    assert_eq!(wait_lease_over(&lease, &gateway).await, "broken");
     assert_eq!(lease.renew(&gateway).await.status, 412);
     assert_eq!(gateway.metrics().await.sum("fencegate_leases_ended_total", &["why=\"broken\""]), 1.0);
     assert!(
@@ -286,7 +286,7 @@ async fn operator_revokes_and_breaks_lease() {
 /// The lock of such a key would be that of no request.
 #[tokio::test]
 async fn noncanonical_key_refused_with_correct_spelling() {
-    let (_site, _tokens, gateway) = one().await;
+    let (_site, _tokens, gateway) = start_one().await;
     let asked = |key: &str| {
         let ask =
             TestRequest::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
@@ -323,7 +323,7 @@ async fn noncanonical_key_refused_with_correct_spelling() {
 /// An operator reads them in tables and on a page.
 #[tokio::test]
 async fn note_with_deceptive_characters_refused() {
-    let (_site, _tokens, gateway) = one().await;
+    let (_site, _tokens, gateway) = start_one().await;
     for (note, status) in [
         ("10.0.0.1:80 \u{645}\u{6cc}\u{200c}\u{6a9}", 201),
         ("a\u{202e}b", 400),
@@ -340,7 +340,7 @@ async fn note_with_deceptive_characters_refused() {
 /// Requests without credentials, rights or a valid form and forged lease ids are refused, and the lease stays held.
 #[tokio::test]
 async fn unauthorized_lease_requests_are_refused() {
-    let (site, _tokens, gateway) = one().await;
+    let (site, _tokens, gateway) = start_one().await;
     let ask = || TestRequest::post("/.fencegate/v1/leases").body(json!({"keys": ["account/7"]}).to_string());
     let bearer = |token: &str| ask().field("authorization", &format!("Bearer {token}"));
     for (ask, status, reason) in [
@@ -418,7 +418,7 @@ async fn route_requires_or_forbids_lease() {
 /// Candidates lead one after another with growing tokens, and every gateway reports the leader's note and token.
 #[tokio::test]
 async fn election_candidates_lead_in_turn() {
-    let (_site, _tokens, one, other) = two().await;
+    let (_site, _tokens, one, other) = start_two().await;
     let stand = |address: &str| json!({"keys": ["election/primary"], "note": address, "wait_ms": 15_000});
     let leads = async |gateway: &Gateway| {
         gateway.send(&TestRequest::get("/.fencegate/v1/elections/primary/leader")).await.status
@@ -472,7 +472,7 @@ async fn permits_held_together_with_own_watermarks() {
         let key = site
             .origin
             .log()
-            .on("/pay/7")
+            .requests_for("/pay/7")
             .last()
             .and_then(|record| record.request.field("fencing-key").map(str::to_owned));
         assert_eq!(key, Some(format!("account/7#{permit}")));

@@ -17,7 +17,7 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-pub(crate) use self::pair::{HOLDS, LinkedPair, is_served};
+pub(crate) use self::pair::{HOLDS, LinkedPair, assert_served};
 
 /// A caller that hangs up while its lock node is created leaves no node.
 #[tokio::test]
@@ -32,9 +32,9 @@ async fn aborted_create_leaves_no_node() {
         asked.hang_up();
         pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
         latch.release();
-        pair.nothing_is_left().await;
+        pair.wait_nothing_left().await;
         assert!(pair.site.origin.log().records.iter().all(|record| record.gateway == "other"));
-        pair.ours_serves(None).await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -50,8 +50,8 @@ async fn aborted_unanswered_create_leaves_no_node() {
         asked.hang_up();
         pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
         pair.reconnect();
-        pair.nothing_is_left().await;
-        pair.ours_serves(None).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -66,9 +66,9 @@ async fn lost_create_is_retried() {
         tokio::time::sleep(QUIET).await;
         assert_eq!(pair.tree.locks().await, [""; 0]);
         pair.reconnect();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
-        pair.key_is_free().await;
+        assert_served(asked).await;
+        pair.wait_nothing_left().await;
+        pair.assert_key_free().await;
     }
 }
 
@@ -78,7 +78,7 @@ async fn lost_create_is_retried() {
 #[tokio::test]
 async fn lost_create_times_out() {
     for hold in HOLDS {
-        let pair = LinkedPair::with(|policy| {
+        let pair = LinkedPair::with_policy(|policy| {
             policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s")
         })
         .await;
@@ -89,7 +89,7 @@ async fn lost_create_times_out() {
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.took() < Duration::from_secs(4), "took {:?}", answer.took());
         pair.reconnect();
-        pair.ours_serves(None).await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -99,14 +99,14 @@ async fn unanswered_create_is_adopted() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
-        let (asked, record, latch) = pair.held().await;
+        let (asked, record, latch) = pair.hold_request().await;
         made.wait().await;
         let locks = pair.tree.locks().await;
         assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
         assert_eq!(record.expect_token().number(), pair.tree.created_zxid(&locks[0]).await);
         latch.release();
-        is_served(asked).await;
-        pair.ours_serves(Some(record.expect_token())).await;
+        assert_served(asked).await;
+        pair.assert_ours_serves(Some(record.expect_token())).await;
     }
 }
 
@@ -120,14 +120,14 @@ async fn unanswered_first_create_is_adopted() {
         let latch = pair.site.origin.hold("/pay/8");
         let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
         let asked = pair.ours.begin(TestRequest::post("/pay/8"));
-        let record = pair.site.origin.request("/pay/8", 1).await;
+        let record = pair.site.origin.wait_for_request("/pay/8", 1).await;
         made.wait().await;
         let locks = pair.tree.locks().await;
         assert_eq!(locks.len(), 1, "another node was made beside it: {locks:?}");
         assert_eq!(record.expect_token().number(), pair.tree.created_zxid(&locks[0]).await);
         latch.release();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
+        assert_served(asked).await;
+        pair.wait_nothing_left().await;
     }
 }
 
@@ -140,12 +140,12 @@ async fn unanswered_set_create_is_adopted() {
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    let pair = LinkedPair::with(|policy| policy.with_route(route)).await;
+    let pair = LinkedPair::with_policy(|policy| policy.with_route(route)).await;
     assert_eq!(pair.ours.send(&TestRequest::post("/move/6/7")).await.status, 200);
     let latch = pair.site.origin.hold("/move/7/6");
     let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
     let asked = pair.ours.begin(TestRequest::post("/move/7/6"));
-    let record = pair.site.origin.request("/move/7/6", 1).await;
+    let record = pair.site.origin.wait_for_request("/move/7/6", 1).await;
     made.wait().await;
     let locks = pair.tree.locks().await;
     assert_eq!(locks.len(), 2, "{locks:?}");
@@ -153,9 +153,9 @@ async fn unanswered_set_create_is_adopted() {
         assert_eq!(record.expect_token().number(), pair.tree.created_zxid(lock).await);
     }
     latch.release();
-    is_served(asked).await;
-    pair.nothing_is_left().await;
-    pair.key_is_free().await;
+    assert_served(asked).await;
+    pair.wait_nothing_left().await;
+    pair.assert_key_free().await;
 }
 
 /// A yield whose response was lost leaves one node, and the key keeps its queue position.
@@ -165,7 +165,7 @@ async fn unanswered_set_create_is_adopted() {
 async fn unanswered_yield_keeps_one_queued_node() {
     let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
     let pair = LinkedPair::new(hold).await;
-    let (first, record, latch) = pair.held().await;
+    let (first, record, latch) = pair.hold_request().await;
     let other = pair.other.begin(TestRequest::post("/pay/7"));
     pair.tree.wait_waiters(1).await;
     tokio::time::sleep(QUIET).await;
@@ -173,12 +173,12 @@ async fn unanswered_yield_keeps_one_queued_node() {
     pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
     let yielded = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
     latch.release();
-    is_served(first).await;
+    assert_served(first).await;
     yielded.wait().await;
-    is_served(other).await;
-    is_served(second).await;
+    assert_served(other).await;
+    assert_served(second).await;
     let log = pair.site.origin.log();
-    let order: Vec<_> = log.on("/pay/7").skip(1).map(|record| record.gateway.clone()).collect();
+    let order: Vec<_> = log.requests_for("/pay/7").skip(1).map(|record| record.gateway.clone()).collect();
     assert_eq!(order, ["ours", "other", "ours"]);
     drop(log);
     let history = History::from_log(&pair.site.origin.log());
@@ -194,9 +194,9 @@ async fn unanswered_yield_keeps_one_queued_node() {
 async fn unanswered_delete_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let token = pair.removed(OperationFault::AnswerLost).await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(token).await;
+        let token = pair.remove_with_fault(OperationFault::AnswerLost).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(token).await;
     }
 }
 
@@ -205,11 +205,11 @@ async fn unanswered_delete_leaves_no_node() {
 async fn lost_delete_is_retried() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let token = pair.removed(OperationFault::Vanishes).await;
+        let token = pair.remove_with_fault(OperationFault::Vanishes).await;
         assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
         pair.reconnect();
-        pair.nothing_is_left().await;
-        pair.ours_serves(token).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(token).await;
     }
 }
 
@@ -219,15 +219,15 @@ async fn release_while_disconnected_completes_after_reconnect() {
     for hold in HOLDS {
         for breaks in [ZooKeeperProxy::cut, ZooKeeperProxy::reset] {
             let pair = LinkedPair::new(hold()).await;
-            let (asked, record, latch) = pair.held().await;
+            let (asked, record, latch) = pair.hold_request().await;
             breaks(&pair.link);
             latch.release();
-            is_served(asked).await;
+            assert_served(asked).await;
             tokio::time::sleep(QUIET).await;
             assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
             pair.link.mend();
-            pair.nothing_is_left().await;
-            pair.ours_serves(Some(record.expect_token())).await;
+            pair.wait_nothing_left().await;
+            pair.assert_ours_serves(Some(record.expect_token())).await;
         }
     }
 }
@@ -237,7 +237,7 @@ async fn release_while_disconnected_completes_after_reconnect() {
 async fn abort_while_disconnected_leaves_no_node() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let (holder, waiter) = pair.waits().await;
+        let (holder, waiter) = pair.queue_request().await;
         pair.link.cut();
         waiter.hang_up();
         pair.ours.wait_gauge("fencegate_lock_waiters", 0.0).await;
@@ -245,8 +245,8 @@ async fn abort_while_disconnected_leaves_no_node() {
         pair.link.mend();
         pair.tree.wait_waiters(0).await;
         holder.release();
-        is_served(holder.request).await;
-        pair.ours_serves(None).await;
+        assert_served(holder.request).await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -258,7 +258,7 @@ async fn waiter_is_granted_across_reconnect() {
     for hold in HOLDS {
         for turn_comes_first in [true, false] {
             let pair = LinkedPair::new(hold()).await;
-            let (holder, waiter) = pair.waits().await;
+            let (holder, waiter) = pair.queue_request().await;
             pair.link.cut();
             if turn_comes_first {
                 holder.release();
@@ -268,10 +268,10 @@ async fn waiter_is_granted_across_reconnect() {
             pair.link.mend();
             pair.ours.wait_ready().await;
             holder.release();
-            is_served(holder.request).await;
-            is_served(waiter).await;
+            assert_served(holder.request).await;
+            assert_served(waiter).await;
             History::from_log(&pair.site.origin.log()).assert_holds();
-            pair.nothing_is_left().await;
+            pair.wait_nothing_left().await;
         }
     }
 }
@@ -293,8 +293,8 @@ async fn cached_key_is_yielded_across_reconnect() {
         pair.link.mend();
         pair.ours.wait_ready().await;
         let asked = asked.take().unwrap_or_else(|| pair.other.begin(TestRequest::post("/pay/7")));
-        is_served(asked).await;
-        pair.nothing_is_left().await;
+        assert_served(asked).await;
+        pair.wait_nothing_left().await;
         History::from_log(&pair.site.origin.log()).assert_holds();
     }
 }

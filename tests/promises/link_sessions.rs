@@ -8,7 +8,7 @@ use fencegate_tests::{
     zookeeper_proxy::{LockOperation, OperationFault},
 };
 
-use super::link::{HOLDS, LinkedPair, is_served};
+use super::link::{HOLDS, LinkedPair, assert_served};
 
 /// A session that ends while a lock node is created costs no request and leaves no node.
 #[tokio::test]
@@ -20,11 +20,11 @@ async fn request_survives_session_end_during_create() {
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.wait().await;
         pair.link.end_sessions();
-        pair.nothing_is_left().await;
+        pair.wait_nothing_left().await;
         latch.release();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(None).await;
+        assert_served(asked).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -39,9 +39,9 @@ async fn request_survives_session_end_before_create() {
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         lost.wait().await;
         pair.link.end_sessions();
-        is_served(asked).await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(None).await;
+        assert_served(asked).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -50,16 +50,16 @@ async fn request_survives_session_end_before_create() {
 async fn waiter_requeues_after_session_end() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let (holder, waiter) = pair.waits().await;
+        let (holder, waiter) = pair.queue_request().await;
         let before = pair.tree.locks().await;
         pair.link.end_sessions();
         let another = |locks: &[String]| locks.len() == 2 && locks != before;
         pair.tree.wait_locks("a holder and a waiter of another session", another).await;
         holder.release();
-        is_served(holder.request).await;
-        is_served(waiter).await;
+        assert_served(holder.request).await;
+        assert_served(waiter).await;
         History::from_log(&pair.site.origin.log()).assert_holds();
-        pair.ours_serves(None).await;
+        pair.assert_ours_serves(None).await;
     }
 }
 
@@ -70,17 +70,17 @@ async fn waiter_requeues_after_session_end() {
 async fn session_end_while_holding_raises_tokens() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let (asked, record, latch) = pair.held().await;
+        let (asked, record, latch) = pair.hold_request().await;
         let queued = pair.ours.begin(TestRequest::post("/pay/7"));
         pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
-        pair.session_ends().await;
+        pair.end_session().await;
         latch.release();
-        is_served(asked).await;
+        assert_served(asked).await;
         let answer = queued.answer().await;
         assert_eq!(answer.status, 200);
         assert!(answer.token().map(Token::number) > Some(record.expect_token().number()), "{answer:?}");
-        pair.nothing_is_left().await;
-        pair.ours_serves(answer.token()).await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(answer.token()).await;
     }
 }
 
@@ -90,11 +90,11 @@ async fn session_end_during_delete_leaves_nothing() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let token = pair.removed(OperationFault::AnswerHeld(latch.clone())).await;
+        let token = pair.remove_with_fault(OperationFault::AnswerHeld(latch.clone())).await;
         pair.link.end_sessions();
         latch.release();
-        pair.session_ended().await;
-        pair.ours_serves(token).await;
+        pair.wait_session_ended().await;
+        pair.assert_ours_serves(token).await;
     }
 }
 
@@ -103,9 +103,9 @@ async fn session_end_during_delete_leaves_nothing() {
 async fn session_end_before_delete_leaves_nothing() {
     for hold in HOLDS {
         let pair = LinkedPair::new(hold()).await;
-        let token = pair.removed(OperationFault::Vanishes).await;
-        pair.session_ends().await;
-        pair.nothing_is_left().await;
-        pair.ours_serves(token).await;
+        let token = pair.remove_with_fault(OperationFault::Vanishes).await;
+        pair.end_session().await;
+        pair.wait_nothing_left().await;
+        pair.assert_ours_serves(token).await;
     }
 }

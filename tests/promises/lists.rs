@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, time::Duration};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, PolicyFile, command},
-    origin::{Act, OriginReply, RequestRecord},
+    origin::{OriginAction, OriginReply, RequestRecord},
     site::TestSite,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// Orders of two items.
-fn order() -> Value {
+fn order_route() -> Value {
     let keys = ["sku/{body:/items/0/sku}", "sku/{body:/items/1/sku}"];
     json!({
         "name": "order",
@@ -22,26 +22,28 @@ fn order() -> Value {
     })
 }
 
-fn with(body: &Value) -> TestRequest {
+fn order_request(body: &Value) -> TestRequest {
     TestRequest::post("/orders").field("Content-Type", "application/json").body(body.to_string())
 }
 
-fn of(skus: &[&str]) -> Value {
+fn order_body(skus: &[&str]) -> Value {
     json!({"items": skus.iter().map(|sku| json!({"sku": sku})).collect::<Vec<_>>()})
 }
 
 /// What the service takes out of its stock, whatever the gateway has locked.
-fn taken(record: &RequestRecord) -> BTreeSet<String> {
+fn ordered_skus(record: &RequestRecord) -> BTreeSet<String> {
     let body: Value = serde_json::from_slice(&record.request.body).expect("JSON");
     let items = body["items"].as_array().expect("a list");
     items.iter().map(|item| item["sku"].as_str().expect("a text").to_owned()).collect()
 }
 
 /// Of two executions at once about one thing, the later one writes over what the other has written.
-fn lost(records: &[RequestRecord]) -> usize {
+fn lost_updates(records: &[RequestRecord]) -> usize {
     let overlap = |one: &RequestRecord, other: &RequestRecord| {
         let ended = |record: &RequestRecord| record.ended.expect("answered");
-        one.arrived < ended(other) && other.arrived < ended(one) && !taken(one).is_disjoint(&taken(other))
+        one.arrived < ended(other)
+            && other.arrived < ended(one)
+            && !ordered_skus(one).is_disjoint(&ordered_skus(other))
     };
     let later = |(at, record): (usize, &RequestRecord)| {
         records[..at].iter().filter(|other| overlap(record, other)).count()
@@ -53,11 +55,11 @@ fn lost(records: &[RequestRecord]) -> usize {
 #[tokio::test]
 async fn list_longer_than_keys_is_refused() {
     let site = TestSite::fresh().await;
-    let policy = |name| site.policy(name).with_route(order());
+    let policy = |name| site.policy(name).with_route(order_route());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    site.origin.set_default_action(Act::Answer(Duration::from_millis(20), OriginReply::ok()));
-    let three = |n: usize| with(&of(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
-    let two_of = |n: usize| with(&of(&[&format!("A{n}"), "S7"]));
+    site.origin.set_default_action(OriginAction::Answer(Duration::from_millis(20), OriginReply::ok()));
+    let three = |n: usize| order_request(&order_body(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
+    let two_of = |n: usize| order_request(&order_body(&[&format!("A{n}"), "S7"]));
     let ask = |n: usize| {
         let gateway = if n.is_multiple_of(2) { &one } else { &two };
         async move { (gateway.send(&three(n)).await, gateway.send(&two_of(n)).await) }
@@ -65,7 +67,11 @@ async fn list_longer_than_keys_is_refused() {
     let answers = join_all((0..30).map(ask)).await;
     let records = site.origin.log().records.clone();
     let passed = answers.iter().filter(|(answer, _)| answer.status == 200).count();
-    assert_eq!((passed, lost(&records)), (0, 0), "orders of three that passed; updates that were lost");
+    assert_eq!(
+        (passed, lost_updates(&records)),
+        (0, 0),
+        "orders of three that passed; updates that were lost"
+    );
     for (refused, served) in &answers {
         assert_eq!((refused.status, refused.reason().as_str()), (400, "key-invalid"), "{refused:?}");
         assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
@@ -80,18 +86,18 @@ async fn list_longer_than_keys_is_refused() {
 #[tokio::test]
 async fn list_with_unnamed_item_is_refused() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&site.policy("gw-1").with_route(order())).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_route(order_route())).await;
     for (body, reason) in [
-        (of(&["a", "b", "c"]), "key-invalid"),
+        (order_body(&["a", "b", "c"]), "key-invalid"),
         (json!({"items": [{"sku": "a"}, {"sku": "b"}, null]}), "key-invalid"),
         // PHP makes one array of this and of a list.
         (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "2": {"sku": "c"}}}), "key-invalid"),
         (json!({"items": {"0": {"sku": "a"}, "1": {"sku": "b"}, "x": 1}}), "key-invalid"),
-        (of(&["a"]), "key-missing"),
-        (of(&[]), "key-missing"),
+        (order_body(&["a"]), "key-missing"),
+        (order_body(&[]), "key-missing"),
         (json!({"items": [{"sku": "a"}, {"id": "b"}]}), "key-missing"),
     ] {
-        let refused = gateway.send(&with(&body)).await;
+        let refused = gateway.send(&order_request(&body)).await;
         assert_eq!((refused.status, refused.reason().as_str()), (400, reason), "{body}");
     }
     let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
@@ -99,16 +105,16 @@ async fn list_with_unnamed_item_is_refused() {
     assert_eq!(site.origin.log().records.len(), 0);
     assert_eq!(site.tree().await.locks().await, [""; 0]);
     for (body, key) in [
-        (of(&["b", "a"]), "sku/a, sku/b"),
-        (of(&["a", "a"]), "sku/a"),
+        (order_body(&["b", "a"]), "sku/a, sku/b"),
+        (order_body(&["a", "a"]), "sku/a"),
         (
             json!({"items": [{"sku": "a", "parts": [1, 2, 3]}, {"sku": "b"}], "notes": [1, 2, 3]}),
             "sku/a, sku/b",
         ),
     ] {
         let before = site.origin.count("/orders");
-        assert_eq!(gateway.send(&with(&body)).await.status, 200, "{body}");
-        assert_eq!(site.origin.request("/orders", before + 1).await.key(), Some(key), "{body}");
+        assert_eq!(gateway.send(&order_request(&body)).await.status, 200, "{body}");
+        assert_eq!(site.origin.wait_for_request("/orders", before + 1).await.key(), Some(key), "{body}");
     }
 }
 
@@ -118,7 +124,7 @@ async fn partial_list_key_is_policy_error() {
     let site = TestSite::fresh().await;
     for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
         let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});
-        let policy = site.policy("gw-1").with_route(order()).with("/routes/2/fence", fence);
+        let policy = site.policy("gw-1").with_route(order_route()).with("/routes/2/fence", fence);
         let file = PolicyFile::new(&policy);
         let checked = command(&["check", &file]).await.expect("started");
         let said =

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use fencegate_lock::client::{Client, ConnectOptions, Error};
+use fencegate_lock::client::{Client, ConnectOptions, LockClientError};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     scratch,
@@ -12,7 +12,7 @@ use fencegate_tests::{
 use tokio::task::spawn_blocking;
 
 /// The lines that an example prints. `cargo test --workspace` builds them.
-async fn printed(example: &str) -> Vec<String> {
+async fn run_example(example: &str) -> Vec<String> {
     let file = scratch::binaries().join("examples").join(example);
     assert!(
         file.exists(),
@@ -34,7 +34,7 @@ async fn printed(example: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn mutex_example_prints_expected_lines() {
-    let printed = printed("mutex").await;
+    let printed = run_example("mutex").await;
     let (first, rest) = printed.split_first().expect("it prints something");
     let token = first.strip_prefix("held under ").and_then(|token| Token::parse(token).ok());
     assert!(token.is_some(), "{first}");
@@ -43,7 +43,7 @@ async fn mutex_example_prints_expected_lines() {
 
 #[tokio::test]
 async fn read_write_example_prints_expected_lines() {
-    let printed = printed("read_write").await;
+    let printed = run_example("read_write").await;
     let expected = [
         "read together: true",
         "write beside them: refused",
@@ -55,12 +55,12 @@ async fn read_write_example_prints_expected_lines() {
 
 #[tokio::test]
 async fn set_example_prints_expected_lines() {
-    assert_eq!(printed("set").await, ["one of them: refused", "transfers: 20"]);
+    assert_eq!(run_example("set").await, ["one of them: refused", "transfers: 20"]);
 }
 
 #[tokio::test]
 async fn strict_and_cached_example_prints_lines() {
-    let printed = printed("strict_and_cached").await;
+    let printed = run_example("strict_and_cached").await;
     let expected = [
         "strict: larger true, same node false",
         "cached: larger true, same node true",
@@ -82,12 +82,12 @@ async fn connect_requires_initialised_installation() {
     let servers = zookeeper::shared().to_string();
     let root = zookeeper::fresh_root();
     let refused = Client::connect(options(&servers, &root)).await.err();
-    assert!(matches!(refused, Some(Error::NotInitialised(_))), "{refused:?}");
+    assert!(matches!(refused, Some(LockClientError::NotInitialised(_))), "{refused:?}");
     let client = Client::connect(options(&servers, &root).with_init()).await.expect("made");
     assert!(client.lock("one").await.expect("free").is_held());
-    assert!(matches!(client.lock("o n e").await.err(), Some(Error::Key(_))));
+    assert!(matches!(client.lock("o n e").await.err(), Some(LockClientError::Key(_))));
     client.close().await;
-    assert!(matches!(client.lock("one").await.err(), Some(Error::Unavailable(_))), "closed");
+    assert!(matches!(client.lock("one").await.err(), Some(LockClientError::Unavailable(_))), "closed");
 }
 
 /// A program is notified that its lock is lost when no server answers any more.
@@ -99,7 +99,7 @@ async fn lock_is_lost_when_zookeeper_stalls() {
     let held = client.lock("one").await.expect("free");
     assert!(held.is_held() && held.remaining_validity() <= Duration::from_secs(2));
     zookeeper.server.pause().expect("ours");
-    wait_until("the loss", held.lost(), || held.remaining_validity()).await;
+    wait_until("the loss", held.wait_lost(), || held.remaining_validity()).await;
     assert!(!held.is_held());
     assert_eq!(held.remaining_validity(), Duration::ZERO);
 }
@@ -115,7 +115,7 @@ async fn exclusive_node_lock_rejects_other_modes() {
     let held = client.lock("7").exclusive_node(&path).await.expect("free");
     assert_eq!((held.token().number(), held.token().sequence()), (tree.created_zxid("/7").await, 0));
     let refused = client.lock("7").exclusive_node(&path).await.err();
-    assert_eq!(refused, Some(Error::Locked));
+    assert_eq!(refused, Some(LockClientError::Locked));
     held.release();
     let next = client.lock("7").exclusive_node(&path).wait(Duration::from_secs(5)).await.expect("given back");
     next.release();
@@ -124,9 +124,9 @@ async fn exclusive_node_lock_rejects_other_modes() {
     let shared = client.read("7");
     let several = client.lock_all(["7", "8"]);
     for asked in [cached, shared, several].map(|asked| asked.exclusive_node(&path)) {
-        assert!(matches!(asked.await.err(), Some(Error::Key(_))));
+        assert!(matches!(asked.await.err(), Some(LockClientError::Key(_))));
     }
     let below = format!("{root}/7");
-    assert!(matches!(client.lock("7").exclusive_node(&below).await.err(), Some(Error::Key(_))));
+    assert!(matches!(client.lock("7").exclusive_node(&below).await.err(), Some(LockClientError::Key(_))));
     client.close().await;
 }

@@ -10,7 +10,7 @@ use fencegate_tests::{
 };
 
 /// What every gateway without a lock service does, within a bound that a load balancer can live with.
-async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
+async fn assert_only_unfenced_served(gateway: &Gateway) {
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
@@ -29,16 +29,16 @@ async fn stopped_zookeeper_refuses_fenced_requests_only() {
 
     let zookeeper = zookeeper.stop().await;
     gateway.wait_unready().await;
-    refuses_fenced_requests_and_serves_the_others(&gateway).await;
+    assert_only_unfenced_served(&gateway).await;
     // Past the session timeout: a new session is needed.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    refuses_fenced_requests_and_serves_the_others(&gateway).await;
+    assert_only_unfenced_served(&gateway).await;
 
     let _zookeeper = zookeeper.restart().await;
     gateway.wait_ready().await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let log = site.origin.log();
-    let tokens: Vec<_> = log.on("/pay/7").map(|record| record.expect_token()).collect();
+    let tokens: Vec<_> = log.requests_for("/pay/7").map(|record| record.expect_token()).collect();
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
 }
 
@@ -55,7 +55,7 @@ async fn silent_zookeeper_refuses_fenced_requests_only() {
     assert_eq!((first.status, first.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{first:?}");
     assert!(first.took() < Duration::from_secs(6), "took {:?}", first.took());
     gateway.wait_unready().await;
-    refuses_fenced_requests_and_serves_the_others(&gateway).await;
+    assert_only_unfenced_served(&gateway).await;
 
     zookeeper.server.resume().expect("our own child");
     gateway.wait_ready().await;

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use fencegate_process::key_redaction::KeySecret;
+use fencegate_process::key_redaction::KeyHashSecret;
 use fencegate_tests::{
     client::TestRequest,
     gateway::PolicyFile,
@@ -11,7 +11,7 @@ use fencegate_tests::{
     guarded::GuardedSite,
     held_request::HeldRequest,
     leases::{CLIENT, LeaseTokens},
-    origin::Act,
+    origin::OriginAction,
     site::TestSite,
     wait::wait_until,
 };
@@ -108,7 +108,7 @@ async fn log_hides_keys_by_policy() {
         let tree = guarded.site.tree().await;
 
         // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
-        origin.script(&path, [Act::Reset]);
+        origin.script(&path, [OriginAction::Reset]);
         assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
         // A holder whose lock another client removes, and a request that does not wait for the key.
         let other = format!("/pay/{CANARY}-other");
@@ -165,7 +165,7 @@ fn log_fields_avoid_debug_format() {
                 let arguments = &text[at + macro_of_the_log.len()..];
                 let arguments = &arguments[..arguments.find(';').unwrap_or(arguments.len())];
                 looked += 1;
-                if is_debug(arguments) {
+                if uses_debug_format(arguments) {
                     let line = text[..at].matches('\n').count() + 1;
                     found.push(format!("{}:{line}", file.display()));
                 }
@@ -177,7 +177,7 @@ fn log_fields_avoid_debug_format() {
 }
 
 /// `?late`, `waited = ?waited`, `{late:?}`.
-fn is_debug(arguments: &str) -> bool {
+fn uses_debug_format(arguments: &str) -> bool {
     let sigil = arguments.match_indices('?').any(|(at, _)| {
         let before = arguments[..at].trim_end().chars().last();
         let after = arguments[at + 1..].chars().next();
@@ -202,15 +202,15 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&Path, &str)) {
 #[test]
 fn debug_format_search_finds_violations() {
     for bad in ["?late, \"x\")", "waited = ?x.get(), \"x\")", "%a, ?b)", "\"took {late:?}\")"] {
-        assert!(is_debug(bad), "{bad}");
+        assert!(uses_debug_format(bad), "{bad}");
     }
     for good in ["%late, \"is it so?\")", "late = read()?, \"x\")"] {
-        assert!(!is_debug(good), "{good}");
+        assert!(!uses_debug_format(good), "{good}");
     }
 }
 
 /// The name that a gateway of its own has for the key `account/7` where keys are hashed.
-async fn hash_of_a_key(secret: Option<&Path>) -> String {
+async fn start_for_key_hash(secret: Option<&Path>) -> String {
     let site = TestSite::fresh().await;
     let policy =
         site.policy("gw-1").with_cached_hold().with("/log/keys", "hash").with("/defaults/hold/linger", "5s");
@@ -229,16 +229,16 @@ async fn hash_of_a_key(secret: Option<&Path>) -> String {
 #[tokio::test]
 async fn key_hash_depends_on_secret() {
     let tokens = LeaseTokens::default();
-    let one = hash_of_a_key(None).await;
-    let other = hash_of_a_key(None).await;
+    let one = start_for_key_hash(None).await;
+    let other = start_for_key_hash(None).await;
     println!("two processes: {one} and {other}");
     assert_ne!(one, other, "a hash that anybody can compute");
     let plain = format!("#{:016x}", fencegate_policies::load_balance::hash_name("account/7"));
     assert!(![&one, &other].contains(&&plain), "the hash without a secret");
     let file = tokens.file("client");
     let unlike = tokens.file("other");
-    let shared = hash_of_a_key(Some(&file)).await;
-    assert_eq!(shared, hash_of_a_key(Some(&file)).await);
-    assert_eq!(shared, format!("#{}", KeySecret::new(CLIENT.as_bytes()).digits("account/7")));
-    assert_ne!(shared, hash_of_a_key(Some(&unlike)).await);
+    let shared = start_for_key_hash(Some(&file)).await;
+    assert_eq!(shared, start_for_key_hash(Some(&file)).await);
+    assert_eq!(shared, format!("#{}", KeyHashSecret::new(CLIENT.as_bytes()).digits("account/7")));
+    assert_ne!(shared, start_for_key_hash(Some(&unlike)).await);
 }

@@ -32,13 +32,13 @@ enum AfterReply {
 }
 
 /// A service with manners of its own.
-struct ScriptedService {
+struct MisbehavingService {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-impl ScriptedService {
-    async fn with(manner: ServiceBehavior) -> Self {
+impl MisbehavingService {
+    async fn start(manner: ServiceBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let seen = Arc::<Mutex<Vec<String>>>::default();
@@ -52,7 +52,7 @@ impl ScriptedService {
     }
 
     /// How often a request with this line has come.
-    fn count(&self, line: &str) -> usize {
+    fn request_count(&self, line: &str) -> usize {
         self.seen.lock().expect("no panic").iter().filter(|head| head.starts_with(line)).count()
     }
 
@@ -98,7 +98,7 @@ async fn converse(mut stream: TcpStream, manner: ServiceBehavior, seen: Arc<Mute
 const OK: ServiceReply = ServiceReply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", AfterReply::Waits);
 
 /// Everything that one client receives, up to the end of its connection.
-async fn told(gateway: &Gateway, request: &str) -> String {
+async fn send_and_read_all(gateway: &Gateway, request: &str) -> String {
     let mut stream = TcpStream::connect(gateway.public).await.expect("listens");
     stream.write_all(request.as_bytes()).await.expect("connected");
     let mut told = Vec::new();
@@ -114,7 +114,7 @@ async fn told(gateway: &Gateway, request: &str) -> String {
 #[tokio::test]
 async fn upstream_death_after_head_gets_response() {
     let site = TestSite::fresh().await;
-    let service = ScriptedService::with(|head, _| {
+    let service = MisbehavingService::start(|head, _| {
         let words = match head {
             _ if head.contains("/none ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
             _ if head.contains("/some ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
@@ -130,16 +130,16 @@ async fn upstream_death_after_head_gets_response() {
             let request = format!(
                 "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"
             );
-            let told = told(&gateway, &request).await;
+            let told = send_and_read_all(&gateway, &request).await;
             let unknown = told.starts_with("HTTP/1.1 502 ") && told.contains("\"outcome\":\"unknown\"");
             assert!(unknown || told.starts_with("HTTP/1.1 200 "), "{path}, round {round}: {told:?}");
         }
-        assert_eq!(service.count(&format!("POST {path} ")), 20, "{path}: each arrived once");
+        assert_eq!(service.request_count(&format!("POST {path} ")), 20, "{path}: each arrived once");
     }
 }
 
 /// As services with a short keep-alive do: the connection is gone under the next request.
-fn closes_under_the_second(head: &str, before: usize) -> ServiceReply {
+fn close_at_second_request(head: &str, before: usize) -> ServiceReply {
     match before {
         1.. if !head.contains("/first ") => ServiceReply("", AfterReply::Closes),
         _ if head.starts_with("HEAD ") => {
@@ -153,7 +153,7 @@ fn closes_under_the_second(head: &str, before: usize) -> ServiceReply {
 #[tokio::test]
 async fn only_reads_retry_on_dead_connection() {
     let site = TestSite::fresh().await;
-    let service = ScriptedService::with(closes_under_the_second).await;
+    let service = MisbehavingService::start(close_at_second_request).await;
     let gateway = service.gateway(&site).await;
     for (method, path, body, status, times) in [
         ("GET", "/open/1", "", 200, 2),
@@ -175,7 +175,7 @@ async fn only_reads_retry_on_dead_connection() {
         let answer =
             client.send(&TestRequest::with_method(method, path).body(body)).await.expect("an answer");
         assert_eq!(answer.status, status, "{method} {path}");
-        assert_eq!(service.count(&format!("{method} {path} ")), times, "{method} {path}");
+        assert_eq!(service.request_count(&format!("{method} {path} ")), times, "{method} {path}");
         if status == 502 {
             assert_eq!(answer.reason(), "outcome-unknown", "{method} {path}");
         }
@@ -189,7 +189,7 @@ async fn only_reads_retry_on_dead_connection() {
 #[tokio::test]
 async fn read_retries_once_before_first_byte() {
     let site = TestSite::fresh().await;
-    let service = ScriptedService::with(|head, before| match before {
+    let service = MisbehavingService::start(|head, before| match before {
         _ if head.contains("/first ") => OK,
         _ if head.contains("/begun ") => ServiceReply("HTTP/1.1 200", AfterReply::Closes),
         _ => ServiceReply("", AfterReply::Closes),
@@ -201,7 +201,7 @@ async fn read_retries_once_before_first_byte() {
         assert_eq!(client.send(&TestRequest::post("/open/first")).await.expect("an answer").status, 200);
         let answer = client.send(&TestRequest::get(path)).await.expect("an answer");
         assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{path}");
-        assert_eq!(service.count(&format!("GET {path} ")), times, "{path}");
+        assert_eq!(service.request_count(&format!("GET {path} ")), times, "{path}");
     }
 }
 
@@ -209,7 +209,7 @@ async fn read_retries_once_before_first_byte() {
 #[tokio::test]
 async fn response_fields_are_limited_per_upstream() {
     let site = TestSite::fresh().await;
-    let service = ScriptedService::with(|head, _| {
+    let service = MisbehavingService::start(|head, _| {
         let number = head.split_once("/fields-").and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok());
         let fields: String = (1..number.expect("a number")).map(|n| format!("X-{n}: {n}\r\n")).collect();
         ServiceReply(
@@ -232,7 +232,7 @@ async fn response_fields_are_limited_per_upstream() {
         for (path, fields) in [("/open", most), ("/open", most + 1), ("/pay", most), ("/pay", most + 1)] {
             let request =
                 format!("GET {path}/fields-{fields} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-            let told = told(&gateway, &request).await;
+            let told = send_and_read_all(&gateway, &request).await;
             if fields > most {
                 assert!(told.starts_with("HTTP/1.1 502 ") && told.contains("outcome-unknown"), "{told}");
                 continue;

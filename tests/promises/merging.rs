@@ -17,7 +17,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 use super::{
-    clients::{fetched_by_npm, kept, venv},
+    clients::{node_with_package, persistent_folder, python_with_package},
     middleware::run,
 };
 
@@ -27,7 +27,7 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 
 /// Debian has the library in a folder without the version that programs import it by.
 fn echo() -> String {
-    let home = kept("echo");
+    let home = persistent_folder("echo");
     let debian = Path::new("/usr/share/gocode");
     let library = home.join("src/github.com/labstack/echo");
     fs::create_dir_all(&library).expect("our own folder");
@@ -44,11 +44,11 @@ fn echo() -> String {
 }
 
 /// The real programs.
-async fn started() -> Vec<(&'static str, ProxyProcess)> {
+async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     let file = |name: &str| services().join(name).display().to_string();
-    let python = venv("flask", "flask==3.1.3").await;
+    let python = python_with_package("flask", "flask==3.1.3").await;
     // Under a name of its own: the middleware for Node is tested with a later one.
-    let modules = fetched_by_npm("express-4", "express-4@npm:express@4.21.2").await;
+    let modules = node_with_package("express-4", "express-4@npm:express@4.21.2").await;
     let echo = echo();
     let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, ProxyProcess::service(name, command));
     vec![
@@ -90,7 +90,7 @@ fn routes(name: &str) -> [Value; 3] {
 /// The value that a service reads first out of several sources is the one that is locked, or the request is refused.
 #[tokio::test]
 async fn locked_value_is_value_services_read() {
-    let programs = started().await;
+    let programs = start_programs().await;
     let mut rows = MergedReadings::load();
     for row in &mut rows {
         let known = row.readings.clone();

@@ -12,8 +12,8 @@ use fencegate_tests::{
     effort::effort,
     gateway::{Gateway, MetricSamples},
     guarded::GuardedSite,
-    load::{Load, LoadPlan},
-    origin::{Act, Latch, OriginReply},
+    load::{LoadPlan, RunningLoad},
+    origin::{Latch, OriginAction, OriginReply},
     site::TestSite,
 };
 use futures_util::future::join_all;
@@ -31,7 +31,7 @@ fn sum(metrics: &MetricSamples, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Every kind of answer that the random requests below can get.
-async fn one_of_each(gateway: &Gateway) {
+async fn send_each_kind(gateway: &Gateway) {
     for ask in [
         TestRequest::get("/x"),
         TestRequest::post("/pay/7"),
@@ -68,7 +68,7 @@ fn random_request() -> TestRequest {
 }
 
 /// Sends so many random requests over one connection, and over others where it is closed.
-async fn ask_at_random(gateway: &Gateway, requests: usize) {
+async fn send_random_requests(gateway: &Gateway, requests: usize) {
     let mut client = None;
     for _ in 0..requests {
         let connected = match client.take() {
@@ -100,10 +100,10 @@ async fn random_requests_add_no_series() {
         .with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]))
         .with("/listeners/public/limits/per_client", 100);
     let gateway = Gateway::start(&policy).await;
-    one_of_each(&gateway).await;
+    send_each_kind(&gateway).await;
     let before = gateway.metrics().await;
 
-    join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, requests / CONNECTIONS))).await;
+    join_all((0..CONNECTIONS).map(|_| send_random_requests(&gateway, requests / CONNECTIONS))).await;
     let after = gateway.metrics().await;
     // These series appear after the first look through ZooKeeper, independent of requests.
     let of_requests = |metrics: &MetricSamples| {
@@ -182,7 +182,8 @@ async fn request_in_flight_until_last_byte() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let latch = Latch::default();
-    site.origin.script("/x", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
+    site.origin
+        .script("/x", [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let mut answer = client.read_head().await.expect("a head");
@@ -207,7 +208,7 @@ async fn gauges_return_to_zero_after_load() {
         requests: 5,
         pause: std::time::Duration::ZERO,
     };
-    let load = Load::start("load", &plan);
+    let load = RunningLoad::start("load", &plan);
     holder.release();
     load.end().await;
     assert_eq!(holder.answer().await.status, 200);

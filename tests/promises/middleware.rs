@@ -31,7 +31,7 @@ pub(super) enum SampleRequests {
 }
 
 impl SampleRequests {
-    fn asked(self) -> &'static [&'static str] {
+    fn verify_options(self) -> &'static [&'static str] {
         match self {
             Self::Debits => &[],
             Self::Credits => &["--also", "POST /v1/accounts/{key}/credit", "--remember", "1s"],
@@ -95,20 +95,21 @@ impl SampleService {
     ///
     /// # Panics
     /// If one does not.
-    pub(super) fn passes(&self, form: &str, offers: SampleRequests) {
-        let (report, said) = self.verified(form, offers);
-        let wrong: Vec<&Value> = named(&report, |verdict| verdict != "passed" && verdict != "skipped");
+    pub(super) fn assert_verified(&self, form: &str, offers: SampleRequests) {
+        let (report, said) = self.run_verify(form, offers);
+        let wrong: Vec<&Value> =
+            cases_by_verdict(&report, |verdict| verdict != "passed" && verdict != "skipped");
         assert!(wrong.is_empty(), "{said}\n{wrong:#?}\n{}", self.log());
-        let skipped = named(&report, |verdict| verdict == "skipped").into_iter();
+        let skipped = cases_by_verdict(&report, |verdict| verdict == "skipped").into_iter();
         let skipped: BTreeSet<&str> = skipped.map(|case| case["name"].as_str().expect("a name")).collect();
         let other_form = if form == "token" { &BY_NUMBER_ALONE[..] } else { &BY_TOKEN_ALONE };
         let unasked =
             other_form.iter().chain(&OF_PROBES).chain(offers.unasked()).chain(&OF_DEADLINES).copied();
         assert_eq!(skipped, unasked.collect(), "{said}");
-        assert!(named(&report, |verdict| verdict == "passed").len() > 30, "{report:#}");
+        assert!(cases_by_verdict(&report, |verdict| verdict == "passed").len() > 30, "{report:#}");
     }
 
-    fn verified(&self, form: &str, offers: SampleRequests) -> (Value, String) {
+    fn run_verify(&self, form: &str, offers: SampleRequests) -> (Value, String) {
         let mut command = Command::new("timeout");
         // The limit in seconds. A busy machine takes some minutes.
         command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
@@ -121,7 +122,7 @@ impl SampleService {
         ]);
         command.args(["--slow-request", "POST /v1/accounts/{key}/debit?work_ms=100"]);
         command.args(["--token", if form == "token" { "field" } else { "number" }]);
-        command.args(offers.asked());
+        command.args(offers.verify_options());
         command.args(["--observe", "GET /v1/accounts/{key}", "--pick", "/balance"]);
         command.args(["--fencing-key", "account/{key}", "--shared", "--read", "GET /v1/accounts/{key}"]);
         // A large process that was killed on a busy machine listens for a moment longer.
@@ -141,7 +142,7 @@ impl SampleService {
     }
 }
 
-fn named(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Value> {
+fn cases_by_verdict(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Value> {
     let cases = report["cases"].as_array().expect("a list");
     cases.iter().filter(|case| verdict(case["verdict"].as_str().expect("a word"))).collect()
 }
@@ -153,11 +154,12 @@ fn named(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Value> {
 pub(super) fn assert_shown(middleware: &str, language: &str) {
     let folder = upstream().join(middleware);
     let readme = fs::read_to_string(folder.join("README.md")).expect("shipped");
-    let sources: Vec<String> = files(&folder.join("sample")).iter().map(|file| bare(&read(file))).collect();
+    let sources: Vec<String> =
+        files(&folder.join("sample")).iter().map(|file| without_indentation(&read(file))).collect();
     let blocks: Vec<&str> = readme.split(&format!("```{language}\n")).skip(1).collect();
     assert!(!blocks.is_empty(), "{middleware}: nothing is shown in {language}");
     for block in blocks {
-        let block = bare(block.split("```").next().expect("it ends"));
+        let block = without_indentation(block.split("```").next().expect("it ends"));
         assert!(
             sources.iter().any(|source| source.contains(&block)),
             "{middleware}: not in the sample:\n{block}"
@@ -204,7 +206,7 @@ const OF_DEADLINES: [&str; 3] = ["late", "not-after-malformed", "not-after-twice
 const COMPILED: Duration = Duration::from_mins(2);
 
 /// Without indentation.
-fn bare(text: &str) -> String {
+fn without_indentation(text: &str) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect()
 }
 
@@ -227,7 +229,7 @@ fn free_port() -> u16 {
 }
 
 /// A folder of the build that is there the next time.
-pub(super) fn kept(name: &str) -> PathBuf {
+pub(super) fn persistent_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).expect("the target folder can be written");
     folder

@@ -6,20 +6,20 @@ use fencegate_tests::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
     SampleRequests, SampleService, assert_shown, assert_starts,
-    in_time::{MiddlewareMode, keeps_time},
-    kept, run, tables, upstream,
+    in_time::{MiddlewareMode, assert_keeps_deadlines},
+    persistent_folder, run, tables, upstream,
 };
 
 /// The sample, built once. Go itself knows by content what it has to build again.
 static SAMPLE: LazyLock<String> = LazyLock::new(|| {
-    let program = kept("middleware-go").join("sample").display().to_string();
+    let program = persistent_folder("middleware-go").join("sample").display().to_string();
     go("sample", &["build", "-o", &program, "."], &[]);
     program
 });
 
 /// Nothing from the network, and a cache that is kept.
 fn environment() -> [String; 3] {
-    let cache = format!("GOCACHE={}", kept("middleware-go").join("cache").display());
+    let cache = format!("GOCACHE={}", persistent_folder("middleware-go").join("cache").display());
     [cache, "GOPROXY=off".to_owned(), "GOFLAGS=-mod=readonly".to_owned()]
 }
 
@@ -67,16 +67,16 @@ fn sample_service_passes_verify() {
                 [&program, "-database", &url, "-compare", form, "-listen", &format!("127.0.0.1:{port}")];
             words.map(str::to_owned).into()
         });
-        sample.passes(form, SampleRequests::Credits);
+        sample.assert_verified(form, SampleRequests::Credits);
     }
 }
 
 /// A service with the middleware begins no request after its `Fencing-Not-After`.
 #[test]
 fn late_request_is_refused() {
-    let program = kept("middleware-go").join("in-time").display().to_string();
+    let program = persistent_folder("middleware-go").join("in-time").display().to_string();
     go("sample", &["build", "-o", &program, "./deadline"], &[]);
-    keeps_time(|mode, file, port| {
+    assert_keeps_deadlines(|mode, file, port| {
         let listen = format!("127.0.0.1:{port}");
         let on = format!("-on={}", mode == MiddlewareMode::On);
         [&program, "-listen", &listen, "-file", file, &on].map(str::to_owned).into()

@@ -10,8 +10,8 @@ use std::{
 use fencegate_tests::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
-    SampleRequests, SampleService, assert_shown, assert_starts, files, in_time::keeps_time, kept, run,
-    tables, upstream,
+    SampleRequests, SampleService, assert_shown, assert_starts, files, in_time::assert_keeps_deadlines,
+    persistent_folder, run, tables, upstream,
 };
 
 /// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
@@ -37,12 +37,12 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     for file in files(&sources) {
         (&file, fs::read(&file).expect("a source")).hash(&mut content);
     }
-    let classes = kept("middleware-java").join(format!("{:016x}", content.finish()));
+    let classes = persistent_folder("middleware-java").join(format!("{:016x}", content.finish()));
     // Made last: a folder that was half compiled is compiled again.
     let made = classes.join("made");
     if !made.exists() {
         // Removes classes that were compiled from other sources.
-        fs::remove_dir_all(kept("middleware-java")).expect("our own folder");
+        fs::remove_dir_all(persistent_folder("middleware-java")).expect("our own folder");
         // The filter is compiled against the interface alone.
         compile(&sources.join("src"), &classes.join("src"), &jar(SERVLETS));
         for folder in ["test", "sample"] {
@@ -112,13 +112,13 @@ fn sample_service_passes_verify() {
         words.push("token".to_owned());
         words
     });
-    sample.passes("token", SampleRequests::Credits);
+    sample.assert_verified("token", SampleRequests::Credits);
 }
 
 /// A service with the middleware begins no request after its `Fencing-Not-After`.
 #[test]
 fn late_request_is_refused() {
-    keeps_time(|mode, file, port| {
+    assert_keeps_deadlines(|mode, file, port| {
         let mut words = java("sample");
         let port = port.to_string();
         words.extend(["fencegate.sample.InTime", mode.word(), file, &port].map(str::to_owned));

@@ -5,20 +5,20 @@ use fencegate_tests::postgres::fresh_database;
 use tokio::sync::OnceCell;
 
 use super::{
-    clients::fetched_by_npm,
+    clients::node_with_package,
     middleware::{
         SampleRequests, SampleService, assert_shown, assert_starts,
-        in_time::{MiddlewareMode, keeps_time},
+        in_time::{MiddlewareMode, assert_keeps_deadlines},
         run, tables, upstream,
     },
 };
 
 /// The variable by which Node finds the framework, and the driver of the database.
-async fn modules() -> &'static str {
+async fn node_path_variable() -> &'static str {
     static MADE: OnceCell<String> = OnceCell::const_new();
     let made = MADE.get_or_init(async || {
-        let express = fetched_by_npm("express", "express@5.3.0").await;
-        let driver = fetched_by_npm("pg", "pg@8.23.1").await;
+        let express = node_with_package("express", "express@5.3.0").await;
+        let driver = node_with_package("pg", "pg@8.23.1").await;
         format!("{express}:{}", driver.trim_start_matches("NODE_PATH="))
     });
     made.await
@@ -28,19 +28,22 @@ async fn modules() -> &'static str {
 #[tokio::test]
 async fn contract_and_recipe_claims_hold() {
     let database = format!("DATABASE={}", fresh_database().url());
-    run(&upstream().join("node"), &["env", modules().await, &database, "node", "--test", "tests/"]);
+    run(
+        &upstream().join("node"),
+        &["env", node_path_variable().await, &database, "node", "--test", "tests/"],
+    );
 }
 
 #[tokio::test]
 async fn readme_starts_sample() {
     assert_shown("node", "js");
     let database = format!("DATABASE={}", fresh_database().url());
-    assert_starts("node", &[modules().await, &database], &[]);
+    assert_starts("node", &[node_path_variable().await, &database], &[]);
 }
 
 #[tokio::test]
 async fn sample_service_passes_verify() {
-    let modules = modules().await;
+    let modules = node_path_variable().await;
     let service = upstream().join("node/sample/service.js").display().to_string();
     for (face, form) in [("express", "token"), ("http", "number")] {
         let database = fresh_database();
@@ -55,7 +58,7 @@ async fn sample_service_passes_verify() {
                 .map(str::to_owned)
                 .collect()
         });
-        sample.passes(form, SampleRequests::Credits);
+        sample.assert_verified(form, SampleRequests::Credits);
     }
 }
 
@@ -63,7 +66,7 @@ async fn sample_service_passes_verify() {
 #[test]
 fn late_request_is_refused() {
     let service = upstream().join("node/sample/deadline.js").display().to_string();
-    keeps_time(|mode, file, port| {
+    assert_keeps_deadlines(|mode, file, port| {
         let port = port.to_string();
         let mut words = vec!["node", &service, "--file", file, "--listen", &port];
         if mode == MiddlewareMode::Off {

@@ -7,17 +7,17 @@ use fencegate_tests::{postgres::fresh_database, prometheus::deploy, scratch};
 use tempfile::TempDir;
 
 use super::{
-    clients::venv,
+    clients::python_with_package,
     middleware::{
         SampleRequests, SampleService,
-        in_time::{MiddlewareMode, keeps_time, leaves_the_line_in_time},
+        in_time::{MiddlewareMode, assert_keeps_deadlines, assert_late_while_queued},
         tables,
     },
-    recipes::{mariadb::MariaDbSession, runs},
+    recipes::{mariadb::MariaDbSession, run_statements},
 };
 
 /// What a program in a folder says; it has to go well.
-fn said(program: &str, arguments: &[&str], folder: &Path) -> String {
+fn run_program(program: &str, arguments: &[&str], folder: &Path) -> String {
     let mut command = Command::new("timeout");
     // Nothing is left in the folders of the repository.
     command.args(["120", program]).args(arguments).current_dir(folder).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -31,21 +31,25 @@ fn said(program: &str, arguments: &[&str], folder: &Path) -> String {
 #[test]
 fn own_tests_pass() {
     let folder = deploy().join("upstream/python");
-    let told = said("python3", &["-W", "error", "-m", "unittest", "discover", "-s", "tests"], &folder);
+    let told = run_program("python3", &["-W", "error", "-m", "unittest", "discover", "-s", "tests"], &folder);
     assert!(told.ends_with("\nOK\n"), "{told}");
 }
 
 /// The middleware installs as a package with all of its modules, without the network.
 #[tokio::test]
 async fn installs_as_package() {
-    let python = venv("setuptools", "setuptools==80.9.0").await;
+    let python = python_with_package("setuptools", "setuptools==80.9.0").await;
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let source = home.path().join("source");
     let target = home.path().join("target").display().to_string();
-    said("cp", &["-r", &deploy().join("upstream/python").display().to_string(), "source"], home.path());
+    run_program(
+        "cp",
+        &["-r", &deploy().join("upstream/python").display().to_string(), "source"],
+        home.path(),
+    );
     let install =
         ["-m", "pip", "install", "-q", "--no-index", "--no-build-isolation", "--target", &target, "."];
-    said(&python, &install, &source);
+    run_program(&python, &install, &source);
     let names = fs::read_dir(home.path().join("target/fencegate_upstream")).expect("installed").flatten();
     let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.retain(|name| name != "__pycache__");
@@ -56,17 +60,17 @@ async fn installs_as_package() {
     let import = format!(
         "import sys; sys.path.insert(0, '{target}'); import fencegate_upstream as f; print(f.Settings())"
     );
-    assert!(said(&python, &["-c", &import], home.path()).contains("Fencing-Token"));
+    assert!(run_program(&python, &["-c", &import], home.path()).contains("Fencing-Token"));
 }
 
 /// Not of the recipe: what the sample keeps.
 const ACCOUNTS: &str = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);";
 
 /// Two instances of the sample, with server, driver and database.
-async fn sample(words: [&str; 4]) -> SampleService {
+async fn start_sample(words: [&str; 4]) -> SampleService {
     let mut python = String::new();
     for package in ["uvicorn==0.35.0", "psycopg[binary]==3.2.9", "pymysql==1.1.1"] {
-        python = venv("upstream", package).await;
+        python = python_with_package("upstream", package).await;
     }
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
@@ -82,26 +86,28 @@ async fn sample(words: [&str; 4]) -> SampleService {
 async fn wsgi_sqlite_service_passes_verify() {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let bank = home.path().join("bank.sqlite").display().to_string();
-    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token", SampleRequests::Debits);
+    start_sample(["wsgi", "token", "sqlite", &bank]).await.assert_verified("token", SampleRequests::Debits);
 }
 
 #[tokio::test]
 async fn asgi_postgresql_service_passes_verify() {
     let database = fresh_database();
     database.run(&(tables("postgresql", "number") + ACCOUNTS));
-    let sample = sample(["asgi", "number", "postgresql", &database.url()]).await;
-    sample.passes("number", SampleRequests::Debits);
+    let sample = start_sample(["asgi", "number", "postgresql", &database.url()]).await;
+    sample.assert_verified("number", SampleRequests::Debits);
 }
 
 #[tokio::test]
 async fn wsgi_mariadb_service_passes_verify() {
     let mariadb = MariaDbSession::start();
-    runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
-    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", SampleRequests::Debits);
+    run_statements(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
+    start_sample(["wsgi", "token", "mariadb", &mariadb.socket()])
+        .await
+        .assert_verified("token", SampleRequests::Debits);
 }
 
 /// The sample that compares nothing. `python`: which one.
-fn in_time(
+fn check_deadlines(
     python: &str,
     kind: &str,
     mode: MiddlewareMode,
@@ -120,13 +126,13 @@ fn in_time(
 
 #[test]
 fn wsgi_refuses_late_request() {
-    keeps_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 1));
+    assert_keeps_deadlines(|mode, file, port| check_deadlines("python3", "wsgi", mode, file, port, 1));
 }
 
 #[tokio::test]
 async fn asgi_refuses_late_request() {
-    let python = venv("upstream", "uvicorn==0.35.0").await;
-    keeps_time(|mode, file, port| in_time(&python, "asgi", mode, file, port, 1));
+    let python = python_with_package("upstream", "uvicorn==0.35.0").await;
+    assert_keeps_deadlines(|mode, file, port| check_deadlines(&python, "asgi", mode, file, port, 1));
 }
 
 /// A request that waited too long in the queue of busy workers is refused.
@@ -134,5 +140,5 @@ async fn asgi_refuses_late_request() {
 /// Nothing stands still, and nothing stands between: two workers with one listening socket are busy.
 #[test]
 fn request_queued_too_long_is_refused() {
-    leaves_the_line_in_time(|mode, file, port| in_time("python3", "wsgi", mode, file, port, 2));
+    assert_late_while_queued(|mode, file, port| check_deadlines("python3", "wsgi", mode, file, port, 2));
 }

@@ -14,14 +14,14 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::middleware::{SampleRequests, SampleService, in_time::keeps_time};
+use super::middleware::{SampleRequests, SampleService, in_time::assert_keeps_deadlines};
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
 }
 
 /// The values of a field in a request of the vectors, as bytes.
-fn sent(vector: &Value, name: &str) -> Vec<Vec<u8>> {
+fn field_values(vector: &Value, name: &str) -> Vec<Vec<u8>> {
     let fields = vector["fields"].as_array().expect("a list").iter();
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let named = fields.filter(|field| text(&field[0]).eq_ignore_ascii_case(name));
@@ -36,7 +36,7 @@ fn vectors_match_gateway_parsers() {
     let mut good = 0;
     for vector in vectors["requests"].as_array().expect("a list") {
         let read = |name, read: &dyn Fn(&str) -> bool| {
-            let sent = sent(vector, name);
+            let sent = field_values(vector, name);
             sent.len() == 1 && str::from_utf8(&sent[0]).is_ok_and(read)
         };
         let is_token = |text: &str| token::Token::parse(text).is_ok();
@@ -45,7 +45,7 @@ fn vectors_match_gateway_parsers() {
         let mode = read("fencing-mode", &|text| Mode::parse(text).is_some());
         if vector["accepted"].is_object() {
             // One key of the vectors is too long for a lock. The layer may read a key that no gateway would stamp.
-            let long = sent(vector, "fencing-key")[0].len() > 90;
+            let long = field_values(vector, "fencing-key")[0].len() > 90;
             let number_alone = vector["accepted"]["token"].is_null();
             assert!((token || number_alone) && (keys || long) && mode, "{vector}");
             good += 1;
@@ -108,7 +108,7 @@ fn readme_shows_running_examples() {
 }
 
 /// A program of the crate's examples.
-fn built(name: &str) -> String {
+fn example_path(name: &str) -> String {
     let example = scratch::binaries().join("examples").join(name);
     assert!(
         example.exists(),
@@ -120,18 +120,20 @@ fn built(name: &str) -> String {
 
 #[test]
 fn sample_service_passes_verify() {
-    let program = built("account");
+    let program = example_path("account");
     for form in ["token", "number"] {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let bank = home.path().join("bank.sqlite").display().to_string();
         let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
-        SampleService::start(words).passes(form, SampleRequests::Debits);
+        SampleService::start(words).assert_verified(form, SampleRequests::Debits);
     }
 }
 
 /// A service with the layer begins no request after its `Fencing-Not-After`.
 #[test]
 fn late_request_is_refused() {
-    let program = built("deadline");
-    keeps_time(|mode, file, port| [&program, mode.word(), file, &port.to_string()].map(str::to_owned).into());
+    let program = example_path("deadline");
+    assert_keeps_deadlines(|mode, file, port| {
+        [&program, mode.word(), file, &port.to_string()].map(str::to_owned).into()
+    });
 }

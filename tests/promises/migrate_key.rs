@@ -5,7 +5,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -20,7 +20,7 @@ fn stages(policy: &TestPolicy) -> [TestPolicy; 3] {
     [keyed(OLD), keyed(NEW).with("/routes/0/fence/migrate_from", OLD), keyed(NEW)]
 }
 
-pub(super) async fn turns(gateway: &Gateway, policy: &TestPolicy) {
+pub(super) async fn reload_safely(gateway: &Gateway, policy: &TestPolicy) {
     gateway.rewrite(policy);
     let (code, report) = gateway.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
@@ -41,12 +41,12 @@ async fn key_migrates_under_load_without_overlap() {
     let site = TestSite::fresh().await;
     let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).with_cached_hold()));
     let (first, second) = Gateway::start_both(&one[0], &two[0]).await;
-    let load = Load::start("migration", &LoadPlan::payments(&[&first, &second], 3, 6, 100_000));
-    let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
+    let load = RunningLoad::start("migration", &LoadPlan::payments(&[&first, &second], 3, 6, 100_000));
+    let served = async || site.origin.wait_for_request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
     for stage in 1..3 {
         for (gateway, stages) in [(&first, &one), (&second, &two)] {
-            turns(gateway, &stages[stage]).await;
+            reload_safely(gateway, &stages[stage]).await;
             served().await;
         }
     }
@@ -61,7 +61,7 @@ async fn key_migrates_under_load_without_overlap() {
     for seen in ["account/N", "account/N, konto/N", "konto/N"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
-    by_account(History::from_log(&log)).with(&told).assert_holds();
+    by_account(History::from_log(&log)).with_results(&told).assert_holds();
 }
 
 /// A plan with the old key and a plan with the new key do not serve beside each other.
@@ -100,10 +100,10 @@ async fn operation_done_once_across_key_migration() {
     let gateway = Gateway::start(&old).await;
     let pay = |name: &str| TestRequest::post("/pay/7").field("idempotency-key", name);
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
-    turns(&gateway, &both).await;
+    reload_safely(&gateway, &both).await;
     assert_eq!(gateway.send(&pay("a")).await.reason(), "already-done");
     assert_eq!(gateway.send(&pay("b")).await.status, 200);
-    turns(&gateway, &new).await;
+    reload_safely(&gateway, &new).await;
     assert_eq!(gateway.send(&pay("b")).await.reason(), "already-done");
     // No gateway that took both locks remembered this operation. It is still not done again.
     assert_eq!(gateway.send(&pay("a")).await.reason(), "idempotency-mismatch");

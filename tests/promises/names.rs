@@ -17,11 +17,11 @@ use serde_json::json;
 const NAME: &str = "ledger.test";
 
 /// The same port at each of these addresses, each a door of that name.
-fn doors(site: &TestSite, addresses: &[&str]) -> u16 {
+fn open_doors(site: &TestSite, addresses: &[&str]) -> u16 {
     let at = |address: &str, port| SocketAddr::new(address.parse().expect("an address"), port);
-    let port = site.origin.door_at(addresses[0], at(addresses[0], 0)).port();
+    let port = site.origin.open_listener_at(addresses[0], at(addresses[0], 0)).port();
     for address in &addresses[1..] {
-        site.origin.door_at(address, at(address, port));
+        site.origin.open_listener_at(address, at(address, port));
     }
     port
 }
@@ -38,39 +38,39 @@ async fn start(policy: &TestPolicy, hosts: &HostsFile) -> Gateway {
     gateway
 }
 
-async fn good(gateway: &Gateway, path: &str) {
+async fn assert_get_succeeds(gateway: &Gateway, path: &str) {
     assert_eq!(gateway.send(&TestRequest::get(path)).await.status, 200, "{}", gateway.log());
 }
 
-fn came_to(site: &TestSite, path: &str) -> BTreeSet<String> {
-    site.origin.log().on(path).map(|record| record.gateway.clone()).collect()
+fn endpoints_of(site: &TestSite, path: &str) -> BTreeSet<String> {
+    site.origin.log().requests_for(path).map(|record| record.gateway.clone()).collect()
 }
 
 #[tokio::test]
 async fn all_addresses_of_name_are_used() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1", "127.0.0.2"]);
+    let port = open_doors(&site, &["127.0.0.1", "127.0.0.2"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1", "127.0.0.2"]);
     // No connection is used twice, so each request makes one.
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     for _ in 0..6 {
-        good(&gateway, "/a").await;
+        assert_get_succeeds(&gateway, "/a").await;
     }
-    assert_eq!(came_to(&site, "/a").len(), 2);
+    assert_eq!(endpoints_of(&site, "/a").len(), 2);
 }
 
 #[tokio::test]
 async fn unreachable_address_costs_no_request() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1"]);
+    let port = open_doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.2", "127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
     for _ in 0..6 {
-        good(&gateway, "/a").await;
+        assert_get_succeeds(&gateway, "/a").await;
     }
 }
 
@@ -78,21 +78,21 @@ async fn unreachable_address_costs_no_request() {
 #[tokio::test]
 async fn requests_follow_changed_address() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1", "127.0.0.3"]);
+    let port = open_doors(&site, &["127.0.0.1", "127.0.0.3"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1"]);
     let gateway = start(&policy(&site, port), &hosts).await;
     let held = site.origin.hold_request(&gateway, TestRequest::get("/held")).await;
     for _ in 0..4 {
-        good(&gateway, "/before").await;
+        assert_get_succeeds(&gateway, "/before").await;
     }
     hosts.set(NAME, &["127.0.0.3"]);
     gateway.wait_line("the new address", |line| line.text().contains("127.0.0.3")).await;
     for _ in 0..4 {
-        good(&gateway, "/after").await;
+        assert_get_succeeds(&gateway, "/after").await;
     }
-    assert_eq!(came_to(&site, "/before"), ["127.0.0.1".to_owned()].into());
-    assert_eq!(came_to(&site, "/after"), ["127.0.0.3".to_owned()].into());
+    assert_eq!(endpoints_of(&site, "/before"), ["127.0.0.1".to_owned()].into());
+    assert_eq!(endpoints_of(&site, "/after"), ["127.0.0.3".to_owned()].into());
     assert_eq!(held.finish().await.status, 200, "what was under way ends as it would have");
 }
 
@@ -100,16 +100,16 @@ async fn requests_follow_changed_address() {
 #[tokio::test]
 async fn lost_name_keeps_its_addresses() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1"]);
+    let port = open_doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
-    good(&gateway, "/a").await;
+    assert_get_succeeds(&gateway, "/a").await;
     hosts.set(NAME, &[]);
     gateway.wait_lookup("bad").await;
     for _ in 0..4 {
-        good(&gateway, "/a").await;
+        assert_get_succeeds(&gateway, "/a").await;
     }
     let warnings = gateway.log().matches("endpoint.not_found").count();
     assert_eq!(warnings, 1, "told once");
@@ -119,7 +119,7 @@ async fn lost_name_keeps_its_addresses() {
 #[tokio::test]
 async fn unresolved_name_is_not_dispatched() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1"]);
+    let port = open_doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
     let gateway = start(&policy(&site, port), &hosts).await;
     for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
@@ -137,19 +137,19 @@ async fn unresolved_name_is_not_dispatched() {
 #[tokio::test]
 async fn reload_keeps_resolved_addresses() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1"]);
+    let port = open_doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port);
     let gateway = start(&policy, &hosts).await;
-    good(&gateway, "/a").await;
+    assert_get_succeeds(&gateway, "/a").await;
     hosts.set(NAME, &[]);
     gateway.wait_lookup("bad").await;
     // Other limits make other endpoints.
     gateway.rewrite(&policy.with("/upstreams/ledger/pool", json!({"max_idle": 0})));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     gateway.wait_lookup("bad").await;
-    good(&gateway, "/a").await;
+    assert_get_succeeds(&gateway, "/a").await;
 }
 
 /// A name server that falls silent delays no request and no shutdown.
@@ -158,12 +158,12 @@ async fn reload_keeps_resolved_addresses() {
 #[tokio::test]
 async fn silent_name_server_delays_no_request() {
     let site = TestSite::fresh().await;
-    let port = doors(&site, &["127.0.0.1"]);
+    let port = open_doors(&site, &["127.0.0.1"]);
     let hosts = HostsFile::none();
     hosts.set(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
-    good(&gateway, "/a").await;
+    assert_get_succeeds(&gateway, "/a").await;
     hosts.stop_responding(&gateway);
     let given_up =
         gateway.wait_series_at_least("fencegate_upstream_resolutions_total", &["result=\"bad\""], 1.0);
@@ -179,7 +179,7 @@ async fn silent_name_server_delays_no_request() {
         () = given_up => {}
         () = served => {}
     }
-    good(&gateway, "/a").await;
+    assert_get_succeeds(&gateway, "/a").await;
     gateway.signal(Signal::TERM);
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
@@ -188,7 +188,7 @@ async fn silent_name_server_delays_no_request() {
 #[tokio::test]
 async fn unanswered_first_lookup_times_out() {
     let site = TestSite::fresh().await;
-    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &HostsFile::unresponsive()).await;
+    let gateway = start(&policy(&site, open_doors(&site, &["127.0.0.1"])), &HostsFile::unresponsive()).await;
     for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate_guard::ticket::{Signer, TicketClaims, now};
+use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -11,7 +11,7 @@ use fencegate_tests::{
     guarded::{GuardedSite, run_operator},
     held_request::HeldRequest,
     history::History,
-    origin::{Act, RequestRecord},
+    origin::{OriginAction, RequestRecord},
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -23,9 +23,9 @@ use tempfile::TempDir;
 mod guarded;
 
 /// The key that all gateways of a test sign with.
-struct SigningKey(TempDir);
+struct SigningKeyFile(TempDir);
 
-impl SigningKey {
+impl SigningKeyFile {
     async fn new() -> Self {
         let key = Self(scratch::temp_dir());
         run_operator(&["keys", "new", &key.file().display().to_string()]).await;
@@ -40,13 +40,13 @@ impl SigningKey {
     fn ticket(&self, ensemble: &str, key: &str, token: Token, at: u64) -> String {
         let keys = [ResourceKey::parse(key).expect("a key")];
         let claims = TicketClaims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
-        Signer::from_key_file(&self.file()).expect("just made").sign(&claims, at)
+        TicketSigner::from_key_file(&self.file()).expect("just made").sign(&claims, at)
     }
 }
 
 /// Three routes of one key: the route of the client, a route that its service calls, and a route that only reads. All
 /// three may call back.
-fn calling(policy: TestPolicy, key: &SigningKey) -> TestPolicy {
+fn with_nested_routes(policy: TestPolicy, key: &SigningKeyFile) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     let also = |name: &str, mode: &str| {
         let fence = json!({"key": "account/{path.account}", "wait": "5s", "queue": 50, "mode": mode});
@@ -62,8 +62,12 @@ fn calling(policy: TestPolicy, key: &SigningKey) -> TestPolicy {
         .with_route(also("look", "shared"))
 }
 
-async fn two(site: &TestSite, key: &SigningKey, shape: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
-    let policy = |name| shape(calling(site.policy(name), key));
+async fn start_two(
+    site: &TestSite,
+    key: &SigningKeyFile,
+    shape: fn(TestPolicy) -> TestPolicy,
+) -> (Gateway, Gateway) {
+    let policy = |name| shape(with_nested_routes(site.policy(name), key));
     let gateways = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     tokio::join!(gateways.0.wait_ready(), gateways.1.wait_ready());
     gateways
@@ -73,25 +77,25 @@ fn strict(policy: TestPolicy) -> TestPolicy {
     policy
 }
 
-fn cached(policy: TestPolicy) -> TestPolicy {
+fn with_cached_hold(policy: TestPolicy) -> TestPolicy {
     policy.with_linger("60s")
 }
 
 /// What a service sends along with what it calls.
-fn from(ask: TestRequest, record: &RequestRecord) -> TestRequest {
+fn with_ticket_of(ask: TestRequest, record: &RequestRecord) -> TestRequest {
     let shown = |name| record.request.field(name).unwrap_or_else(|| panic!("no {name}: {record:?}"));
     ask.field("Fencing-Ticket", shown("fencing-ticket")).field("Fencing-Token", shown("fencing-token"))
 }
 
-fn said(answer: &ClientResponse) -> (u16, String) {
+fn status_and_reason(answer: &ClientResponse) -> (u16, String) {
     (answer.status, if answer.status < 400 { String::new() } else { answer.reason() })
 }
 
-fn refused(status: u16, reason: &str) -> (u16, String) {
+fn expected_refusal(status: u16, reason: &str) -> (u16, String) {
     (status, reason.to_owned())
 }
 
-fn later(record: &RequestRecord, answer: &ClientResponse) {
+fn assert_later_dispatch(record: &RequestRecord, answer: &ClientResponse) {
     let caller = record.expect_token();
     let called = answer.token().expect("a token");
     assert!(called.same_grant(caller) && called > caller, "{called} is called from {caller}");
@@ -100,34 +104,35 @@ fn later(record: &RequestRecord, answer: &ClientResponse) {
 /// A call back for the held key is served through either gateway, one at a time, and is stale after its caller's end.
 #[tokio::test]
 async fn callback_is_served_through_either_gateway() {
-    let key = SigningKey::new().await;
-    for shape in [strict, cached] {
+    let key = SigningKeyFile::new().await;
+    for shape in [strict, with_cached_hold] {
         let site = TestSite::fresh().await;
-        let (one, two) = two(&site, &key, shape).await;
+        let (one, two) = start_two(&site, &key, shape).await;
         let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
         for gateway in [&one, &two, &one] {
-            let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
+            let answer = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
             assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
-            later(&outer.record, &answer);
+            assert_later_dispatch(&outer.record, &answer);
         }
         // The called request can call back as well. Only the innermost request may do so.
-        let inner = site.origin.hold_request(&two, from(TestRequest::post("/call/7"), &outer.record)).await;
+        let inner =
+            site.origin.hold_request(&two, with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
-        let beside = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
-        assert_eq!(said(&beside), refused(409, "deadlock-avoided"), "{beside:?}");
+        let beside = one.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
+        assert_eq!(status_and_reason(&beside), expected_refusal(409, "deadlock-avoided"), "{beside:?}");
         assert_eq!(beside.outcome(), Some(FencingOutcome::NotDispatched));
-        let innermost = two.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
-        later(&inner.record, &innermost);
+        let innermost = two.send(&with_ticket_of(TestRequest::post("/call/7"), &inner.record)).await;
+        assert_later_dispatch(&inner.record, &innermost);
         assert_eq!(inner.finish().await.status, 200);
-        let again = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
+        let again = one.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(again.status, 200, "{again:?}");
 
         let record = outer.record.clone();
         assert_eq!(outer.finish().await.status, 200);
         let executed = site.origin.count("/call/7");
         for gateway in [&one, &two] {
-            let late = gateway.send(&from(TestRequest::post("/call/7"), &record)).await;
-            assert_eq!(said(&late), refused(412, "stale-token"), "{late:?}");
+            let late = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &record)).await;
+            assert_eq!(status_and_reason(&late), expected_refusal(412, "stale-token"), "{late:?}");
             assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
         }
         assert_eq!(site.origin.count("/call/7"), executed, "not sent");
@@ -138,29 +143,34 @@ async fn callback_is_served_through_either_gateway() {
 /// A call back that outlives its caller keeps the key; one with an unknown outcome retires the grant.
 #[tokio::test]
 async fn callback_outliving_caller_keeps_key() {
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site, &key, cached).await;
+    let (one, two) = start_two(&site, &key, with_cached_hold).await;
     let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
-    let inner = site.origin.hold_request(&one, from(TestRequest::post("/call/7"), &outer.record)).await;
+    let inner =
+        site.origin.hold_request(&one, with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
     let late = outer.record.clone();
     assert_eq!(outer.finish().await.status, 200);
     let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was called still runs");
-    let answer = one.send(&from(TestRequest::post("/call/7"), &late)).await;
-    assert_eq!(said(&answer), refused(412, "stale-token"));
+    let answer = one.send(&with_ticket_of(TestRequest::post("/call/7"), &late)).await;
+    assert_eq!(status_and_reason(&answer), expected_refusal(412, "stale-token"));
     assert_eq!(inner.finish().await.status, 200);
     for request in waiting {
         assert_eq!(request.answer().await.status, 200);
     }
 
     let outer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
-    site.origin.script("/call/7", [Act::CloseInHead]);
-    let unknown = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
+    site.origin.script("/call/7", [OriginAction::CloseInHead]);
+    let unknown = one.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(unknown.outcome(), Some(FencingOutcome::Unknown), "{unknown:?}");
-    let refused_ = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
-    assert_eq!(said(&refused_), refused(412, "stale-token"), "nothing more is sent under it");
+    let refused_ = one.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
+    assert_eq!(
+        status_and_reason(&refused_),
+        expected_refusal(412, "stale-token"),
+        "nothing more is sent under it"
+    );
     let before = outer.record.expect_token();
     assert_eq!(outer.finish().await.status, 200);
     let next = one.send(&TestRequest::post("/pay/7")).await;
@@ -170,24 +180,25 @@ async fn callback_outliving_caller_keeps_key() {
 /// A write under a reader is refused at once; a read under a writer belongs to the writer's grant.
 #[tokio::test]
 async fn reader_callback_never_waits_to_write() {
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site, &key, cached).await;
+    let (one, two) = start_two(&site, &key, with_cached_hold).await;
     let readers = [
         site.origin.hold_request(&one, TestRequest::post("/look/7")).await,
         site.origin.hold_request(&one, TestRequest::post("/look/7")).await,
     ];
     for (gateway, reader) in [&one, &two].into_iter().zip(&readers) {
-        let answer = gateway.send(&from(TestRequest::post("/call/7"), &reader.record)).await;
-        assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
-        let read = gateway.send(&from(TestRequest::post("/look/7"), &reader.record)).await;
-        later(&reader.record, &read);
+        let answer = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &reader.record)).await;
+        assert_eq!(status_and_reason(&answer), expected_refusal(409, "deadlock-avoided"), "{answer:?}");
+        let read = gateway.send(&with_ticket_of(TestRequest::post("/look/7"), &reader.record)).await;
+        assert_later_dispatch(&reader.record, &read);
     }
     for reader in readers {
         assert_eq!(reader.finish().await.status, 200);
     }
     let writer = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
-    let inner = site.origin.hold_request(&one, from(TestRequest::post("/look/7"), &writer.record)).await;
+    let inner =
+        site.origin.hold_request(&one, with_ticket_of(TestRequest::post("/look/7"), &writer.record)).await;
     assert_eq!(inner.record.request.field("fencing-mode"), Some("exclusive"));
     for held in [inner, writer] {
         assert_eq!(held.finish().await.status, 200);
@@ -196,7 +207,7 @@ async fn reader_callback_never_waits_to_write() {
 
 /// One side of a crossing: holds `first`, while its service asks for `second`. Returns how often `second` was
 /// granted.
-async fn crosses(
+async fn run_crossing(
     site: &TestSite,
     gateways: [&Gateway; 2],
     first: &str,
@@ -208,7 +219,8 @@ async fn crosses(
         let outer = format!("/pay/{first}");
         let called = format!("/call/{second}");
         let outer = site.origin.hold_request(gateways[round % 2], TestRequest::post(&outer)).await;
-        let answer = gateways[round / 2 % 2].send(&from(TestRequest::post(&called), &outer.record)).await;
+        let answer =
+            gateways[round / 2 % 2].send(&with_ticket_of(TestRequest::post(&called), &outer.record)).await;
         match (answer.status, answer.outcome()) {
             (200, Some(FencingOutcome::Done)) => granted += 1,
             (409, Some(FencingOutcome::NotDispatched)) => assert_eq!(answer.reason(), "deadlock-avoided"),
@@ -224,14 +236,16 @@ async fn crosses(
 #[tokio::test]
 async fn opposite_key_orders_never_deadlock() {
     const ROUNDS: usize = 500;
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
     // No session ends because the machine is busy.
     let shape = |policy: TestPolicy| policy.with_cached_hold().with("/zookeeper/session_timeout", "20s");
-    let (one, two) = two(&site, &key, shape).await;
+    let (one, two) = start_two(&site, &key, shape).await;
     let gateways = [&one, &two];
-    let granted =
-        tokio::join!(crosses(&site, gateways, "a", "b", ROUNDS), crosses(&site, gateways, "b", "a", ROUNDS));
+    let granted = tokio::join!(
+        run_crossing(&site, gateways, "a", "b", ROUNDS),
+        run_crossing(&site, gateways, "b", "a", ROUNDS)
+    );
     println!("granted: {granted:?} of {ROUNDS} each");
     History::from_log(&site.origin.log()).assert_holds();
     // Free again, both of them.
@@ -252,10 +266,10 @@ fn ensemble(held: &HeldRequest) -> String {
 /// A ticket that no gateway signed is ignored; an expired one or one of no live dispatch gets `stale-token`.
 #[tokio::test]
 async fn forged_and_expired_tickets_are_rejected() {
-    let key = SigningKey::new().await;
-    let stranger = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
+    let stranger = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
-    let (one, two) = two(&site, &key, cached).await;
+    let (one, two) = start_two(&site, &key, with_cached_hold).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let seven = site.origin.hold_request(&one, TestRequest::post("/pay/7").field("traceparent", trace)).await;
     let eight = site.origin.hold_request(&two, TestRequest::post("/pay/8")).await;
@@ -271,42 +285,53 @@ async fn forged_and_expired_tickets_are_rejected() {
     let digit = if broken.as_bytes()[signature] == b'A' { "B" } else { "A" };
     broken.replace_range(signature..=signature, digit);
     for (what, ticket) in [
-        ("signed by a stranger", stranger.ticket(&installation, "account/7", token, now())),
+        ("signed by a stranger", stranger.ticket(&installation, "account/7", token, unix_seconds())),
         (
             "of another installation",
-            key.ticket("00112233445566778899aabbccddeeff", "account/7", token, now()),
+            key.ticket("00112233445566778899aabbccddeeff", "account/7", token, unix_seconds()),
         ),
-        ("from the future", key.ticket(&installation, "account/7", token, now() + 600)),
+        ("from the future", key.ticket(&installation, "account/7", token, unix_seconds() + 600)),
         ("with a broken signature", broken),
         ("no ticket at all", "x".to_owned()),
     ] {
         let answer = one.send(&at(&ticket, token)).await;
-        assert_eq!(said(&answer), refused(423, "locked"), "{what}: as if it showed nothing");
+        assert_eq!(
+            status_and_reason(&answer),
+            expected_refusal(423, "locked"),
+            "{what}: as if it showed nothing"
+        );
     }
     let other = eight.record.expect_token();
     let eights = eight.record.request.field("fencing-ticket").expect("a ticket");
     let guessed = Token::new(token.number(), token.sequence(), token.dispatch() + 1).expect("small");
     for (what, ask) in [
-        ("expired", at(&key.ticket(&installation, "account/7", token, now() - 600), token)),
+        ("expired", at(&key.ticket(&installation, "account/7", token, unix_seconds() - 600), token)),
         ("of another tenure than the token", at(good, other)),
         ("with a token that is not in flight", at(good, guessed)),
         ("without a token", TestRequest::post("/call/7").field("Fencing-Ticket", good)),
-        ("of a tenure that nobody has", at(&key.ticket(&installation, "account/7", other, now()), other)),
+        (
+            "of a tenure that nobody has",
+            at(&key.ticket(&installation, "account/7", other, unix_seconds()), other),
+        ),
     ] {
         for gateway in [&one, &two] {
             let answer = gateway.send(&ask).await;
-            assert_eq!(said(&answer), refused(412, "stale-token"), "{what}: {answer:?}");
+            assert_eq!(
+                status_and_reason(&answer),
+                expected_refusal(412, "stale-token"),
+                "{what}: {answer:?}"
+            );
         }
     }
     // A ticket is good for its own key only.
     let foreign = one.send(&at(eights, other)).await;
-    assert_eq!(said(&foreign), refused(409, "deadlock-avoided"), "{foreign:?}");
+    assert_eq!(status_and_reason(&foreign), expected_refusal(409, "deadlock-avoided"), "{foreign:?}");
     // This request shows no ticket, so it waits for its own caller, as the documents say.
     let silent = TestRequest::post("/call/7").field("Prefer", "wait=1");
     for (trace, told) in [(None, false), (Some(trace), true)] {
         let ask = trace.map_or(silent.clone(), |trace| silent.clone().field("traceparent", trace));
         let answer = one.send(&ask).await;
-        assert_eq!(said(&answer), refused(423, "locked"));
+        assert_eq!(status_and_reason(&answer), expected_refusal(423, "locked"));
         let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("a problem");
         assert_eq!(problem["detail"].as_str().is_some_and(|said| said.contains("Fencing-Ticket")), told);
     }
@@ -319,14 +344,15 @@ async fn forged_and_expired_tickets_are_rejected() {
 /// A route with `nested: ignore` accepts no ticket and sends none.
 #[tokio::test]
 async fn route_without_nesting_ignores_tickets() {
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
-    let policy = calling(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
+    let policy = with_nested_routes(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
     let gateway = Gateway::start(&policy.with_linger("60s")).await;
     let outer = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
-    let answer =
-        gateway.send(&from(TestRequest::post("/call/7").field("Prefer", "wait=0"), &outer.record)).await;
-    assert_eq!(said(&answer), refused(423, "locked"));
+    let answer = gateway
+        .send(&with_ticket_of(TestRequest::post("/call/7").field("Prefer", "wait=0"), &outer.record))
+        .await;
+    assert_eq!(status_and_reason(&answer), expected_refusal(423, "locked"));
     assert_eq!(outer.finish().await.status, 200);
     let plain = site.origin.hold_request(&gateway, TestRequest::post("/call/7")).await;
     assert_eq!(plain.record.request.field("fencing-ticket"), None);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
-use fencegate_guard::ticket::{Signer, jwks, keys::SigningKeyPair, now};
+use fencegate_guard::ticket::{TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
@@ -17,7 +17,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     guarded::GuardedSite,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     site::TestSite,
     stepped_clock::SteppedClock,
 };
@@ -37,7 +37,7 @@ fn wall_ms() -> u64 {
 }
 
 /// A moment on the wall clock alone, as another machine would stamp it.
-fn on_the_wall(from_now: i64) -> String {
+fn wall_clock_deadline(from_now: i64) -> String {
     NotAfter::new(wall_ms().saturating_add_signed(from_now), None).to_string()
 }
 
@@ -47,7 +47,7 @@ fn boot_id() -> BootId {
 }
 
 /// Asks until the guard lets the next dispatch of this epoch in.
-pub(super) async fn let_in(guard: &Guard, epoch: u64) {
+pub(super) async fn wait_admitted(guard: &Guard, epoch: u64) {
     for dispatch in 1..400 {
         let answer = guard.send(&StampedRequest::new("a", epoch).with_dispatch(dispatch).post("/new")).await;
         if answer.status == 200 {
@@ -87,7 +87,7 @@ async fn dispatch_carries_own_not_after() {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.field(FIELD), None);
         let now = wall_ms();
-        let record = site.origin.request(&path, 1).await;
+        let record = site.origin.wait_for_request(&path, 1).await;
         let like = |name: &str| name.to_lowercase().replace(['_', '.'], "-") == FIELD;
         let fields: Vec<_> = record.request.fields.iter().filter(|(name, _)| like(name)).collect();
         let [(_, value)] = &fields[..] else { panic!("one field: {:?}", record.request) };
@@ -109,23 +109,24 @@ async fn guard_refuses_late_request_before_announcement() {
         let answer = guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, bad)).await;
         assert_refused(&answer, "token-malformed");
     }
-    let twice = StampedRequest::new("a", 50).post("/pay").field(FIELD, &on_the_wall(9_000));
+    let twice = StampedRequest::new("a", 50).post("/pay").field(FIELD, &wall_clock_deadline(9_000));
     assert_refused(&guard.send(&twice.field("fencing_not_after", "5")).await, "token-malformed");
     // Of another machine, whose clock may be half a second ahead.
     for late in [-60_000, 0, 400] {
-        let answer =
-            guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &on_the_wall(late))).await;
+        let answer = guard
+            .send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &wall_clock_deadline(late)))
+            .await;
         assert_expired(&answer);
     }
     let uptime = |ms: u64| format!("{};boot=\"{}\";uptime={ms}", wall_ms() + 60_000, boot_id().as_str());
     assert_expired(&guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
     assert_eq!((beside.origin.count("/pay"), guard.decision_count("expired").await), (0, 4.0));
     // No mark was moved, so an older token is still good; and so is one without the field, of an older gateway.
-    let in_time = StampedRequest::new("a", 20).post("/pay").field(FIELD, &on_the_wall(5_000));
+    let in_time = StampedRequest::new("a", 20).post("/pay").field(FIELD, &wall_clock_deadline(5_000));
     assert_eq!(guard.send(&in_time).await.status, 200);
     assert_eq!(guard.send(&StampedRequest::new("a", 20).with_dispatch(2).post("/pay")).await.status, 200);
     // The service is told the guard's own moment: `send_within` from the admission.
-    let record = beside.origin.request("/pay", 2).await;
+    let record = beside.origin.wait_for_request("/pay", 2).await;
     let moment = record.request.field(FIELD).expect("stamped").as_bytes();
     let ahead = NotAfter::parse(moment).expect("well-formed").unix_ms().saturating_sub(wall_ms());
     assert!((1..=3_000).contains(&ahead), "{ahead}");
@@ -137,14 +138,14 @@ async fn ticket_bounds_not_after() {
     let beside = GuardFixture::new().await;
     let launch = beside.launch().await;
     let pair = SigningKeyPair::generate(&SystemRandomness);
-    let signer = Signer::with_key(&pair);
+    let signer = TicketSigner::with_key(&pair);
     let file = launch.home().join("keys.json");
     fs::write(&file, jwks::render(&[pair.public()]).expect("a key set")).expect("our own folder");
     let guard = launch.with("/tickets", json!({"public_keys_file": file})).start().await;
     let dispatch = StampedRequest::new("a", 20);
     let until = |from_now: i64| {
         let bound = wall_ms().saturating_add_signed(from_now);
-        (signer.sign_until(&dispatch.claims(), now(), bound), bound)
+        (signer.sign_until(&dispatch.claims(), unix_seconds(), bound), bound)
     };
     let stamped = |dispatch: &StampedRequest, ticket: &str, moment: &str| {
         dispatch.post("/pay").field("Fencing-Ticket", ticket).field(FIELD, moment)
@@ -162,7 +163,8 @@ async fn ticket_bounds_not_after() {
     let exact = NotAfter::new(bound, None).to_string();
     assert_eq!(guard.send(&stamped(&dispatch, &ticket, &exact)).await.status, 200);
     // A ticket of an older build says nothing of it.
-    let older = dispatch.with_dispatch(2).sign(&signer).post("/pay").field(FIELD, &on_the_wall(5_000));
+    let older =
+        dispatch.with_dispatch(2).sign(&signer).post("/pay").field(FIELD, &wall_clock_deadline(5_000));
     assert_eq!(guard.send(&older).await.status, 200);
 }
 
@@ -170,19 +172,19 @@ async fn ticket_bounds_not_after() {
 #[tokio::test]
 async fn filter_passes_only_timely_requests() {
     let beside = GuardFixture::new().await;
-    let launch = filter(beside.origin.door("filtered"));
+    let launch = filter(beside.origin.open_listener("filtered"));
     let filter = launch.clone().start().await;
     let answer = filter.send(&TestRequest::post("/pay")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "not-after-missing"), "{answer:?}");
     let answer = filter.send(&TestRequest::post("/pay").field(FIELD, "soon")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (400, "token-malformed"), "{answer:?}");
-    assert_expired(&filter.send(&TestRequest::post("/pay").field(FIELD, &on_the_wall(400))).await);
+    assert_expired(&filter.send(&TestRequest::post("/pay").field(FIELD, &wall_clock_deadline(400))).await);
     assert_eq!(beside.origin.count("/pay"), 0);
     assert_eq!(filter.send(&TestRequest::get("/pay")).await.status, 200, "`unfenced` names the method");
 
     let spoofing = OriginReply::ok().field("Fencing-Clock", "5;error=1").field("Fencing-Refusal", "expired");
-    beside.origin.script("/sent", [Act::now(spoofing)]);
-    let moment = on_the_wall(5_000);
+    beside.origin.script("/sent", [OriginAction::now(spoofing)]);
+    let moment = wall_clock_deadline(5_000);
     let sent =
         StampedRequest::new("a", 20).post("/sent").field(FIELD, &moment).field("Fencing-Ticket", "t.t.t");
     let answer = filter.send(&sent.body("x")).await;
@@ -191,7 +193,7 @@ async fn filter_passes_only_timely_requests() {
     let (clock, error) = shown.split_once(';').expect("a clock and its error");
     let clock: u64 = clock.parse().expect("a number");
     assert!(clock.abs_diff(wall_ms()) < 5_000 && error == "error=500", "{shown}");
-    let record = beside.origin.request("/sent", 1).await;
+    let record = beside.origin.wait_for_request("/sent", 1).await;
     for (name, value) in [
         (FIELD, moment.as_str()),
         ("fencing-token", &StampedRequest::new("a", 20).token().to_string()),
@@ -202,13 +204,16 @@ async fn filter_passes_only_timely_requests() {
     }
     // What a service that compares tokens says of a stale one is for its gateway.
     let stale = OriginReply::ok().status(412).field("Fencing-Refusal", "stale");
-    beside.origin.script("/stale", [Act::now(stale)]);
+    beside.origin.script("/stale", [OriginAction::now(stale)]);
     let answer = filter.send(&TestRequest::post("/stale").field(FIELD, &moment)).await;
     assert_eq!((answer.status, answer.field("fencing-refusal")), (412, Some("stale")), "{answer:?}");
     assert_eq!(filter.admin("/ready").await.status, 200);
 
     let observing = launch.with("/enforce", "observe").start().await;
-    assert_eq!(observing.send(&TestRequest::post("/pay").field(FIELD, &on_the_wall(-9))).await.status, 200);
+    assert_eq!(
+        observing.send(&TestRequest::post("/pay").field(FIELD, &wall_clock_deadline(-9))).await.status,
+        200
+    );
     observing.wait_line("what it lets pass", |line| line.message() == "filter.observed").await;
 }
 
@@ -218,9 +223,9 @@ async fn filter_passes_only_timely_requests() {
 #[tokio::test]
 async fn paused_filter_sends_nothing_late() {
     let beside = GuardFixture::new().await;
-    let launch = filter(beside.origin.door("filtered"));
+    let launch = filter(beside.origin.open_listener("filtered"));
     let filter = launch.failpoint("before_upstream_write", "1*sleep(400)").start().await;
-    let asked = filter.begin(TestRequest::post("/pay").field(FIELD, &on_the_wall(1_500)));
+    let asked = filter.begin(TestRequest::post("/pay").field(FIELD, &wall_clock_deadline(1_500)));
     filter.wait_at_failpoint("before_upstream_write").await;
     filter.signal(Signal::STOP);
     sleep(Duration::from_millis(1_200)).await;
@@ -230,7 +235,7 @@ async fn paused_filter_sends_nothing_late() {
 }
 
 /// A guard whose executions are short, before what listens there.
-pub(super) fn short(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) -> GuardLaunch {
+pub(super) fn with_short_times(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) -> GuardLaunch {
     launch
         .with("/upstream/endpoint", format!("http://{endpoint}"))
         .with("/upstream/response_timeout", "500ms")
@@ -248,17 +253,17 @@ pub(super) fn short(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) 
 async fn filter_stops_late_relayed_request() {
     for filtered in [true, false] {
         let beside = GuardFixture::new().await;
-        let service = beside.origin.door("service");
+        let service = beside.origin.open_listener("service");
         let filter = filter(service).start().await;
         let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
         let heeded = if filtered { "enforced" } else { "ignored" };
-        let guard = short(beside.launch().await, relay.address, heeded).start().await;
+        let guard = with_short_times(beside.launch().await, relay.address, heeded).start().await;
         relay.hold();
         let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
         relay.wait_received(b"\r\n\r\n").await;
         assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
         relay.pass_through();
-        let_in(&guard, 30).await;
+        wait_admitted(&guard, 30).await;
         let answers = relay.deliver().await;
         assert_eq!(answers.len(), 1, "{answers:?}");
         let begun = beside.origin.count("/old");
@@ -275,10 +280,10 @@ async fn filter_stops_late_relayed_request() {
 #[tokio::test]
 async fn thawed_instance_begins_nothing_late() {
     let beside = GuardFixture::new().await;
-    let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
+    let [one, two] = ["one", "two"].map(|name| beside.origin.open_listener(name));
     let frozen = filter(one).start().await;
     let other = filter(two).start().await;
-    let guard = short(beside.launch().await, frozen.public, "enforced").start().await;
+    let guard = with_short_times(beside.launch().await, frozen.public, "enforced").start().await;
     frozen.signal(Signal::STOP);
     let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{answer:?}");
@@ -286,7 +291,7 @@ async fn thawed_instance_begins_nothing_late() {
     let launch = guard.kill().await;
     let guard = launch.with("/upstream/endpoint", format!("http://{}", other.public)).start().await;
     guard.wait_ready().await;
-    let_in(&guard, 30).await;
+    wait_admitted(&guard, 30).await;
     frozen.signal(Signal::CONT);
     frozen.wait_line("the late request", |line| line.message().starts_with("filter.expired")).await;
     assert_eq!((beside.origin.count("/old"), beside.origin.count("/new")), (0, 1));
@@ -300,7 +305,7 @@ async fn thawed_instance_begins_nothing_late() {
 async fn filter_stops_late_relay_without_guard() {
     for (level, filtered) in [("none", true), ("none", false), ("delay", true), ("delay", false)] {
         let site = TestSite::fresh().await;
-        let service = site.origin.door("service");
+        let service = site.origin.open_listener("service");
         let filter = filter(service).start().await;
         let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
         let policy = site
@@ -323,7 +328,8 @@ async fn filter_stops_late_relay_without_guard() {
         let answer = gateway.send(&TestRequest::post("/pay/7").body("new")).await;
         assert_eq!(answer.status, 200, "{level}: {answer:?}");
         relay.deliver().await;
-        let bodies: Vec<_> = site.origin.log().on("/pay/7").filter_map(|record| record.whole).collect();
+        let bodies: Vec<_> =
+            site.origin.log().requests_for("/pay/7").filter_map(|record| record.whole).collect();
         assert_eq!(bodies.len(), if filtered { 1 } else { 2 }, "{level}, filtered: {filtered}");
     }
 }
@@ -335,7 +341,7 @@ async fn filter_stops_late_relay_without_guard() {
 async fn only_direct_filter_refusal_is_conclusive() {
     for direct in [true, false] {
         let beside = GuardFixture::new().await;
-        let filter = filter(beside.origin.door("filtered")).start().await;
+        let filter = filter(beside.origin.open_listener("filtered")).start().await;
         let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", filter.public));
         let launch = launch.with("/send_within", "300ms").with("/upstream/not_after", "enforced");
         let guard = launch.with("/upstream/direct", direct).start().await;
@@ -362,7 +368,7 @@ async fn only_direct_filter_refusal_is_conclusive() {
 async fn gateway_measures_filter_clock_offset() {
     let site = TestSite::fresh().await;
     let clock = SteppedClock::start();
-    let filter = filter(site.origin.door("filtered")).with_clock(&clock).start().await;
+    let filter = filter(site.origin.open_listener("filtered")).with_clock(&clock).start().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", filter.public)]))
@@ -383,5 +389,7 @@ async fn gateway_measures_filter_clock_offset() {
     }
     // Of another machine the wall clock counts.
     clock.set_wall(30);
-    assert_expired(&filter.send(&TestRequest::post("/pay/7").field(FIELD, &on_the_wall(5_000))).await);
+    assert_expired(
+        &filter.send(&TestRequest::post("/pay/7").field(FIELD, &wall_clock_deadline(5_000))).await,
+    );
 }

@@ -8,7 +8,8 @@ use fencegate_tests::{freeze, peers::ProxyProcess, prometheus::deploy};
 use super::{
     artefacts::shipped,
     middleware::in_time::{
-        MiddlewareMode, MiddlewareService, answered, assert_expired, elsewhere, here, sent,
+        MiddlewareMode, MiddlewareService, assert_expired, boot_clock_field, read_answer, send_request,
+        wall_clock_field,
     },
 };
 
@@ -16,7 +17,7 @@ use super::{
 const DOOR: &str = "127.0.0.1:8080";
 const SERVICE: &str = "127.0.0.1:8000";
 
-fn text(file: &str) -> String {
+fn shipped_config(file: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/not-after/{file}"))).expect("a file of the repository")
 }
 
@@ -38,37 +39,43 @@ pub(super) fn nginx(service: &MiddlewareService) -> ProxyProcess {
     let script = shipped("proxies/not-after/not_after.js");
     let instead =
         [("from not_after.js", format!("from {script}")), (SERVICE, format!("127.0.0.1:{}", service.port))];
-    ProxyProcess::nginx_with_module("http_js", &text("nginx.conf"), DOOR, &instead)
+    ProxyProcess::nginx_with_module("http_js", &shipped_config("nginx.conf"), DOOR, &instead)
 }
 
 pub(super) fn haproxy(service: &MiddlewareService, instead: &[(&str, String)]) -> ProxyProcess {
     let own = [(SERVICE, format!("127.0.0.1:{}", service.port))];
-    ProxyProcess::haproxy_with(&text("haproxy.cfg"), DOOR, &[&own, instead].concat())
+    ProxyProcess::haproxy_with(&shipped_config("haproxy.cfg"), DOOR, &[&own, instead].concat())
 }
 
-fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
+fn assert_late_refused(peer: &ProxyProcess, service: &MiddlewareService) {
     let port = peer.address.port();
-    let asked = |path: &str, fields: &[String]| answered(sent(port, "POST", path, fields));
-    for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {
+    let asked = |path: &str, fields: &[String]| read_answer(send_request(port, "POST", path, fields));
+    for (path, field) in [("/elsewhere", wall_clock_field(30_000)), ("/here", boot_clock_field(30_000))] {
         let (status, text) = asked(path, &[field]);
         assert_eq!(status, 200, "{path}: {text}");
         assert!(text.to_ascii_lowercase().contains("fencing-clock: "), "{text}");
     }
-    assert_expired(&asked("/late", &[elsewhere(0)]));
+    assert_expired(&asked("/late", &[wall_clock_field(0)]));
     // What may pass behind the look is subtracted, as the clock error is.
-    assert_expired(&asked("/nearly-late", &[elsewhere(1400)]));
+    assert_expired(&asked("/nearly-late", &[wall_clock_field(1400)]));
     assert_eq!(asked("/missing", &[]).0, 403);
-    assert_eq!(asked("/twice", &[elsewhere(30_000), elsewhere(30_000)]).0, 400);
+    assert_eq!(asked("/twice", &[wall_clock_field(30_000), wall_clock_field(30_000)]).0, 400);
     for value in ["", "soon", "-5", "1795727217123.5", "5;", "5, 6", "1795727217123;a=\u{e9}"] {
         let field = format!("Fencing-Not-After: {value}");
         assert_eq!(asked("/malformed", &[field]).0, 400, "{value:?}");
     }
-    assert_eq!(asked("/spelled-otherwise", &[elsewhere(30_000).replace("Not-After", "Not_After")]).0, 403);
-    assert_eq!(answered(sent(port, "GET", "/unfenced", &[])).0, 200);
-    assert_eq!(answered(sent(port, "GET", "/of-a-fenced-route", &["Fencing-Key: a".to_owned()])).0, 403);
+    assert_eq!(
+        asked("/spelled-otherwise", &[wall_clock_field(30_000).replace("Not-After", "Not_After")]).0,
+        403
+    );
+    assert_eq!(read_answer(send_request(port, "GET", "/unfenced", &[])).0, 200);
+    assert_eq!(
+        read_answer(send_request(port, "GET", "/of-a-fenced-route", &["Fencing-Key: a".to_owned()])).0,
+        403
+    );
     // In time when its head comes, and late when its body is there.
     let mut slow = TcpStream::connect(peer.address).expect("it listens");
-    let field = elsewhere(2200);
+    let field = wall_clock_field(2200);
     write!(
         slow,
         "POST /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n{field}\r\n\r\n{{"
@@ -76,33 +83,38 @@ fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
     .expect("sent");
     thread::sleep(Duration::from_millis(1000));
     slow.write_all(b"}").expect("sent");
-    assert_expired(&answered(slow));
+    assert_expired(&read_answer(slow));
     // In time when it is sent, and late when the proxy, which stood still, goes on.
     freeze::stop(peer.group());
-    let waits = sent(port, "POST", "/frozen", &[elsewhere(2000)]);
+    let waits = send_request(port, "POST", "/frozen", &[wall_clock_field(2000)]);
     thread::sleep(Duration::from_millis(600));
     freeze::resume(peer.group());
-    assert_expired(&answered(waits));
-    assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
+    assert_expired(&read_answer(waits));
+    assert_eq!(service.executed_paths(), ["/elsewhere", "/here", "/unfenced"]);
     // Without the proxy the service executes what is late.
-    assert_eq!(answered(sent(service.port, "POST", "/around", &[elsewhere(0)])).0, 200);
-    assert_eq!(service.executed().len(), 4, "not exercised");
+    assert_eq!(read_answer(send_request(service.port, "POST", "/around", &[wall_clock_field(0)])).0, 200);
+    assert_eq!(service.executed_paths().len(), 4, "not exercised");
 }
 
 #[test]
 fn nginx_refuses_late_request() {
     let service = service(1);
     let peer = nginx(&service);
-    refuses_what_is_late(&peer, &service);
+    assert_late_refused(&peer, &service);
     // On the machine of the sender the clock of the kernel decides.
-    assert_expired(&answered(sent(peer.address.port(), "POST", "/late-here", &[here(0)])));
-    assert_eq!(service.executed().len(), 4);
+    assert_expired(&read_answer(send_request(
+        peer.address.port(),
+        "POST",
+        "/late-here",
+        &[boot_clock_field(0)],
+    )));
+    assert_eq!(service.executed_paths().len(), 4);
 }
 
 #[test]
 fn haproxy_refuses_late_request() {
     let service = service(1);
-    refuses_what_is_late(&haproxy(&service, &[]), &service);
+    assert_late_refused(&haproxy(&service, &[]), &service);
 }
 
 /// HAProxy lets no request wait behind its check of `Fencing-Not-After`.
@@ -113,12 +125,12 @@ fn haproxy_queues_nothing_after_check() {
     let service = service(1);
     let peer = haproxy(&service, &[("maxconn 8", "maxconn 1".to_owned())]);
     let port = peer.address.port();
-    let busy = sent(port, "POST", "/busy?work_ms=1500", &[elsewhere(30_000)]);
-    while service.executed().is_empty() {
+    let busy = send_request(port, "POST", "/busy?work_ms=1500", &[wall_clock_field(30_000)]);
+    while service.executed_paths().is_empty() {
         thread::sleep(Duration::from_millis(5));
     }
-    let (status, text) = answered(sent(port, "POST", "/waits", &[elsewhere(2000)]));
+    let (status, text) = read_answer(send_request(port, "POST", "/waits", &[wall_clock_field(2000)]));
     assert_eq!(status, 503, "{text}");
-    assert_eq!(answered(busy).0, 200);
-    assert_eq!(service.executed(), ["/busy"]);
+    assert_eq!(read_answer(busy).0, 200);
+    assert_eq!(service.executed_paths(), ["/busy"]);
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    middleware::in_time::{answered, sent},
+    middleware::in_time::{read_answer, send_request},
     not_after, not_after_proxies,
 };
 
@@ -33,7 +33,7 @@ fn fields(vector: &Value) -> Vec<(String, String)> {
 }
 
 /// Whether another spelling of the field is there, which some proxies never see.
-fn is_alike(fields: &[(String, String)]) -> bool {
+fn has_field_lookalike(fields: &[(String, String)]) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     fields.iter().any(|(name, _)| plain(name) == FIELD && !name.eq_ignore_ascii_case(FIELD))
 }
@@ -46,7 +46,7 @@ fn gateway_parser_matches_middlewares() {
         let own: Vec<_> = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(FIELD)).collect();
         // What becomes of several fields or of none is not a matter of the value.
         let [(_, value)] = own[..] else { continue };
-        if is_alike(&fields) {
+        if has_field_lookalike(&fields) {
             continue;
         }
         let bytes: Vec<u8> = value.chars().map(|c| u8::try_from(c).expect("a byte")).collect();
@@ -127,7 +127,7 @@ fn lateness_matches_middlewares() {
 
 /// Plays each vector against what listens there, before a service that answers 200: as it is, and with a moment in the future.
 /// Another spelling of the field may be refused as missing or malformed, or be dropped; it is never read.
-fn answers_as_written(port: u16) {
+fn assert_answers_match_vectors(port: u16) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
     let now = u64::try_from(since.as_millis()).expect("a number");
     let future = (now + 3_600_000).to_string();
@@ -135,17 +135,18 @@ fn answers_as_written(port: u16) {
     let mut differ = Vec::new();
     for vector in vectors("not_after") {
         let fields = fields(&vector);
-        let beside = is_alike(&fields) && fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(FIELD));
+        let beside =
+            has_field_lookalike(&fields) && fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(FIELD));
         for moment in [MOMENT, &future] {
             let lines: Vec<_> = fields
                 .iter()
                 .map(|(name, value)| format!("{name}: {}", value.replace(MOMENT, moment)))
                 .collect();
-            let (status, _) = answered(sent(port, "POST", "/vector", &lines));
+            let (status, _) = read_answer(send_request(port, "POST", "/vector", &lines));
             let expected: &[u16] = match (vector["refused"].as_str(), vector["read"]["not_after"].as_u64()) {
                 (Some("not-after-missing"), _) => &[403],
                 (Some(_), _) if beside => continue,
-                (Some(_), _) if is_alike(&fields) => &[400, 403],
+                (Some(_), _) if has_field_lookalike(&fields) => &[400, 403],
                 (Some(_), _) => &[400],
                 (None, Some(said)) if said.to_string() == MOMENT && moment == future => &[200],
                 (None, Some(said)) if said > now => &[200],
@@ -164,17 +165,17 @@ async fn filter_matches_middlewares() {
     let service = not_after_proxies::service(1);
     let filter = not_after::filter(([127, 0, 0, 1], service.port).into()).start().await;
     let port = filter.public.port();
-    tokio::task::spawn_blocking(move || answers_as_written(port)).await.expect("no panic");
+    tokio::task::spawn_blocking(move || assert_answers_match_vectors(port)).await.expect("no panic");
 }
 
 #[test]
 fn nginx_matches_middlewares() {
     let service = not_after_proxies::service(1);
-    answers_as_written(not_after_proxies::nginx(&service).address.port());
+    assert_answers_match_vectors(not_after_proxies::nginx(&service).address.port());
 }
 
 #[test]
 fn haproxy_matches_middlewares() {
     let service = not_after_proxies::service(1);
-    answers_as_written(not_after_proxies::haproxy(&service, &[]).address.port());
+    assert_answers_match_vectors(not_after_proxies::haproxy(&service, &[]).address.port());
 }

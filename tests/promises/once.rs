@@ -8,7 +8,7 @@ use fencegate_tests::{
     guarded::{GuardedSite, with_short_times},
     held_request::HeldRequest,
     history::{ATTEMPT, History},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     wait::QUIET,
 };
 use serde_json::{Value, json};
@@ -22,10 +22,10 @@ struct GuardedPair {
 
 impl GuardedPair {
     async fn fresh() -> Self {
-        Self::with(json!({"store": "guard"})).await
+        Self::with_once(json!({"store": "guard"})).await
     }
 
-    async fn with(once: Value) -> Self {
+    async fn with_once(once: Value) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = with_short_times(guarded.launch().await).start().await;
         let start = |name| {
@@ -61,7 +61,7 @@ async fn repeat_replays_response_byte_for_byte() {
         .field("Content-Type", "text/plain; charset=utf-8")
         .field("Location", "/receipts/1")
         .field("ETag", "\"r1\"");
-    it.guarded.site.origin.script("/pay/7", [Act::now(receipt)]);
+    it.guarded.site.origin.script("/pay/7", [OriginAction::now(receipt)]);
     let first = it.one.send(&ask("\"op-1\"").field(ATTEMPT, "a")).await;
     assert_outcome(&first, 201, FencingOutcome::Done);
     // With and without quotes it is the same name.
@@ -120,7 +120,7 @@ async fn missing_or_malformed_key_is_refused() {
 /// Two principals may use one `Idempotency-Key`; each has its own operation.
 #[tokio::test]
 async fn same_key_is_separate_per_principal() {
-    let it = GuardedPair::with(json!({"store": "guard", "principal": "{header.x-shop}"})).await;
+    let it = GuardedPair::with_once(json!({"store": "guard", "principal": "{header.x-shop}"})).await;
     let of = |shop: &str| ask("op-1").field("X-Shop", shop);
     assert_outcome(&it.one.send(&of("blue")).await, 200, FencingOutcome::Done);
     assert_outcome(&it.two.send(&of("red")).await, 200, FencingOutcome::Done);
@@ -156,9 +156,13 @@ async fn repeat_waits_for_first_in_flight() {
 #[tokio::test]
 async fn unknown_outcome_is_never_repeated() {
     let it = GuardedPair::fresh().await;
-    for (n, act) in [Act::Reset, Act::CloseInHead, Act::CloseInBody(OriginReply::with_body("half of it"))]
-        .into_iter()
-        .enumerate()
+    for (n, act) in [
+        OriginAction::Reset,
+        OriginAction::CloseInHead,
+        OriginAction::CloseInBody(OriginReply::with_body("half of it")),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let path = format!("/pay/{n}");
         let name = format!("op-{n}");
@@ -181,13 +185,16 @@ async fn unknown_outcome_is_never_repeated() {
 #[tokio::test]
 async fn server_error_is_not_retried() {
     let it = GuardedPair::fresh().await;
-    it.guarded.site.origin.script("/pay/7", [Act::now(OriginReply::with_body("sorry").status(500))]);
+    it.guarded.site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body("sorry").status(500))]);
     let failed = it.one.send(&ask("op-1")).await;
     assert_outcome(&failed, 500, FencingOutcome::Done);
     let again = it.two.send(&ask("op-1")).await;
     assert_outcome(&again, 409, FencingOutcome::Unknown);
     assert_eq!(again.reason(), "outcome-unknown");
-    it.guarded.site.origin.script("/pay/7", [Act::now(OriginReply::with_body("no funds").status(402))]);
+    it.guarded
+        .site
+        .origin
+        .script("/pay/7", [OriginAction::now(OriginReply::with_body("no funds").status(402))]);
     assert_outcome(&it.one.send(&ask("op-2")).await, 402, FencingOutcome::Done);
     assert_outcome(&it.two.send(&ask("op-2")).await, 402, FencingOutcome::Replayed);
     assert_eq!(it.executions(), 2);

@@ -5,7 +5,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guard::Guard,
     guarded::{GuardedSite, with_short_times},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     site::TestSite,
 };
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ enum OperationStore {
 }
 
 impl GatewayPair {
-    async fn with(store: OperationStore, once: &Value) -> Self {
+    async fn new(store: OperationStore, once: &Value) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = match store {
             OperationStore::Guard => Some(with_short_times(guarded.launch().await).start().await),
@@ -43,9 +43,9 @@ impl GatewayPair {
         Self { site: guarded.site, one, two, _guard: guard }
     }
 
-    fn answers_once(&self, path: &str, status: u16) {
+    fn script_answer(&self, path: &str, status: u16) {
         let reply = OriginReply::with_body("no").status(status).field("Retry-After", "1");
-        self.site.origin.script(path, [Act::now(reply)]);
+        self.site.origin.script(path, [OriginAction::now(reply)]);
     }
 }
 
@@ -60,7 +60,7 @@ fn problem(answer: &ClientResponse) -> Value {
 }
 
 #[track_caller]
-fn assert_told(store: OperationStore, repeat: &ClientResponse, recorded: u16) {
+fn assert_repeat_answered(store: OperationStore, repeat: &ClientResponse, recorded: u16) {
     match store {
         OperationStore::Guard => {
             assert_eq!(
@@ -87,10 +87,10 @@ fn assert_told(store: OperationStore, repeat: &ClientResponse, recorded: u16) {
 #[tokio::test]
 async fn rejected_request_does_not_end_operation() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
-        let it = GatewayPair::with(store, &json!({})).await;
+        let it = GatewayPair::new(store, &json!({})).await;
         for status in [401, 403, 408, 421, 425, 429] {
             let path = format!("/pay/{status}");
-            it.answers_once(&path, status);
+            it.script_answer(&path, status);
             let first = it.one.send(&pay(status)).await;
             assert_eq!((first.status, first.field("retry-after")), (status, Some("1")), "{first:?}");
             let second = it.two.send(&pay(status)).await;
@@ -99,7 +99,7 @@ async fn rejected_request_does_not_end_operation() {
                 (200, Some(FencingOutcome::Done)),
                 "{store:?} {second:?}"
             );
-            assert_told(store, &it.one.send(&pay(status)).await, 200);
+            assert_repeat_answered(store, &it.one.send(&pay(status)).await, 200);
             assert_eq!(it.site.origin.count(&path), 2);
         }
     }
@@ -111,8 +111,8 @@ async fn rejected_request_does_not_end_operation() {
 #[tokio::test]
 async fn rejected_stranger_does_not_consume_key() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
-        let it = GatewayPair::with(store, &json!({})).await;
-        it.answers_once("/pay/7", 401);
+        let it = GatewayPair::new(store, &json!({})).await;
+        it.script_answer("/pay/7", 401);
         assert_eq!(it.one.send(&pay(7).body("a million")).await.status, 401);
         let owner = it.two.send(&pay(7)).await;
         assert_eq!((owner.status, owner.outcome()), (200, Some(FencingOutcome::Done)), "{store:?} {owner:?}");
@@ -122,14 +122,14 @@ async fn rejected_stranger_does_not_consume_key() {
 #[tokio::test]
 async fn repeat_gets_recorded_status() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
-        let it = GatewayPair::with(store, &json!({})).await;
+        let it = GatewayPair::new(store, &json!({})).await;
         for status in [201, 303, 400, 402, 404, 409, 422] {
             let path = format!("/pay/{status}");
-            it.answers_once(&path, status);
+            it.script_answer(&path, status);
             let first = it.one.send(&pay(status)).await;
             assert_eq!((first.status, first.outcome()), (status, Some(FencingOutcome::Done)));
             for gateway in [&it.two, &it.one] {
-                assert_told(store, &gateway.send(&pay(status)).await, status);
+                assert_repeat_answered(store, &gateway.send(&pay(status)).await, status);
             }
             assert_eq!(it.site.origin.count(&path), 1);
         }
@@ -140,15 +140,15 @@ async fn repeat_gets_recorded_status() {
 #[tokio::test]
 async fn route_configures_final_statuses() {
     for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
-        let it = GatewayPair::with(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
+        let it = GatewayPair::new(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
         for status in [401, 403, 408, 421, 425, 429, 503] {
             let path = format!("/pay/{status}");
-            it.answers_once(&path, status);
+            it.script_answer(&path, status);
             assert_eq!(it.one.send(&pay(status)).await.status, status);
-            assert_told(store, &it.two.send(&pay(status)).await, status);
+            assert_repeat_answered(store, &it.two.send(&pay(status)).await, status);
             assert_eq!(it.site.origin.count(&path), 1);
         }
-        it.answers_once("/pay/500", 500);
+        it.script_answer("/pay/500", 500);
         assert_eq!(it.one.send(&pay(500)).await.status, 500);
         let unknown = it.two.send(&pay(500)).await;
         assert_eq!((unknown.status, unknown.outcome()), (409, Some(FencingOutcome::Unknown)), "{unknown:?}");

@@ -5,14 +5,14 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
     guarded::{GuardedSite, with_short_times},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::wait_until,
 };
 use serde_json::{Value, json};
 
-use crate::{forwarding::sending, once_kept::swept, tls::TlsFiles};
+use crate::{forwarding::forwarding_policy, once_kept::wait_swept, tls::TlsFiles};
 
 fn pay() -> TestRequest {
     TestRequest::post("/pay/7").field("Idempotency-Key", "op-1").body("ten")
@@ -24,7 +24,7 @@ fn assert_told(answer: &ClientResponse, status: u16, outcome: FencingOutcome) {
 }
 
 /// Renames the upstream, and changes nothing else.
-fn renamed(policy: TestPolicy) -> TestPolicy {
+fn with_renamed_upstream(policy: TestPolicy) -> TestPolicy {
     let text = policy.to_string();
     assert!(text.contains("\"ledger\""), "{text}");
     TestPolicy::from_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
@@ -46,11 +46,11 @@ async fn probe_without_principal_is_never_sent() {
     let of = |shop: &str| pay().field("X-Shop", shop);
     let origin = &guarded.site.origin;
     assert_told(&gateway.send(&of("blue")).await, 200, FencingOutcome::Done);
-    origin.script("/pay/7", [Act::Reset]);
+    origin.script("/pay/7", [OriginAction::Reset]);
     assert_told(&gateway.send(&of("red")).await, 502, FencingOutcome::Unknown);
     // Done, says the service of the operation of blue; and not done when it is asked as nobody in particular.
     for status in [200, 404] {
-        origin.script("/ops/op-1", vec![Act::now(OriginReply::ok().status(status)); 50]);
+        origin.script("/ops/op-1", vec![OriginAction::now(OriginReply::ok().status(status)); 50]);
         assert_told(&gateway.send(&of("red")).await, 409, FencingOutcome::Unknown);
     }
     guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
@@ -67,11 +67,11 @@ async fn operation_survives_upstream_rename_at_guard() {
     let guard = with_short_times(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let a = policy("gw-1");
-    let b = renamed(policy("gw-2"));
+    let b = with_renamed_upstream(policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
     assert_told(&two.send(&pay()).await, 200, FencingOutcome::Replayed);
-    one.rewrite(&renamed(a));
+    one.rewrite(&with_renamed_upstream(a));
     one.reload(&[]).await;
     assert_told(&one.send(&pay()).await, 200, FencingOutcome::Replayed);
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
@@ -82,11 +82,11 @@ async fn operation_survives_upstream_rename_in_zookeeper() {
     let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/once", json!({}));
     let a = policy("gw-1");
-    let b = renamed(policy("gw-2"));
+    let b = with_renamed_upstream(policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
     assert_told(&two.send(&pay()).await, 409, FencingOutcome::Done);
-    one.rewrite(&renamed(a));
+    one.rewrite(&with_renamed_upstream(a));
     one.reload(&[]).await;
     assert_told(&one.send(&pay()).await, 409, FencingOutcome::Done);
     assert_eq!(site.origin.count("/pay/7"), 1);
@@ -104,9 +104,9 @@ async fn guard_probes_despite_repeating_client() {
     let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", json!({}));
     let gateway = Gateway::start(&policy.with("/upstreams/ledger/response_timeout", "26s")).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::Reset]);
+    origin.script("/pay/7", [OriginAction::Reset]);
     // The first question is the client's, and is at the service when the guard would have asked its first.
-    let slow = Act::Answer(std::time::Duration::from_millis(600), OriginReply::ok().status(500));
+    let slow = OriginAction::Answer(std::time::Duration::from_millis(600), OriginReply::ok().status(500));
     origin.script("/ops/op-1", [slow]);
     assert_told(&gateway.send(&pay()).await, 502, FencingOutcome::Unknown);
     assert_told(&gateway.send(&pay()).await, 409, FencingOutcome::Unknown);
@@ -130,7 +130,7 @@ async fn legacy_upstream_scope_is_recognised() {
     assert_told(&before.send(&pay()).await, 200, FencingOutcome::Done);
     assert_told(&now.send(&pay()).await, 200, FencingOutcome::Replayed);
     assert_told(&now.send(&pay().body("other")).await, 422, FencingOutcome::NotDispatched);
-    origin.script("/pay/7", [Act::Reset]);
+    origin.script("/pay/7", [OriginAction::Reset]);
     let lost = TestRequest::post("/pay/7").field("Idempotency-Key", "op-2").body("ten");
     assert_told(&before.send(&lost).await, 502, FencingOutcome::Unknown);
     let repeats = (0..4).map(|_| now.begin(lost.clone()).answer());
@@ -166,13 +166,13 @@ async fn legacy_upstream_scope_recognised_in_zookeeper() {
         200,
         FencingOutcome::Done,
     );
-    swept(&tree, node, &now).await;
+    wait_swept(&tree, node, &now).await;
     assert_told(&now.send(&pay()).await, 409, FencingOutcome::Done);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
 /// Each of these clients uses the name that another one has used.
-fn strangers() -> [TestRequest; 6] {
+fn foreign_requests() -> [TestRequest; 6] {
     let bearer = |token: &str| pay().field("Authorization", token);
     [
         bearer("Bearer b"),
@@ -194,10 +194,10 @@ async fn replay_requires_same_credentials() {
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::now(OriginReply::with_body("balance of a"))]);
+    origin.script("/pay/7", [OriginAction::now(OriginReply::with_body("balance of a"))]);
     let owner = pay().field("Authorization", "Bearer a");
     assert_told(&one.send(&owner).await, 200, FencingOutcome::Done);
-    for stranger in strangers() {
+    for stranger in foreign_requests() {
         let told = two.send(&stranger).await;
         assert!(!String::from_utf8_lossy(&told.body).contains("balance of a"), "{stranger:?}: {told:?}");
         assert_told(&told, 422, FencingOutcome::NotDispatched);
@@ -216,7 +216,7 @@ async fn repeat_requires_same_credentials() {
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/once", json!({}))).await;
     let owner = pay().field("Authorization", "Bearer a");
     assert_told(&gateway.send(&owner).await, 200, FencingOutcome::Done);
-    for stranger in strangers() {
+    for stranger in foreign_requests() {
         assert_told(&gateway.send(&stranger).await, 422, FencingOutcome::NotDispatched);
     }
     let repeat = gateway.send(&owner).await;
@@ -249,7 +249,7 @@ async fn certificates_separate_clients_across_gateways() {
         "client_auth": "optional",
     });
     let policy = |name| {
-        let policy = sending(&site, name).with("/listeners/public/tls", tls.clone());
+        let policy = forwarding_policy(&site, name).with("/listeners/public/tls", tls.clone());
         policy.with("/routes/0/fence/once", json!({}))
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
@@ -298,7 +298,7 @@ async fn reload_reports_forgotten_operations() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({}));
     let gateway = Gateway::start(&policy).await;
-    gateway.rewrite(&renamed(policy.clone()));
+    gateway.rewrite(&with_renamed_upstream(policy.clone()));
     let (_, report) = gateway.reload(&[]).await;
     assert_eq!(report["difference"]["forgets"], json!([]), "{report}");
     gateway.rewrite(&policy.with("/routes/0/fence/once/scope", "ledger"));

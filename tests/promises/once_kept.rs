@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::{Gateway, command},
     guarded::{GuardedSite, with_short_times},
     held_request::HeldRequest,
-    origin::Act,
+    origin::OriginAction,
     policy::TestPolicy,
     site::TestSite,
     wait::wait_until,
@@ -23,7 +23,7 @@ fn pay(name: &str) -> TestRequest {
     TestRequest::post("/pay/7").field("Idempotency-Key", name).body("ten")
 }
 
-fn with(policy: TestPolicy, once: Value) -> TestPolicy {
+fn with_once(policy: TestPolicy, once: Value) -> TestPolicy {
     policy.with("/routes/0/fence/once", once)
 }
 
@@ -43,13 +43,13 @@ fn reference(body: &[u8]) -> String {
 #[tokio::test]
 async fn gateways_count_unknown_operations() {
     let site = TestSite::fresh().await;
-    let policy = |name| with(site.policy(name), json!({}));
+    let policy = |name| with_once(site.policy(name), json!({}));
     let a = policy("gw-1").with_cached_hold();
     let b = policy("gw-2");
     let (one, two) = Gateway::start_both(&a, &b).await;
     one.wait_series(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
     let broken = fencegate_tests::origin::OriginReply::ok().status(500);
-    site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
+    site.origin.script("/pay/7", [OriginAction::Reset, OriginAction::now(broken)]);
     assert_eq!(one.send(&pay("broken")).await.status, 502);
     one.wait_gauge(UNKNOWN, 1.0).await;
     // The tenure of this operation is kept for other requests, so the lock alone does not show the end.
@@ -78,10 +78,10 @@ async fn gateways_count_unknown_operations() {
 async fn guard_counts_unknown_operations() {
     let guarded = GuardedSite::fresh().await;
     let guard = with_short_times(guarded.launch().await).start().await;
-    let gateway = Gateway::start(&with(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
+    let gateway = Gateway::start(&with_once(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
     guard.wait_series(UNKNOWN, &["store=\"guard\""], 0.0).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::Reset]);
+    origin.script("/pay/7", [OriginAction::Reset]);
     assert_eq!(gateway.send(&pay("broken")).await.status, 502);
     guard.wait_gauge(UNKNOWN, 1.0).await;
     guard.wait_gauge("fencegate_guard_in_doubt", 0.0).await;
@@ -106,7 +106,7 @@ async fn guard_counts_unknown_operations() {
 }
 
 /// Waits until the gateway has looked at the operation at `node` since now.
-pub(crate) async fn swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
+pub(crate) async fn wait_swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
     record["keep"] = json!(0);
     // Two operations beside the node are over by every clock. The second one is forgotten by a look that began after
@@ -129,7 +129,7 @@ pub(crate) async fn swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
 async fn fast_clock_forgets_nothing_early() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
-    let gateway = Gateway::start(&with(site.policy("gw-1"), json!({}))).await;
+    let gateway = Gateway::start(&with_once(site.policy("gw-1"), json!({}))).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
     let nodes = tree.paths().await;
     let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
@@ -140,7 +140,7 @@ async fn fast_clock_forgets_nothing_early() {
         tree.set(node, &serde_json::to_vec(&record).expect("JSON")).await;
     }
     assert_eq!(tree.version(node).await % 3, 1, "that of what is finished");
-    swept(&tree, node, &gateway).await;
+    wait_swept(&tree, node, &gateway).await;
     assert_eq!(gateway.send(&pay("a")).await.reason(), "already-done");
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
@@ -150,7 +150,7 @@ async fn fast_clock_forgets_nothing_early() {
 async fn operation_quota_per_client_and_route() {
     let site = TestSite::fresh().await;
     let once = json!({"principal": "{header.x-shop}", "client_share": 3, "share": 5});
-    let policy = with(site.policy("gw-1"), once).with_route(json!({
+    let policy = with_once(site.policy("gw-1"), once).with_route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
         "fence": {"key": "account/{path.account}", "once": {}},
     }));

@@ -30,7 +30,7 @@ fn hosts() -> HostsFile {
     hosts
 }
 
-async fn told(policy: &TestPolicy, hosts: &HostsFile) -> Value {
+async fn check_report(policy: &TestPolicy, hosts: &HostsFile) -> Value {
     let file = PolicyFile::new(&policy);
     let checked = command_with_hosts(hosts, &["check", "--online", "--format", "json", &file]).await;
     let output = checked.expect("started");
@@ -43,11 +43,11 @@ async fn told(policy: &TestPolicy, hosts: &HostsFile) -> Value {
 async fn check_reports_names_of_one_service() {
     let site = TestSite::fresh().await;
     let hosts = hosts();
-    let payments = site.origin.door("payments");
-    let reads = site.origin.door("reads");
+    let payments = site.origin.open_listener("payments");
+    let reads = site.origin.open_listener("reads");
     let same = policy(&site, payments, payments);
     let elsewhere = policy(&site, payments, reads);
-    let said = told(&same, &hosts).await;
+    let said = check_report(&same, &hosts).await;
     let shared = |said: &Value| -> Vec<Value> {
         let all = said["diagnostics"].as_array().expect("a list");
         all.iter().filter(|one| one["code"] == "FG0525").cloned().collect()
@@ -60,11 +60,11 @@ async fn check_reports_names_of_one_service() {
     assert_eq!(one["severity"], "warning");
     assert!(one["line"].as_u64().is_some_and(|line| line > 1), "{one:#}");
     assert!(one["remedy"].as_str().is_some_and(|remedy| remedy.contains("alike")), "{one:#}");
-    let said = told(&elsewhere, &hosts).await;
+    let said = check_report(&elsewhere, &hosts).await;
     assert!(shared(&said).is_empty(), "another port is another service: {said:#}");
     // An unfenced upstream has no fences to bypass.
     let open = same.with("/routes/0/fence", "none");
-    assert!(shared(&told(&open, &hosts).await).is_empty());
+    assert!(shared(&check_report(&open, &hosts).await).is_empty());
 }
 
 /// A service may read an ambiguous path as the path of a fenced route.
@@ -73,8 +73,8 @@ async fn ambiguous_path_refused_at_fenced_service() {
     const AMBIGUOUS: &str = "/reports/..%2fpay/7";
     let site = TestSite::fresh().await;
     let hosts = hosts();
-    let payments = site.origin.door("payments");
-    let reads = site.origin.door("reads");
+    let payments = site.origin.open_listener("payments");
+    let reads = site.origin.open_listener("reads");
     for (reads, refused) in [(reads, false), (payments, true)] {
         let policy = policy(&site, payments, reads);
         let gateway = GatewayLaunch::new(&policy).with_hosts(&hosts).start().await;

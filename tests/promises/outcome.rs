@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch, OriginLog, OriginReply},
+    origin::{Latch, OriginAction, OriginLog, OriginReply},
     site::TestSite,
 };
 use serde_json::json;
@@ -20,10 +20,10 @@ async fn incomplete_response_retires_grant() {
     let silent = Latch::default();
     let half = OriginReply::with_body("half of this is lost");
     let cases = [
-        ("reset", Act::Reset, 502),
-        ("close in the head", Act::CloseInHead, 502),
-        ("close in the body", Act::CloseInBody(half), 502),
-        ("silence", Act::Hold(silent.clone(), OriginReply::ok()), 504),
+        ("reset", OriginAction::Reset, 502),
+        ("close in the head", OriginAction::CloseInHead, 502),
+        ("close in the body", OriginAction::CloseInBody(half), 502),
+        ("silence", OriginAction::Hold(silent.clone(), OriginReply::ok()), 504),
     ];
     for (case, act, status) in cases {
         let path = format!("/pay/{}", case.replace(' ', "-"));
@@ -35,8 +35,8 @@ async fn incomplete_response_retires_grant() {
 
         let next = gateway.send(&TestRequest::post(&path)).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
-        let first = site.origin.request(&path, 1).await;
-        let second = site.origin.request(&path, 2).await;
+        let first = site.origin.wait_for_request(&path, 1).await;
+        let second = site.origin.wait_for_request(&path, 2).await;
         assert!(
             second.expect_token().number() > first.expect_token().number(),
             "{case}: the old tenure was used again"
@@ -54,7 +54,7 @@ async fn complete_response_is_done() {
     for status in [200, 201, 302, 400, 404, 409, 412, 423, 429, 500, 502, 503, 504] {
         site.origin.script(
             "/pay/7",
-            [Act::now(OriginReply::with_body("as sent").status(status).field("X-Own", "kept"))],
+            [OriginAction::now(OriginReply::with_body("as sent").status(status).field("X-Own", "kept"))],
         );
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, &answer.body[..]), (status, &b"as sent"[..]));
@@ -85,12 +85,13 @@ async fn unreachable_upstream_is_not_dispatched() {
 async fn unreachable_endpoint_is_skipped() {
     let site = TestSite::fresh().await;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let endpoints = json!([format!("http://{free}"), format!("http://{}", site.origin.door("gw-1"))]);
+    let endpoints =
+        json!([format!("http://{free}"), format!("http://{}", site.origin.open_listener("gw-1"))]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints)).await;
     for n in 1..=4 {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
-        site.origin.request("/pay/7", n).await;
+        site.origin.wait_for_request("/pay/7", n).await;
     }
     History::from_log(&site.origin.log()).assert_holds();
 }
@@ -101,7 +102,7 @@ async fn closed_idle_connection_costs_no_request() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for n in 0..20 {
-        site.origin.script("/pay/7", [Act::AnswerAndClose(OriginReply::ok())]);
+        site.origin.script("/pay/7", [OriginAction::AnswerAndClose(OriginReply::ok())]);
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "request {n}");
         // The FIN is on its way to the gateway.
@@ -120,7 +121,7 @@ async fn early_response_stops_request_body() {
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
     let early = OriginReply::with_body("too much").status(413);
-    site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), early)]);
+    site.origin.script("/pay/7", [OriginAction::AnswerUnread(latch.clone(), early)]);
     let early = gateway.send(&TestRequest::post("/pay/7").body(vec![7; LENGTH])).await;
     assert_eq!((early.status, early.outcome()), (413, Some(FencingOutcome::Done)));
 

@@ -54,7 +54,7 @@ async fn run(arguments: &[String], stdout: OutputTarget, stderr: OutputTarget) -
 }
 
 /// Verbs that end by themselves, with what they need; each can be repeated.
-fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>> {
+fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>> {
     let asked = ["--admin", gateway];
     let guarded = ["--admin", guard];
     let lines: Vec<Vec<&str>> = vec![
@@ -121,7 +121,7 @@ async fn verbs_never_panic_on_unwritable_output() {
     run(&["keys".into(), "new".into(), key.clone()], OutputTarget::Read, OutputTarget::Read).await;
     let policy = gateway.file().display().to_string();
     let admin = gateway.admin.to_string();
-    let verbs = verbs(&policy, &admin, &guard.admin.to_string(), &key);
+    let verbs = finite_verbs(&policy, &admin, &guard.admin.to_string(), &key);
     // Two go on until they are told to end, and one can be asked for once only.
     let others = ["run", "demo", "drain"];
     for verb in known_verbs().await {

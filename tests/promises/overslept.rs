@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     site::TestSite,
     zookeeper_proxy::ZooKeeperProxy,
@@ -15,7 +15,7 @@ use fencegate_tests::{
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn keeping(site: &TestSite, name: &str) -> TestPolicy {
+fn keeping_policy(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with_linger("60s")
 }
 
@@ -27,14 +27,14 @@ enum PauseFault {
 }
 
 /// The key is warm: the gateway needs no word of ZooKeeper between a request and its first byte.
-async fn a_warm_key_after(accident: PauseFault) {
+async fn assert_warm_key_lost_after(accident: PauseFault) {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
-    let policy = keeping(&site, "victim").with_zookeeper(link.address());
-    let next = keeping(&site, "next");
+    let policy = keeping_policy(&site, "victim").with_zookeeper(link.address());
+    let next = keeping_policy(&site, "next");
     let (victim, next) = Gateway::start_both(&policy, &next).await;
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let old = site.origin.request("/pay/7", 1).await.expect_token();
+    let old = site.origin.wait_for_request("/pay/7", 1).await.expect_token();
 
     let before = Instant::now();
     match accident {
@@ -67,13 +67,13 @@ async fn a_warm_key_after(accident: PauseFault) {
 /// A gateway that was stopped past the end of its session writes not one byte under a cached grant.
 #[tokio::test]
 async fn stopped_gateway_never_uses_cached_grant() {
-    a_warm_key_after(PauseFault::Stopped).await;
+    assert_warm_key_lost_after(PauseFault::Stopped).await;
 }
 
 /// A gateway that is cut off from ZooKeeper writes not one byte under a cached grant.
 #[tokio::test]
 async fn disconnected_gateway_never_uses_cached_grant() {
-    a_warm_key_after(PauseFault::CutOff).await;
+    assert_warm_key_lost_after(PauseFault::CutOff).await;
 }
 
 /// Stops of a gateway that holds hot keys break no promise.
@@ -83,9 +83,10 @@ async fn disconnected_gateway_never_uses_cached_grant() {
 async fn pauses_with_hot_keys_stay_safe() {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
-    let (victim, next) = Gateway::start_both(&keeping(&site, "victim"), &keeping(&site, "next")).await;
+    let (victim, next) =
+        Gateway::start_both(&keeping_policy(&site, "victim"), &keeping_policy(&site, "next")).await;
     let plan = LoadPlan::payments(&[&victim, &next], 2, 8, 5000);
-    let load = Load::start("load", &plan);
+    let load = RunningLoad::start("load", &plan);
     for _ in 0..2 {
         site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
     gateway::Gateway,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     site::TestSite,
     wait::{QUIET, wait_until},
     wire::WireMessage,
@@ -15,22 +15,22 @@ use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
-async fn with(site: &TestSite, timeouts: serde_json::Value) -> Gateway {
+async fn start_with_timeouts(site: &TestSite, timeouts: serde_json::Value) -> Gateway {
     Gateway::start(&site.policy("gw-1").with("/listeners/public/timeouts", timeouts)).await
 }
 
-fn reason(answer: &WireMessage) -> (String, String, String) {
+fn refusal_parts(answer: &WireMessage) -> (String, String, String) {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let text = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
     (answer.word(1).to_owned(), text("reason"), text("outcome"))
 }
 
-fn refused(status: &str, reason: &str) -> (String, String, String) {
+fn expected_refusal(status: &str, reason: &str) -> (String, String, String) {
     (status.to_owned(), reason.to_owned(), "not-dispatched".to_owned())
 }
 
 /// Reads to the end of the connection, and returns the answer if one came.
-async fn ends(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
+async fn read_to_end(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
     let last =
         wait_until("the end of the connection", client.read_response(), || gateway.log()).await.ok()?;
     wait_until("the end of the connection", client.read_response(), || gateway.log())
@@ -39,7 +39,7 @@ async fn ends(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
     Some(last)
 }
 
-async fn timed_out(gateway: &Gateway, limit: &str) -> f64 {
+async fn timeout_count(gateway: &Gateway, limit: &str) -> f64 {
     gateway.metrics().await.sum("fencegate_client_timeouts_total", &[&format!("limit=\"{limit}\"")])
 }
 
@@ -47,7 +47,7 @@ async fn timed_out(gateway: &Gateway, limit: &str) -> f64 {
 #[tokio::test]
 async fn slow_request_head_gets_408() {
     let site = TestSite::alone().await;
-    let gateway = with(&site, json!({"request_headers": "400ms"})).await;
+    let gateway = start_with_timeouts(&site, json!({"request_headers": "400ms"})).await;
     for before in [0, 2] {
         let mut client = RawClient::connect(gateway.public).await.expect("listens");
         for _ in 0..before {
@@ -59,14 +59,14 @@ async fn slow_request_head_gets_408() {
         client.send("GET /x HTTP/1.1\r\n").await.expect("connected");
         tokio::time::sleep(Duration::from_millis(200)).await;
         client.send("Host: a\r\n").await.expect("connected");
-        let answer = ends(&gateway, client).await.expect("told");
+        let answer = read_to_end(&gateway, client).await.expect("told");
         let took = began.elapsed();
-        assert_eq!(reason(&answer), refused("408", "slow-request"), "{answer:?}");
+        assert_eq!(refusal_parts(&answer), expected_refusal("408", "slow-request"), "{answer:?}");
         assert_eq!(answer.field("fencing-outcome"), Some("not-dispatched"));
         assert_eq!(answer.field("connection"), Some("close"));
         assert!(took > Duration::from_millis(350) && took < Duration::from_secs(2), "{took:?}");
     }
-    assert_eq!(timed_out(&gateway, "request_headers").await, 2.0);
+    assert_eq!(timeout_count(&gateway, "request_headers").await, 2.0);
     let metrics = gateway.metrics().await;
     let none = "route=\"none\"";
     let slow = "reason=\"slow-request\"";
@@ -78,7 +78,7 @@ async fn slow_request_head_gets_408() {
 #[tokio::test]
 async fn idle_connection_closes_silently() {
     let site = TestSite::alone().await;
-    let gateway = with(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
+    let gateway = start_with_timeouts(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
     site.origin.set_work_time(Duration::from_secs(1));
     let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     assert_eq!(client.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
@@ -86,14 +86,14 @@ async fn idle_connection_closes_silently() {
     raw.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     assert_eq!(raw.read_response().await.expect("answered").word(1), "200");
     let idle = Instant::now();
-    assert!(ends(&gateway, raw).await.is_none(), "nothing was asked");
+    assert!(read_to_end(&gateway, raw).await.is_none(), "nothing was asked");
     let took = idle.elapsed();
     assert!(took > Duration::from_millis(350) && took < Duration::from_secs(2), "{took:?}");
 
     let streams = Http2Client::connect(gateway.public).await.expect("listens");
     assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
     wait_until("GOAWAY", streams.wait_closed(), || gateway.log()).await.expect("in order");
-    assert_eq!(timed_out(&gateway, "idle").await, 3.0);
+    assert_eq!(timeout_count(&gateway, "idle").await, 3.0);
 }
 
 /// An unfenced upload may take long and may not pause.
@@ -119,18 +119,18 @@ async fn unfenced_upload_may_not_pause() {
     let mut pausing = RawClient::connect(gateway.public).await.expect("listens");
     pausing.send(head).await.expect("connected");
     pausing.send("1234").await.expect("connected");
-    let answer = ends(&gateway, pausing).await.expect("told");
+    let answer = read_to_end(&gateway, pausing).await.expect("told");
     let wanted = ("408".to_owned(), "slow-request".to_owned(), "unknown".to_owned());
-    assert_eq!(reason(&answer), wanted, "{answer:?}");
-    assert_eq!(timed_out(&gateway, "request_body").await, 1.0);
+    assert_eq!(refusal_parts(&answer), wanted, "{answer:?}");
+    assert_eq!(timeout_count(&gateway, "request_body").await, 1.0);
 }
 
 /// A client that takes nothing of its response is reset, and its request is no longer in flight.
 #[tokio::test]
 async fn client_reading_nothing_is_reset() {
     let site = TestSite::alone().await;
-    let gateway = with(&site, json!({"response_write": "600ms"})).await;
-    let large = || Act::now(OriginReply::with_body(vec![7; 32 * MIB]));
+    let gateway = start_with_timeouts(&site, json!({"response_write": "600ms"})).await;
+    let large = || OriginAction::now(OriginReply::with_body(vec![7; 32 * MIB]));
     site.origin.script("/large", [large(), large()]);
     let mut slow = RawClient::connect_narrow(gateway.public).await.expect("listens");
     slow.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
@@ -146,7 +146,7 @@ async fn client_reading_nothing_is_reset() {
     // The same where the window of one stream is closed: the gateway ends the connection.
     let streams = FrameClient::without_window(gateway.public).await;
     streams.get_without_reading("/large").await;
-    assert_eq!(timed_out(&gateway, "response_write").await, 2.0);
+    assert_eq!(timeout_count(&gateway, "response_write").await, 2.0);
     gateway.wait_gauge("fencegate_requests_in_flight", 0.0).await;
 }
 
@@ -173,8 +173,8 @@ async fn unparsable_request_is_refused_and_counted() {
         // The bad bytes follow an answered request, and arrive in one piece with it.
         client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n\r\n{bytes}")).await.expect("connected");
         assert_eq!(client.read_response().await.expect("answered").word(1), "200");
-        let answer = ends(&gateway, client).await.expect("told");
-        assert_eq!(reason(&answer), refused(status, word), "{answer:?}");
+        let answer = read_to_end(&gateway, client).await.expect("told");
+        assert_eq!(refusal_parts(&answer), expected_refusal(status, word), "{answer:?}");
         assert_eq!(answer.field("fencing-outcome"), Some("not-dispatched"));
     }
     let metrics = gateway.metrics().await;
@@ -193,8 +193,11 @@ async fn imitated_library_refusal_passes_unchanged() {
     let imitated = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
                     date: Sat, 21 Nov 2026 05:53:00 GMT\r\n\r\n";
     let bare = OriginReply::with_body("").status(400).field("Date", "Sat, 21 Nov 2026 05:53:00 GMT");
-    let within = |text: &str| Act::now(OriginReply::with_body(text));
-    site.origin.script("/x", [Act::now(bare.clone()), within(imitated), Act::now(bare), within(imitated)]);
+    let within = |text: &str| OriginAction::now(OriginReply::with_body(text));
+    site.origin.script(
+        "/x",
+        [OriginAction::now(bare.clone()), within(imitated), OriginAction::now(bare), within(imitated)],
+    );
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let get = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
     // All requests arrive at once, with garbage behind them.
@@ -206,7 +209,10 @@ async fn imitated_library_refusal_passes_unchanged() {
         assert_eq!(answer.word(1), if body.is_empty() { "400" } else { "200" });
         assert_eq!(answer.field("content-type"), None);
     }
-    assert_eq!(reason(&ends(&gateway, client).await.expect("told")), refused("400", "malformed"));
+    assert_eq!(
+        refusal_parts(&read_to_end(&gateway, client).await.expect("told")),
+        expected_refusal("400", "malformed")
+    );
 }
 
 /// A refusal must not be overtaken by the reset of a connection on which something is still coming.
@@ -220,7 +226,7 @@ async fn refusal_arrives_while_client_sends() {
         drop(client.send(head).await);
         let answer =
             wait_until("an answer", client.read_response(), || gateway.log()).await.expect("it arrives");
-        assert_eq!(reason(&answer), refused("431", "header-too-large"));
+        assert_eq!(refusal_parts(&answer), expected_refusal("431", "header-too-large"));
     }
     let answer = gateway.send(&TestRequest::post("/pay/7").body(vec![0; 3 * MIB])).await;
     assert_eq!((answer.status, answer.outcome()), (413, Some(FencingOutcome::NotDispatched)));

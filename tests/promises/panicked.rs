@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     history::History,
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     wait::{QUIET, wait_until},
@@ -22,24 +22,24 @@ const SOON: Duration = Duration::from_secs(8);
 const WAIT: &str = "30s";
 
 /// The policy of a gateway whose session outlives the test and ends none of its waits.
-fn patient(site: &TestSite, name: &str) -> TestPolicy {
+fn patient_policy(site: &TestSite, name: &str) -> TestPolicy {
     site.policy_without_janitor(name)
         .with("/routes/0/fence/wait", WAIT)
         .with("/upstreams/ledger/response_timeout", "30s")
 }
 
-async fn beside(site: &TestSite) -> Gateway {
-    Gateway::start(&patient(site, "gw-2")).await
+async fn start_other(site: &TestSite) -> Gateway {
+    Gateway::start(&patient_policy(site, "gw-2")).await
 }
 
-async fn panicking(site: &TestSite, failpoint: &str, hold: Value) -> Gateway {
-    let policy = patient(site, "gw-1").with("/defaults/hold", hold);
+async fn start_panicking(site: &TestSite, failpoint: &str, hold: Value) -> Gateway {
+    let policy = patient_policy(site, "gw-1").with("/defaults/hold", hold);
     let gateway = GatewayLaunch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.wait_ready().await;
     gateway
 }
 
-async fn serves_at_once(gateway: &Gateway, path: &str) {
+async fn assert_served_at_once(gateway: &Gateway, path: &str) {
     let asked = Instant::now();
     let answer = gateway.send(&TestRequest::post(path)).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
@@ -52,20 +52,21 @@ async fn panic_during_create_costs_one_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let tree = site.tree().await;
-        let (gateway, other) = tokio::join!(panicking(&site, "after_create_sent", hold()), beside(&site));
+        let (gateway, other) =
+            tokio::join!(start_panicking(&site, "after_create_sent", hold()), start_other(&site));
         let told = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
         assert_eq!(told.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(told.took() < SOON, "it waited in vain: {:?}", told.took());
-        serves_at_once(&gateway, "/pay/7").await;
-        serves_at_once(&other, "/pay/7").await;
+        assert_served_at_once(&gateway, "/pay/7").await;
+        assert_served_at_once(&other, "/pay/7").await;
         tree.assert_no_locks().await;
     }
 }
 
 /// The same, with a route that holds two keys at once.
-async fn panicking_over_a_set(site: &TestSite, failpoint: &str) -> Gateway {
-    let policy = patient(site, "gw-1").with_route(json!({
+async fn start_panicking_with_set(site: &TestSite, failpoint: &str) -> Gateway {
+    let policy = patient_policy(site, "gw-1").with_route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "wait": WAIT},
@@ -77,11 +78,11 @@ async fn panicking_over_a_set(site: &TestSite, failpoint: &str) -> Gateway {
 
 /// Returns when the gateway has panicked and the waiters of that tenure are refused. A later request waits for the
 /// next tenure.
-async fn panics(gateway: &Gateway) {
+async fn wait_panicked(gateway: &Gateway) {
     gateway.wait_line("the panic", |line| line.message().starts_with("lock.failed")).await;
     // Polls: no event tells which keys are held.
     let given_up = async {
-        while takes_more(gateway).await {
+        while accepts_joiners(gateway).await {
             sleep(Duration::from_millis(10)).await;
         }
     };
@@ -89,7 +90,7 @@ async fn panics(gateway: &Gateway) {
 }
 
 /// True if a new request may join a tenure that is kept.
-async fn takes_more(gateway: &Gateway) -> bool {
+async fn accepts_joiners(gateway: &Gateway) -> bool {
     let answer = gateway.admin("/api/v1/locks").await;
     let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
     let locks = told["locks"].as_array().expect("a list").iter();
@@ -102,9 +103,9 @@ async fn takes_more(gateway: &Gateway) -> bool {
 async fn panic_during_set_create_leaves_nothing() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
-    let gateway = panicking_over_a_set(&site, "after_create_sent").await;
+    let gateway = start_panicking_with_set(&site, "after_create_sent").await;
     assert_eq!(gateway.send(&TestRequest::post("/move/6/7")).await.status, 503);
-    serves_at_once(&gateway, "/move/7/6").await;
+    assert_served_at_once(&gateway, "/move/7/6").await;
     tree.assert_no_locks().await;
 }
 
@@ -116,9 +117,10 @@ async fn panic_while_holding_waits_for_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
         let tree = site.tree().await;
-        let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), beside(&site));
+        let (gateway, other) =
+            tokio::join!(start_panicking(&site, "while_watching", hold()), start_other(&site));
         let first = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
-        panics(&gateway).await;
+        wait_panicked(&gateway).await;
         let next = [gateway.begin(TestRequest::post("/pay/7")), other.begin(TestRequest::post("/pay/7"))];
         sleep(QUIET).await;
         assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
@@ -127,7 +129,7 @@ async fn panic_while_holding_waits_for_request() {
         for next in next {
             assert_eq!(next.answer().await.status, 200);
         }
-        serves_at_once(&gateway, "/pay/7").await;
+        assert_served_at_once(&gateway, "/pay/7").await;
         tree.assert_no_locks().await;
         History::from_log(&site.origin.log()).assert_holds();
     }
@@ -139,9 +141,10 @@ async fn panic_while_holding_waits_for_request() {
 async fn panic_holding_set_waits_for_request() {
     let site = TestSite::fresh().await;
     let tree = site.tree().await;
-    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), beside(&site));
+    let (gateway, other) =
+        tokio::join!(start_panicking_with_set(&site, "while_watching"), start_other(&site));
     let first = site.origin.hold_request(&gateway, TestRequest::post("/move/6/7")).await;
-    panics(&gateway).await;
+    wait_panicked(&gateway).await;
     let next = [gateway.begin(TestRequest::post("/pay/6")), other.begin(TestRequest::post("/pay/7"))];
     sleep(QUIET).await;
     assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
@@ -150,7 +153,7 @@ async fn panic_holding_set_waits_for_request() {
     for next in next {
         assert_eq!(next.answer().await.status, 200);
     }
-    serves_at_once(&gateway, "/move/7/6").await;
+    assert_served_at_once(&gateway, "/move/7/6").await;
     tree.assert_no_locks().await;
     History::from_log(&site.origin.log()).assert_holds();
 }
@@ -161,16 +164,17 @@ async fn panic_holding_set_waits_for_request() {
 async fn panic_while_waiting_costs_one_request() {
     for hold in HOLDS {
         let site = TestSite::fresh().await;
-        let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), beside(&site));
-        waits_and_panics(&site, &gateway, &other, "/pay/7").await;
+        let (gateway, other) =
+            tokio::join!(start_panicking(&site, "while_waiting", hold()), start_other(&site));
+        wait_and_panic(&site, &gateway, &other, "/pay/7").await;
     }
     let site = TestSite::fresh().await;
-    let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_waiting"), beside(&site));
-    waits_and_panics(&site, &gateway, &other, "/move/6/7").await;
+    let (gateway, other) = tokio::join!(start_panicking_with_set(&site, "while_waiting"), start_other(&site));
+    wait_and_panic(&site, &gateway, &other, "/move/6/7").await;
 }
 
 /// The other gateway holds one of the keys.
-async fn waits_and_panics(site: &TestSite, gateway: &Gateway, other: &Gateway, path: &str) {
+async fn wait_and_panic(site: &TestSite, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
     let holder = site.origin.hold_request(other, TestRequest::post("/pay/7")).await;
     let told = gateway.send(&TestRequest::post(path)).await;
@@ -179,7 +183,7 @@ async fn waits_and_panics(site: &TestSite, gateway: &Gateway, other: &Gateway, p
     assert_eq!(told.outcome(), Some(FencingOutcome::NotDispatched));
     tree.wait_waiters(0).await;
     assert_eq!(holder.finish().await.status, 200);
-    serves_at_once(gateway, path).await;
+    assert_served_at_once(gateway, path).await;
     tree.assert_no_locks().await;
     History::from_log(&site.origin.log()).assert_holds();
 }
@@ -205,7 +209,7 @@ async fn panic_after_response_head_keeps_key() {
         gateway.wait_ready().await;
         let other = Gateway::start(&other_policy).await;
         let latch = Latch::default();
-        site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::ok())]);
+        site.origin.script("/pay/7", [OriginAction::HoldInBody(latch.clone(), OriginReply::ok())]);
         let began = Instant::now();
         let told = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(told.outcome(), Some(FencingOutcome::Unknown), "{told:?}");

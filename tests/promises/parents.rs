@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     site::TestSite,
     wait::wait_until,
     zookeeper::ZnodeTree,
@@ -20,7 +20,7 @@ async fn parents(tree: &ZnodeTree) -> Vec<String> {
 }
 
 /// The server removes empty parents by itself, a minute later at best.
-async fn nothing_is_left(tree: &ZnodeTree) {
+async fn wait_nothing_left(tree: &ZnodeTree) {
     let gone = async {
         while !parents(tree).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -29,7 +29,7 @@ async fn nothing_is_left(tree: &ZnodeTree) {
     wait_until("the parents of all keys to go", gone, || "parents").await;
 }
 
-async fn used_once_each(hold: Value) {
+async fn assert_parents_removed(hold: Value) {
     const KEYS: usize = 300;
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/defaults/hold", hold);
@@ -40,13 +40,13 @@ async fn used_once_each(hold: Value) {
         let answer = connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
-    nothing_is_left(&tree).await;
+    wait_nothing_left(&tree).await;
 }
 
 #[tokio::test]
 async fn single_use_keys_leave_no_nodes() {
-    used_once_each(json!({"mode": "strict"})).await;
-    used_once_each(json!({"mode": "cached", "linger": "60ms"})).await;
+    assert_parents_removed(json!({"mode": "strict"})).await;
+    assert_parents_removed(json!({"mode": "cached", "linger": "60ms"})).await;
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn single_use_sets_leave_no_nodes() {
     for key in 0..50 {
         assert_eq!(gateway.send(&TestRequest::post(&format!("/move/{key}/{}", key + 1))).await.status, 200);
     }
-    nothing_is_left(&tree).await;
+    wait_nothing_left(&tree).await;
 }
 
 /// Contended keys leave no node behind, and no request is refused.
@@ -89,10 +89,10 @@ async fn contended_keys_leave_no_nodes() {
         requests: 60,
         pause: Duration::from_millis(3),
     };
-    let told = Load::start("fought", &plan).end().await;
+    let told = RunningLoad::start("fought", &plan).end().await;
     for told in &told {
         let answer = told.answer.as_ref().expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
-    nothing_is_left(&tree).await;
+    wait_nothing_left(&tree).await;
 }

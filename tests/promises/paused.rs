@@ -6,7 +6,7 @@ use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     site::TestSite,
     zookeeper_proxy::ZooKeeperProxy,
@@ -27,7 +27,7 @@ enum PauseFault {
 }
 
 /// The victim is stopped before it checks its proof. After the wake-up it has to notice the loss.
-async fn a_pause_before_the_check(accident: PauseFault) {
+async fn assert_pause_noticed(accident: PauseFault) {
     let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("victim").with_zookeeper(relay.address());
@@ -56,13 +56,13 @@ async fn a_pause_before_the_check(accident: PauseFault) {
 
 #[tokio::test]
 async fn holder_stopped_before_check_writes_nothing() {
-    a_pause_before_the_check(PauseFault::Stopped).await;
+    assert_pause_noticed(PauseFault::Stopped).await;
 }
 
 /// A holder that is cut off from ZooKeeper before its check writes not one byte.
 #[tokio::test]
 async fn holder_disconnected_before_check_writes_nothing() {
-    a_pause_before_the_check(PauseFault::CutOff).await;
+    assert_pause_noticed(PauseFault::CutOff).await;
 }
 
 /// What a holder that was stopped after its check writes is refused by its token.
@@ -84,7 +84,7 @@ async fn late_write_is_refused_by_token() {
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
 
-    let late = site.origin.request("/pay/7", 2).await;
+    let late = site.origin.wait_for_request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
     assert!(late.expect_token() < newer && late.stale, "{late:?}");
     assert_eq!((answer.status, answer.field("fencing-refusal")), (412, None), "passed on, without our field");
@@ -138,12 +138,12 @@ async fn paused_waiters_write_nothing_after_grant() {
     assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200, "serves again by itself");
 }
 
-async fn stopping_under_load(hold: fn(TestPolicy) -> TestPolicy) {
+async fn run_stops_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&hold(site.policy("victim")), &hold(site.policy("next"))).await;
     let plan = LoadPlan::payments(&[&victim, &next], 3, 9, 3000);
-    let load = Load::start("load", &plan);
+    let load = RunningLoad::start("load", &plan);
     for _ in 0..2 {
         site.origin.wait_more("victim", 30).await;
         victim.signal(Signal::STOP);
@@ -159,13 +159,13 @@ async fn stopping_under_load(hold: fn(TestPolicy) -> TestPolicy) {
 /// Stopping a gateway under load breaks no promise.
 #[tokio::test]
 async fn pauses_under_load_stay_safe() {
-    stopping_under_load(|policy| policy).await;
+    run_stops_under_load(|policy| policy).await;
 }
 
 /// Stopping a gateway that caches grants under load breaks no promise.
 #[tokio::test]
 async fn pauses_with_cached_grants_stay_safe() {
-    stopping_under_load(TestPolicy::with_cached_hold).await;
+    run_stops_under_load(TestPolicy::with_cached_hold).await;
 }
 
 /// This log line tells a pause from a cut network.

@@ -16,20 +16,20 @@ use tokio::io::AsyncReadExt;
 
 use crate::tls::TlsFiles;
 
-fn listening(site: &TestSite, name: &str) -> TestPolicy {
+fn policy_with_peer(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     site.policy(name).with_cached_hold().with("/peer", peer)
 }
 
 /// The address at which other gateways reach this one.
-async fn door(gateway: &Gateway) -> SocketAddr {
+async fn peer_address(gateway: &Gateway) -> SocketAddr {
     let line =
         gateway.wait_line("where gateways are listened to", |line| line.field("listener") == "peer").await;
     line.field("address").parse().expect("an address")
 }
 
 /// The address and the pass in the member node of a gateway.
-async fn told(tree: &ZnodeTree, name: &str) -> (String, String) {
+async fn member_address_and_pass(tree: &ZnodeTree, name: &str) -> (String, String) {
     let members = tree.members().await;
     let node = members.iter().find(|node| node.contains(&format!("/{name}-"))).expect("it is registered");
     let member: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
@@ -37,7 +37,7 @@ async fn told(tree: &ZnodeTree, name: &str) -> (String, String) {
     (text("address"), text("pass"))
 }
 
-fn sent_on(pass: &str, key: &str) -> TestRequest {
+fn forwarded_request(pass: &str, key: &str) -> TestRequest {
     TestRequest::post("/pay/7")
         .field("Fencing-Forwarded", &format!("pass={pass}; key={key}; wait=1000; from=gw-x"))
 }
@@ -53,27 +53,27 @@ fn is_forbidden(answer: &ClientResponse) -> bool {
 #[tokio::test]
 async fn request_without_pass_is_refused() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
-    let door = door(&gateway).await;
-    let (address, pass) = told(&site.tree().await, "gw-1").await;
+    let gateway = Gateway::start(&policy_with_peer(&site, "gw-1")).await;
+    let door = peer_address(&gateway).await;
+    let (address, pass) = member_address_and_pass(&site.tree().await, "gw-1").await;
     assert_eq!(address, door.to_string(), "what is told is where it listens");
     let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
     let mut client = Http1Client::connect(door).await.expect("listens");
     for ask in [
         TestRequest::post("/pay/7"),
         TestRequest::get("/anything"),
-        sent_on("", "account/7"),
-        sent_on(&"0".repeat(64), "account/7"),
-        sent_on(&pass[..63], "account/7"),
-        sent_on(&pass.to_uppercase(), "account/7"),
-        sent_on(&pass, "account/7").field("Fencing-Forwarded", &line),
+        forwarded_request("", "account/7"),
+        forwarded_request(&"0".repeat(64), "account/7"),
+        forwarded_request(&pass[..63], "account/7"),
+        forwarded_request(&pass.to_uppercase(), "account/7"),
+        forwarded_request(&pass, "account/7").field("Fencing-Forwarded", &line),
         TestRequest::post("/pay/7").field("Fencing_Forwarded", &line),
     ] {
         let answer = client.send(&ask).await.expect("answered");
         assert!(is_forbidden(&answer), "{ask:?}: {answer:?}");
     }
     for _ in 0..1000 {
-        let answer = client.send(&sent_on(&"0".repeat(64), "account/7")).await.expect("answered");
+        let answer = client.send(&forwarded_request(&"0".repeat(64), "account/7")).await.expect("answered");
         assert!(is_forbidden(&answer), "{answer:?}");
     }
     assert_eq!(site.origin.count("/pay/7"), 0, "it was dispatched");
@@ -85,12 +85,12 @@ async fn request_without_pass_is_refused() {
 #[tokio::test]
 async fn pass_is_worthless_at_public_listener() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
-    let (_, pass) = told(&site.tree().await, "gw-1").await;
-    let ask = sent_on(&pass, "another/key").field("X-Forwarded-For", "198.51.100.7");
+    let gateway = Gateway::start(&policy_with_peer(&site, "gw-1")).await;
+    let (_, pass) = member_address_and_pass(&site.tree().await, "gw-1").await;
+    let ask = forwarded_request(&pass, "another/key").field("X-Forwarded-For", "198.51.100.7");
     let answer = gateway.send(&ask).await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
-    let request = site.origin.request("/pay/7", 1).await.request;
+    let request = site.origin.wait_for_request("/pay/7", 1).await.request;
     assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
     assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1"), "{request:?}");
 }
@@ -101,8 +101,8 @@ async fn pass_changes_with_every_start() {
     let tree = site.tree().await;
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let gateway = Gateway::start(&listening(&site, "gw-1")).await;
-        seen.push(told(&tree, "gw-1").await.1);
+        let gateway = Gateway::start(&policy_with_peer(&site, "gw-1")).await;
+        seen.push(member_address_and_pass(&tree, "gw-1").await.1);
         gateway.signal(Signal::TERM);
         assert!(gateway.exit().await.success());
     }
@@ -119,9 +119,9 @@ async fn peers_require_certificates_with_tls() {
     keys.authority.write(&keys.path("peers.pem"));
     let mut tls = keys.write("gw", "127.0.0.1");
     tls["ca_file"] = json!(keys.path("peers.pem"));
-    let gateway = Gateway::start(&listening(&site, "gw-1").with("/peer/tls", tls)).await;
-    let door = door(&gateway).await;
-    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let gateway = Gateway::start(&policy_with_peer(&site, "gw-1").with("/peer/tls", tls)).await;
+    let door = peer_address(&gateway).await;
+    let (_, pass) = member_address_and_pass(&site.tree().await, "gw-1").await;
     let shows = |keys: &TlsFiles, name| {
         let signed = keys.authority.sign(&[name]);
         keys.client().with_certificate(signed.certificate(), signed.key())
@@ -159,23 +159,25 @@ async fn unusable_address_or_files_prevent_start() {
     let site = TestSite::fresh().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
-    let policy = listening(&site, "gw-1").with("/peer/address", address.clone());
+    let policy = policy_with_peer(&site, "gw-1").with("/peer/address", address.clone());
     let said = GatewayLaunch::new(&policy).expect_start_failure().await;
     assert!(said.contains(&format!("FG0527: listen on {address}, the peer listener")), "{said}");
     assert!(said.contains("`ss -ltnp`"), "{said}");
     let tls =
         json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});
-    let said =
-        GatewayLaunch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).expect_start_failure().await;
+    let said = GatewayLaunch::new(&policy_with_peer(&site, "gw-1").with("/peer/tls", tls))
+        .expect_start_failure()
+        .await;
     assert!(said.contains("FG0510") && said.contains("/nowhere.pem"), "{said}");
 }
 
 #[tokio::test]
 async fn silent_or_garbled_connection_is_closed() {
     let site = TestSite::fresh().await;
-    let policy = listening(&site, "gw-1").with("/listeners/public/timeouts", json!({"detect": "300ms"}));
+    let policy =
+        policy_with_peer(&site, "gw-1").with("/listeners/public/timeouts", json!({"detect": "300ms"}));
     let gateway = Gateway::start(&policy).await;
-    let door = door(&gateway).await;
+    let door = peer_address(&gateway).await;
     let mut silent = tokio::net::TcpStream::connect(door).await.expect("listens");
     let mut said = Vec::new();
     let read = wait_until("the end", silent.read_to_end(&mut said), || gateway.log()).await;
@@ -195,36 +197,36 @@ async fn silent_or_garbled_connection_is_closed() {
 #[tokio::test]
 async fn only_cached_matching_key_is_served() {
     let site = TestSite::fresh().await;
-    let policy = listening(&site, "gw-1").with_linger("20s");
+    let policy = policy_with_peer(&site, "gw-1").with_linger("20s");
     let gateway = Gateway::start(&policy).await;
-    let door = door(&gateway).await;
-    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let door = peer_address(&gateway).await;
+    let (_, pass) = member_address_and_pass(&site.tree().await, "gw-1").await;
     let mut client = Http1Client::connect(door).await.expect("listens");
     let is_refused = |answer: &ClientResponse| {
         let told = answer.field("fencing-outcome").unwrap_or_default().to_owned();
         answer.status == 421 && told.starts_with("not-dispatched; reason=not-holder")
     };
-    let answer = client.send(&sent_on(&pass, "account/7")).await.expect("answered");
+    let answer = client.send(&forwarded_request(&pass, "account/7")).await.expect("answered");
     assert!(is_refused(&answer), "nobody keeps it yet: {answer:?}");
     let unfenced = TestRequest::get("/read")
         .field("Fencing-Forwarded", &format!("pass={pass}; key=account/7; wait=1000; from=gw-x"));
     let answer = client.send(&unfenced).await.expect("answered");
     assert!(is_refused(&answer), "without a fence there is nobody to keep it: {answer:?}");
     let kept = gateway.send(&TestRequest::post("/pay/7")).await.token().expect("a token");
-    let answer = client.send(&sent_on(&pass, "account/8")).await.expect("answered");
+    let answer = client.send(&forwarded_request(&pass, "account/8")).await.expect("answered");
     assert!(is_refused(&answer), "the key is another one here: {answer:?}");
-    let ask = sent_on(&pass, "account/7").field("X-Forwarded-For", "198.51.100.7");
+    let ask = forwarded_request(&pass, "account/7").field("X-Forwarded-For", "198.51.100.7");
     let answer = client.send(&ask).await.expect("answered");
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     let token = answer.token().expect("a token");
     assert!(token.same_grant(kept) && token > kept, "of the same tenure: {token} after {kept}");
     assert_eq!((site.origin.count("/pay/7"), site.origin.count("/read")), (2, 0));
-    let request = site.origin.request("/pay/7", 2).await.request;
+    let request = site.origin.wait_for_request("/pay/7", 2).await.request;
     assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
     assert_eq!(request.field("x-forwarded-for"), Some("198.51.100.7, 127.0.0.1"), "{request:?}");
 }
 
-fn question(line: &str) -> String {
+fn nonce_query(line: &str) -> String {
     format!("OPTIONS * HTTP/1.1\r\nHost: gw-1:9910\r\nFencing-Forwarded: {line}\r\n\r\n")
 }
 
@@ -232,12 +234,12 @@ fn question(line: &str) -> String {
 #[tokio::test]
 async fn peer_listener_proves_pass_by_nonce() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&listening(&site, "gw-1")).await;
-    let door = door(&gateway).await;
-    let (_, pass) = told(&site.tree().await, "gw-1").await;
+    let gateway = Gateway::start(&policy_with_peer(&site, "gw-1")).await;
+    let door = peer_address(&gateway).await;
+    let (_, pass) = member_address_and_pass(&site.tree().await, "gw-1").await;
     let asks = async |address, line: &str| {
         let mut raw = RawClient::connect(address).await.expect("listens");
-        raw.send(question(line)).await.expect("sent");
+        raw.send(nonce_query(line)).await.expect("sent");
         let answer = wait_until(line, raw.read_head(), || gateway.log()).await.expect("an answer");
         answer.field("fencing-forwarded").map(str::to_owned)
     };
@@ -256,17 +258,17 @@ async fn peer_listener_proves_pass_by_nonce() {
 #[tokio::test]
 async fn connection_without_capacity_is_closed() {
     let site = TestSite::fresh().await;
-    let policy = listening(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
+    let policy = policy_with_peer(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
-    let door = door(&gateway).await;
+    let door = peer_address(&gateway).await;
     let one = format!("nonce={}", "1".repeat(64));
     let mut first = RawClient::connect(door).await.expect("listens");
-    first.send(question(&one)).await.expect("sent");
+    first.send(nonce_query(&one)).await.expect("sent");
     first.read_head().await.expect("a place");
     let mut second = tokio::net::TcpStream::connect(door).await.expect("listens");
     let mut said = Vec::new();
     let ended = wait_until("the end", second.read_to_end(&mut said), || gateway.log()).await;
     assert!(ended.is_err() || said.is_empty(), "{said:?}");
-    first.send(question(&one)).await.expect("sent");
+    first.send(nonce_query(&one)).await.expect("sent");
     first.read_head().await.expect("whoever has a place keeps it");
 }

@@ -18,7 +18,7 @@ const PERMITS: usize = 3;
 /// A storm short enough for this suite. The full ten thousand requests are among the faults.
 const STORM: RestartLoad = RestartLoad { accounts: 3, clients: 18, rounds: 3, requests: 400 };
 
-fn several(policy: TestPolicy) -> TestPolicy {
+fn with_permits(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
 }
 
@@ -26,7 +26,8 @@ fn several(policy: TestPolicy) -> TestPolicy {
 #[tokio::test]
 async fn permits_limit_concurrent_requests() {
     let site = TestSite::fresh().await;
-    let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
+    let (one, two) =
+        Gateway::start_both(&with_permits(site.policy("gw-1")), &with_permits(site.policy("gw-2"))).await;
     let mut held = Vec::new();
     for count in 0..PERMITS {
         held.push(site.origin.hold_request([&one, &two][count % 2], TestRequest::post("/pay/7")).await);
@@ -64,8 +65,8 @@ async fn permits_limit_concurrent_requests() {
 #[tokio::test]
 async fn different_permit_counts_are_incompatible() {
     let site = TestSite::fresh().await;
-    let one = Gateway::start(&several(site.policy("gw-1"))).await;
-    let two = Gateway::start(&several(site.policy("gw-2")).with("/routes/0/fence/permits", 4)).await;
+    let one = Gateway::start(&with_permits(site.policy("gw-1"))).await;
+    let two = Gateway::start(&with_permits(site.policy("gw-2")).with("/routes/0/fence/permits", 4)).await;
     assert_eq!(one.send(&TestRequest::post("/pay/7")).await.status, 200);
     let refused = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
@@ -77,7 +78,8 @@ async fn guarded_permits_hold_under_kills() {
     let guarded = GuardedSite::fresh().await;
     guarded.site.origin.set_work_time(Duration::from_millis(5));
     let guard = guarded.guard().await;
-    let crowd = STORM.run(&guarded.site.origin, |name| several(guarded.policy(name, &[guard.public]))).await;
+    let crowd =
+        STORM.run(&guarded.site.origin, |name| with_permits(guarded.policy(name, &[guard.public]))).await;
     crowd.history.assert_holds();
     assert_eq!(max_concurrent(&crowd.history), PERMITS);
 }
@@ -87,8 +89,9 @@ async fn guarded_permits_hold_under_kills() {
 async fn comparing_service_permits_hold_under_kills() {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
-    let crowd =
-        STORM.run(&site.origin, |name| several(site.policy(name)).with("/routes/0/fence/wait", "15s")).await;
+    let crowd = STORM
+        .run(&site.origin, |name| with_permits(site.policy(name)).with("/routes/0/fence/wait", "15s"))
+        .await;
     crowd.history.assert_holds();
     assert_eq!(max_concurrent(&crowd.history), PERMITS);
     assert!(crowd.told.iter().any(|told| told.answer.is_err()), "not exercised: nobody lost an answer");

@@ -20,7 +20,7 @@ async fn connect(address: &str, gateway: &Gateway) -> Result<Http1Client, String
     Http1Client::on_stream(stream, gateway.public).await
 }
 
-async fn asks(client: &mut Http1Client) -> Result<u16, String> {
+async fn send_get(client: &mut Http1Client) -> Result<u16, String> {
     let answer = timeout(Duration::from_secs(5), client.send(&TestRequest::get("/x"))).await;
     Ok(answer.map_err(|_| "no answer in time".to_owned())??.status)
 }
@@ -35,17 +35,17 @@ async fn idle_connections_yield_to_other_clients() {
     let mut all = Vec::new();
     for _ in 0..7 {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
-        assert_eq!(asks(&mut client).await, Ok(200));
+        assert_eq!(send_get(&mut client).await, Ok(200));
         all.push(client);
     }
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
     let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
-    site.origin.request("/slow", 1).await;
+    site.origin.wait_for_request("/slow", 1).await;
     // One client takes all places, and asks nothing more.
     for address in ["127.0.0.1", "127.0.0.3", "127.0.0.4"] {
         let mut other = connect(address, &gateway).await.expect("listens");
-        assert_eq!(asks(&mut other).await, Ok(200), "{address}");
-        assert_eq!(asks(&mut other).await, Ok(200), "{address} keeps its place");
+        assert_eq!(send_get(&mut other).await, Ok(200), "{address}");
+        assert_eq!(send_get(&mut other).await, Ok(200), "{address} keeps its place");
     }
     let made_room = gateway.metrics().await.sum("fencegate_client_connections_made_room_total", &[]);
     assert!((0.5..3.5).contains(&made_room), "{made_room}");
@@ -69,17 +69,17 @@ async fn trusted_proxy_has_no_connection_share() {
     let latch = site.origin.hold("/slow");
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
     let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
-    site.origin.request("/slow", 1).await;
+    site.origin.wait_for_request("/slow", 1).await;
     let mut at_work = vec![site.origin.hold("/a"), site.origin.hold("/b"), site.origin.hold("/c")];
     let mut told = Vec::new();
     for path in ["/a", "/b", "/c"] {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
         told.push(tokio::spawn(async move { client.send(&TestRequest::get(path)).await }));
-        site.origin.request(path, 1).await;
+        site.origin.wait_for_request(path, 1).await;
     }
     // Every place is at work. The client behind the proxy cannot know that, and may have sent a POST.
     let mut fifth = connect("127.0.0.2", &gateway).await.expect("listens");
-    let waits = tokio::spawn(async move { asks(&mut fifth).await });
+    let waits = tokio::spawn(async move { send_get(&mut fifth).await });
     tokio::time::sleep(QUIET).await;
     assert!(!waits.is_finished(), "it was turned away");
     latch.release();
@@ -90,9 +90,9 @@ async fn trusted_proxy_has_no_connection_share() {
     }
     // Other clients have places of their own.
     let mut first = connect("127.0.0.3", &gateway).await.expect("a place");
-    assert_eq!(asks(&mut first).await, Ok(200));
+    assert_eq!(send_get(&mut first).await, Ok(200));
     let mut second = connect("127.0.0.3", &gateway).await.expect("listens");
-    assert!(asks(&mut second).await.is_err_and(|why| !why.contains("in time")), "closed at once");
+    assert!(send_get(&mut second).await.is_err_and(|why| !why.contains("in time")), "closed at once");
 }
 
 #[tokio::test]
@@ -103,18 +103,18 @@ async fn client_connections_are_limited_to_share() {
     let mut all = Vec::new();
     for _ in 0..3 {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
-        assert_eq!(asks(&mut client).await, Ok(200));
+        assert_eq!(send_get(&mut client).await, Ok(200));
         all.push(client);
     }
     let mut fourth = connect("127.0.0.2", &gateway).await.expect("listens");
-    assert!(asks(&mut fourth).await.is_err_and(|why| !why.contains("in time")), "closed at once");
+    assert!(send_get(&mut fourth).await.is_err_and(|why| !why.contains("in time")), "closed at once");
     let mut other = connect("127.0.0.3", &gateway).await.expect("a place");
-    assert_eq!(asks(&mut other).await, Ok(200));
+    assert_eq!(send_get(&mut other).await, Ok(200));
     drop(all.pop());
     let again = async {
         loop {
             let mut client = connect("127.0.0.2", &gateway).await.expect("listens");
-            if asks(&mut client).await == Ok(200) {
+            if send_get(&mut client).await == Ok(200) {
                 return;
             }
         }

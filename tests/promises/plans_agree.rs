@@ -14,24 +14,24 @@ use serde_json::{Value, json};
 /// Routes that are refused because of other gateways.
 const REFUSED: &str = "fencegate_config_refused_routes";
 
-fn other(site: &TestSite, name: &str) -> TestPolicy {
+fn conflicting_policy(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with("/routes/0/fence/key", "konto/{path.account}")
 }
 
-async fn pays(gateway: &Gateway) -> ClientResponse {
+async fn send_payment(gateway: &Gateway) -> ClientResponse {
     gateway.send(&TestRequest::post("/pay/7")).await
 }
 
-async fn is_refused(gateway: &Gateway) {
+async fn assert_plan_refused(gateway: &Gateway) {
     gateway.wait_gauge(REFUSED, 1.0).await;
-    let refused = pays(gateway).await;
+    let refused = send_payment(gateway).await;
     let told = (refused.status, refused.reason(), refused.outcome());
     assert_eq!(told, (503, "config-mismatch".to_owned(), Some(FencingOutcome::NotDispatched)));
 }
 
-async fn serves_again(gateway: &Gateway) {
+async fn wait_serving_again(gateway: &Gateway) {
     gateway.wait_gauge(REFUSED, 0.0).await;
-    assert_eq!(pays(gateway).await.status, 200);
+    assert_eq!(send_payment(gateway).await.status, 200);
 }
 
 /// Of two templates for one resource the older gateway's is served; the younger gateway refuses the route meanwhile.
@@ -39,8 +39,8 @@ async fn serves_again(gateway: &Gateway) {
 async fn older_template_wins_over_younger() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
-    let second = Gateway::start(&other(&site, "gw-2")).await;
-    is_refused(&second).await;
+    let second = Gateway::start(&conflicting_policy(&site, "gw-2")).await;
+    assert_plan_refused(&second).await;
     let said = second.wait_line("because of whom", |line| line.field("code") == "FG0550").await;
     assert_eq!((said.field("routes"), said.field("gateways")), ("pay", "gw-1"));
     assert_eq!(
@@ -48,21 +48,21 @@ async fn older_template_wins_over_younger() {
         200,
         "unfenced requests are nobody else's business"
     );
-    assert_eq!(pays(&first).await.status, 200);
+    assert_eq!(send_payment(&first).await.status, 200);
     assert_eq!(first.metrics().await.sum(REFUSED, &[]), 0.0);
     // The younger gateway refuses one route, and still serves a route that both lock alike.
-    second.rewrite(&other(&site, "gw-2").with_route(also()));
-    first.rewrite(&site.policy("gw-1").with_route(also()));
+    second.rewrite(&conflicting_policy(&site, "gw-2").with_route(common_route()));
+    first.rewrite(&site.policy("gw-1").with_route(common_route()));
     for gateway in [&first, &second] {
         assert_eq!(gateway.reload(&[]).await.0, Some(0));
     }
     assert_eq!(second.send(&TestRequest::post("/book/7")).await.status, 200);
     first.stop().await;
-    serves_again(&second).await;
+    wait_serving_again(&second).await;
 }
 
 /// A route that both have.
-fn also() -> Value {
+fn common_route() -> Value {
     json!({
         "name": "book", "upstream": "ledger", "fence": {"key": "book/{path.id}"},
         "match": {"methods": ["POST"], "path": "/book/{id}"},
@@ -85,7 +85,7 @@ async fn unfenced_or_renamed_routes_are_compatible() {
         }));
     let second = Gateway::start(&renamed).await;
     for gateway in [&first, &second] {
-        assert_eq!(pays(gateway).await.status, 200);
+        assert_eq!(send_payment(gateway).await.status, 200);
         assert_eq!(gateway.metrics().await.sum(REFUSED, &[]), 0.0);
     }
 }
@@ -95,13 +95,13 @@ async fn unfenced_or_renamed_routes_are_compatible() {
 async fn allow_mixed_serves_with_warning() {
     let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
-    let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
+    let second = Gateway::start(&conflicting_policy(&site, "gw-2").with("/allow_mixed", true)).await;
     second.wait_line("that it is let be", |line| line.field("code") == "FG0254").await;
-    assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
+    assert_eq!((send_payment(&first).await.status, send_payment(&second).await.status), (200, 200));
     // The consent is taken back, and the refusal counts at once.
-    second.rewrite(&other(&site, "gw-2"));
+    second.rewrite(&conflicting_policy(&site, "gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
-    is_refused(&second).await;
+    assert_plan_refused(&second).await;
 }
 
 /// Of two incompatible gateways that start at once never both serve a resource.
@@ -112,8 +112,10 @@ async fn concurrent_starts_never_both_serve() {
     let site = TestSite::fresh().await;
     let many = |policy: TestPolicy| policy.with("/zookeeper/sessions", 3);
     for round in 0..3 {
-        let [one, two] =
-            [many(site.policy(&format!("one-{round}"))), many(other(&site, &format!("two-{round}")))];
+        let [one, two] = [
+            many(site.policy(&format!("one-{round}"))),
+            many(conflicting_policy(&site, &format!("two-{round}"))),
+        ];
         let (one, two) = tokio::join!(GatewayLaunch::new(&one).start(), GatewayLaunch::new(&two).start());
         tokio::join!(one.wait_ready(), two.wait_ready());
         for account in 0..8 {
@@ -127,7 +129,7 @@ async fn concurrent_starts_never_both_serve() {
         }
         // A gateway that is alone serves.
         one.stop().await;
-        serves_again(&two).await;
+        wait_serving_again(&two).await;
         two.stop().await;
     }
 }
@@ -141,12 +143,12 @@ async fn fleet_dry_run_names_incompatible_gateways() {
     let agrees = json!([{"route": "pay", "agrees": true, "unlike": []}]);
     assert_eq!((code, told(&report)), (Some(0), (json!(true), agrees)), "{report}");
     assert_eq!(report["fleet"]["gateways"], json!(["gw-2"]));
-    first.rewrite(&other(&site, "gw-1"));
+    first.rewrite(&conflicting_policy(&site, "gw-1"));
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     let unlike = json!([{"route": "pay", "agrees": false, "unlike": ["gw-2"]}]);
     assert_eq!((code, told(&report)), (Some(3), (json!(false), unlike)), "{report}");
     // The dry run changed nothing.
-    assert_eq!((pays(&first).await.status, pays(&second).await.status), (200, 200));
+    assert_eq!((send_payment(&first).await.status, send_payment(&second).await.status), (200, 200));
     second.stop().await;
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
@@ -160,19 +162,19 @@ async fn reloaded_template_waits_for_agreement() {
     let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let begun = site.origin.hold_request(&first, TestRequest::post("/pay/9")).await;
-    first.rewrite(&other(&site, "gw-1"));
+    first.rewrite(&conflicting_policy(&site, "gw-1"));
     assert_eq!(first.reload(&[]).await.0, Some(0));
     // The requests that began under the old template go on, and no gateway is told of the new one yet.
     assert_eq!(second.metrics().await.sum(REFUSED, &[]), 0.0);
     assert_eq!(begun.finish().await.status, 200);
-    is_refused(&first).await;
-    assert_eq!(pays(&second).await.status, 200);
-    second.rewrite(&other(&site, "gw-2"));
+    assert_plan_refused(&first).await;
+    assert_eq!(send_payment(&second).await.status, 200);
+    second.rewrite(&conflicting_policy(&site, "gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
-    serves_again(&first).await;
-    serves_again(&second).await;
+    wait_serving_again(&first).await;
+    wait_serving_again(&second).await;
     let log = site.origin.log();
-    let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
+    let keys: Vec<_> = log.requests_for("/pay/7").filter_map(|record| record.key()).collect();
     assert_eq!(keys, ["account/7", "konto/7", "konto/7"]);
 }
 
@@ -187,12 +189,12 @@ async fn successor_waits_for_dead_session() {
     first.signal(Signal::KILL);
     first.exit().await;
     let same = Gateway::start(&policy).await;
-    assert_eq!(pays(&same).await.status, 200, "with the same templates there is nothing to wait for");
+    assert_eq!(send_payment(&same).await.status, 200, "with the same templates there is nothing to wait for");
     same.signal(Signal::KILL);
     same.exit().await;
-    let next = Gateway::start(&other(&site, "gw-1")).await;
-    is_refused(&next).await;
-    serves_again(&next).await;
+    let next = Gateway::start(&conflicting_policy(&site, "gw-1")).await;
+    assert_plan_refused(&next).await;
+    wait_serving_again(&next).await;
 }
 
 /// An earlier build looks at no other plans. So a gateway that does look gives way, however old it is.
@@ -207,14 +209,14 @@ async fn earlier_build_takes_precedence() {
     let node = "/members/old-0000000000000001";
     tree.create(node, member(&ours).as_bytes()).await;
     gateway.wait_gauge(REFUSED, 0.0).await;
-    assert_eq!(pays(&gateway).await.status, 200);
+    assert_eq!(send_payment(&gateway).await.status, 200);
     tree.set(node, member("00000000000000ff").as_bytes()).await;
     // Each session looks for itself.
-    let given_way = async { while pays(&gateway).await.status == 200 {} };
+    let given_way = async { while send_payment(&gateway).await.status == 200 {} };
     wait_until("it to give way", given_way, || gateway.log()).await;
-    is_refused(&gateway).await;
+    assert_plan_refused(&gateway).await;
     tree.delete(node).await.expect("deleted");
-    serves_again(&gateway).await;
+    wait_serving_again(&gateway).await;
 }
 
 /// After a reconnect a session makes a node beside its member node, to see whether the connection is still its own. A
@@ -229,11 +231,11 @@ async fn reconnect_probe_node_is_no_gateway() {
     let node = "/members/old-0000000000000002";
     tree.create(node, br#"{"format":2,"version":"0.0.9","plan":"00000000000000ff"}"#).await;
     // Each session looks for itself.
-    let given_way = async { while pays(&gateway).await.status == 200 {} };
+    let given_way = async { while send_payment(&gateway).await.status == 200 {} };
     wait_until("it to give way", given_way, || gateway.log()).await;
-    is_refused(&gateway).await;
+    assert_plan_refused(&gateway).await;
     tree.delete(node).await.expect("deleted");
-    serves_again(&gateway).await;
+    wait_serving_again(&gateway).await;
 }
 
 /// A published plan is named by each session, and its nodes go with the session.
@@ -251,9 +253,9 @@ async fn published_plan_ends_with_session() {
         (nodes.len() - namings, namings)
     };
     assert_eq!(named().await, (1, 2));
-    gateway.rewrite(&other(&site, "gw-1"));
+    gateway.rewrite(&conflicting_policy(&site, "gw-1"));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
-    serves_again(&gateway).await;
+    wait_serving_again(&gateway).await;
     gateway.stop().await;
     // The server removes a plan that nobody names any more, some time later.
     assert_eq!(named().await.1, 0);

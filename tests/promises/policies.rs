@@ -75,7 +75,7 @@ const MISTAKES: &[PolicyMistake] = &[
 ];
 
 /// Exit code and standard error of both commands that read a policy.
-async fn refused(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
+async fn run_on_bad_policy(text: impl AsRef<[u8]>) -> Vec<(Option<i32>, String)> {
     let home = scratch::temp_dir();
     let file = home.path().join("policy.yaml");
     std::fs::write(&file, text).expect("the folder can be written");
@@ -112,7 +112,7 @@ async fn guard_file_is_no_policy() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error[FG0120]: "), "{output:?}");
     let bad = GUARD.replace("upstream:", "settle: 10\nupstream:");
-    for (exit, stderr) in refused(bad).await {
+    for (exit, stderr) in run_on_bad_policy(bad).await {
         assert!(exit == Some(78) && stderr.starts_with("error[FG01"), "{stderr}");
     }
 }
@@ -127,7 +127,7 @@ async fn every_mistake_shows_code_and_place() {
         let column = before.len() - before.rfind('\n').map_or(0, |end| end + 1) + 1;
         let text = marked.replace('»', "");
         let source = text.lines().nth(line - 1).expect("the marked line");
-        for (exit, stderr) in refused(&text).await {
+        for (exit, stderr) in run_on_bad_policy(&text).await {
             assert_eq!(exit, Some(78), "{with}: {stderr}");
             assert!(stderr.contains(&format!("error[{code}]: ")), "{with}: {stderr}");
             assert!(stderr.contains(&format!("policy.yaml:{line}:{column}\n")), "{with}: {stderr}");
@@ -148,7 +148,7 @@ async fn all_mistakes_reported_at_once() {
         .replace("tick: 200ms", "tick: 200ms, safety_margin: 300ms")
         .replace("{path.account}", "{path.acount}")
         .replace("upstream: ledger\n", "upstream: legder\n");
-    for (exit, stderr) in refused(&text).await {
+    for (exit, stderr) in run_on_bad_policy(&text).await {
         assert_eq!(exit, Some(78));
         let places: Vec<usize> = ["FG0301", "FG0207", "FG0203"]
             .iter()
@@ -171,7 +171,7 @@ async fn malformed_file_is_refused_without_panic() {
         ("nested", nested.as_bytes()),
     ];
     for (case, bytes) in cases {
-        for (exit, stderr) in refused(bytes).await {
+        for (exit, stderr) in run_on_bad_policy(bytes).await {
             assert_eq!(exit, Some(78), "{case}: {stderr}");
             assert!(stderr.contains("error[FG01") && stderr.contains("policy.yaml"), "{case}: {stderr}");
             assert!(!stderr.contains("panicked"), "{case}: {stderr}");

@@ -70,7 +70,7 @@ async fn printed_schemas_match_committed_files() {
 }
 
 /// The commands that a document tells its reader to type: lines of its code blocks, and what stands in backticks.
-pub(super) fn told(name: &str) -> Vec<String> {
+pub(super) fn documented_commands(name: &str) -> Vec<String> {
     let path = deploy().join("..").join(name);
     commands_in(&std::fs::read_to_string(&path).expect("shipped"))
 }
@@ -102,7 +102,7 @@ async fn documented_commands_exist() {
     let gateway = guarded.gateway("gw-1", &guard).await;
     let mut count = 0;
     for document in DOCUMENTS {
-        for told in told(document) {
+        for told in documented_commands(document) {
             let words = split_words(&told);
             let [program, rest @ ..] = words.as_slice() else { continue };
             count += 1;

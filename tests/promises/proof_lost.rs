@@ -5,16 +5,16 @@ use fencegate::demo::relay::Relay;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::{Gateway, PendingRequest},
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
     site::TestSite,
     wait::QUIET,
 };
 
 /// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
-async fn cut_off_in_flight(
+async fn start_and_cut_off(
     site: &TestSite,
     level: &str,
-    act: fn(Latch) -> Act,
+    act: fn(Latch) -> OriginAction,
 ) -> (Gateway, PendingRequest, Latch) {
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", level);
@@ -22,28 +22,28 @@ async fn cut_off_in_flight(
     let latch = Latch::default();
     site.origin.script("/pay/7", [act(latch.clone())]);
     let asked = gateway.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     drop(relay);
     (gateway, asked, latch)
 }
 
-fn before_the_head(latch: Latch) -> Act {
-    Act::Hold(latch, OriginReply::ok())
+fn hold_before_head(latch: Latch) -> OriginAction {
+    OriginAction::Hold(latch, OriginReply::ok())
 }
 
-fn within_the_body(latch: Latch) -> Act {
-    Act::HoldInBody(latch, OriginReply::with_body("half of this comes late"))
+fn hold_within_body(latch: Latch) -> OriginAction {
+    OriginAction::HoldInBody(latch, OriginReply::with_body("half of this comes late"))
 }
 
 /// At level `upstream` a request that was written in full is finished, and its response is marked `proof=lost`.
 #[tokio::test]
 async fn upstream_level_finishes_complete_request() {
     let site = TestSite::fresh().await;
-    let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
+    let (gateway, asked, latch) = start_and_cut_off(&site, "upstream", hold_before_head).await;
     gateway.wait_unready().await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    site.origin.wait_for_request("/pay/7", 2).await;
     assert!(!asked.is_over(), "given up while the upstream worked");
     latch.release();
 
@@ -58,9 +58,9 @@ async fn upstream_level_finishes_complete_request() {
     );
 }
 
-async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
+async fn assert_abandoned_before_next_holder(act: fn(Latch) -> OriginAction) {
     let site = TestSite::fresh().await;
-    let (_gateway, asked, latch) = cut_off_in_flight(&site, "none", act).await;
+    let (_gateway, asked, latch) = start_and_cut_off(&site, "none", act).await;
     let next = site.gateway("gw-2").await;
     let newer = next.begin(TestRequest::post("/pay/7"));
 
@@ -69,7 +69,7 @@ async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
     assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert_eq!(answer.field("retry-after"), None, "it may have happened");
     assert_eq!(newer.answer().await.status, 200);
-    let second = site.origin.request("/pay/7", 2).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     let abandoned = site.origin.log().records[0].abandoned.expect("the connection was closed");
     assert!(abandoned < second.arrived);
     latch.release();
@@ -78,13 +78,13 @@ async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
 /// At level `none` a request without a response is abandoned before the next holder begins.
 #[tokio::test]
 async fn level_none_abandons_unanswered_request() {
-    is_abandoned_before_the_next_holder_begins(before_the_head).await;
+    assert_abandoned_before_next_holder(hold_before_head).await;
 }
 
 /// At level `none` a request with half a response is abandoned before the next holder begins.
 #[tokio::test]
 async fn level_none_abandons_half_answered_request() {
-    is_abandoned_before_the_next_holder_begins(within_the_body).await;
+    assert_abandoned_before_next_holder(hold_within_body).await;
 }
 
 /// At level `none` a response that nobody reads is abandoned before the next holder begins.
@@ -98,15 +98,15 @@ async fn level_none_abandons_unread_response() {
         site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; 48 << 20]))]);
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(vec![7; 48 << 20]))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.read_head().await.expect("a head");
     drop(relay);
 
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let first = site.origin.request("/pay/7", 1).await;
-    let second = site.origin.request("/pay/7", 2).await;
+    let first = site.origin.wait_for_request("/pay/7", 1).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
     reader.read_body(&mut answer).await.expect_err("cut off, not completed");
 }
@@ -123,7 +123,7 @@ async fn half_written_request_is_never_completed() {
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
+    site.origin.script("/pay/7", [OriginAction::ReadLater(latch.clone())]);
 
     // One of no type would be read as a form first.
     let large =

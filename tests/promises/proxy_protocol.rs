@@ -20,7 +20,7 @@ async fn gateway(site: &TestSite, trusted: &str) -> Gateway {
     Gateway::start(&policy).await
 }
 
-async fn told(gateway: &Gateway, result: &str) -> f64 {
+async fn header_count(gateway: &Gateway, result: &str) -> f64 {
     let label = format!("result=\"{result}\"");
     gateway.metrics().await.sum("fencegate_proxy_headers_total", &[&label])
 }
@@ -48,10 +48,10 @@ async fn trusted_proxy_names_client() {
         raw.send([&header[..], GET.as_bytes()].concat()).await.expect("connected");
         let answer = wait_until("an answer", raw.read_response(), || gateway.log()).await.expect("answered");
         assert_eq!(answer.word(1), "200");
-        let record = site.origin.request("/x", n + 1).await;
+        let record = site.origin.wait_for_request("/x", n + 1).await;
         assert_eq!(record.request.field("x-forwarded-for"), Some(client));
     }
-    assert_eq!((told(&gateway, "client").await, told(&gateway, "local").await), (2.0, 2.0));
+    assert_eq!((header_count(&gateway, "client").await, header_count(&gateway, "local").await), (2.0, 2.0));
 }
 
 /// A connection without a valid PROXY header, or with one from an untrusted proxy, is closed without a response.
@@ -104,7 +104,7 @@ async fn header_precedes_tls_handshake() {
     let mut client = Http1Client::on_stream(stream, gateway.public).await.expect("speaks HTTP/1.1");
     let ask = TestRequest::get("/x").field("host", "pay.example");
     assert_eq!(client.send(&ask).await.expect("answered").status, 200);
-    let record = site.origin.request("/x", 1).await;
+    let record = site.origin.wait_for_request("/x", 1).await;
     assert_eq!(record.request.field("x-forwarded-for"), Some("203.0.113.7"));
     assert_eq!(record.request.field("x-forwarded-proto"), Some("https"));
 }

@@ -12,7 +12,7 @@ use fencegate_tests::foreign_readings::{
 };
 
 /// Compares the stored readings of one part of a request, and asserts that they have enough different cases.
-fn compared(part: RequestPart, least: ReadingCounts) {
+fn compare_readings(part: RequestPart, least: ReadingCounts) {
     let mut rows = part.load();
     if env::var_os("REWRITE").is_some() {
         let texts: Vec<String> = rows.into_iter().map(|row| row.text).collect();
@@ -29,17 +29,17 @@ fn compared(part: RequestPart, least: ReadingCounts) {
 /// A value of a path is read as services read it, or refused.
 #[test]
 fn path_matches_service_readings() {
-    compared(RequestPart::Path, ReadingCounts { same: 100, absent: 0, refused: 300 });
+    compare_readings(RequestPart::Path, ReadingCounts { same: 100, absent: 0, refused: 300 });
 }
 
 /// A query parameter is read as services read it, or refused.
 #[test]
 fn query_parameter_matches_service_readings() {
-    compared(RequestPart::Query, ReadingCounts { same: 80, absent: 40, refused: 150 });
+    compare_readings(RequestPart::Query, ReadingCounts { same: 80, absent: 40, refused: 150 });
 }
 
 /// A member of a JSON body is read as services read it, or refused.
 #[test]
 fn body_member_matches_service_readings() {
-    compared(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
+    compare_readings(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
 }

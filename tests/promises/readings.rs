@@ -31,7 +31,13 @@ async fn gateway(site: &TestSite) -> Gateway {
 }
 
 /// Sends each request, asserts this refusal, and asserts that nothing arrives.
-async fn refused(site: &TestSite, gateway: &Gateway, path: &str, reason: &str, asks: Vec<TestRequest>) {
+async fn assert_all_refused(
+    site: &TestSite,
+    gateway: &Gateway,
+    path: &str,
+    reason: &str,
+    asks: Vec<TestRequest>,
+) {
     let before = site.origin.log().records.len();
     for ask in asks {
         let told = format!("{ask:?}");
@@ -65,11 +71,11 @@ async fn ambiguous_parameter_is_refused() {
         [format!("/query?account_id=1&{other}"), format!("/query?{other}&account_id=1")]
             .map(|path| TestRequest::post(&path))
     });
-    refused(&site, &gateway, "/query", "key-invalid", asks.collect()).await;
+    assert_all_refused(&site, &gateway, "/query", "key-invalid", asks.collect()).await;
     let found = "/query?account_id=1&account=2&amount=%31";
     let answer = gateway.send(&TestRequest::post(found)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    assert_eq!(site.origin.request(found, 1).await.key(), Some("q/1"));
+    assert_eq!(site.origin.wait_for_request(found, 1).await.key(), Some("q/1"));
 }
 
 /// A condition on a parameter that some server sees twice decides nothing: the request is refused.
@@ -80,9 +86,9 @@ async fn ambiguous_condition_is_refused() {
     let put = |query: &str| TestRequest::with_method("PUT", &format!("/dry?{query}"));
     let asks =
         ["dry_run=yes&Dry_Run=no", "dry.run=no&dry_run=yes", "dry_run=yes&dry_run[]=no", "dry_run=yes&x=%"];
-    refused(&site, &gateway, "/dry", "malformed", asks.map(put).into()).await;
+    assert_all_refused(&site, &gateway, "/dry", "malformed", asks.map(put).into()).await;
     assert_eq!(gateway.send(&put("dry_run=yes&run=no")).await.status, 200);
-    assert_eq!(site.origin.request("/dry?dry_run=yes&run=no", 1).await.key(), None);
+    assert_eq!(site.origin.wait_for_request("/dry?dry_run=yes&run=no", 1).await.key(), None);
 }
 
 /// A header field that some server sees twice names no key.
@@ -92,9 +98,9 @@ async fn ambiguous_field_is_refused() {
     let gateway = gateway(&site).await;
     let other = |name: &str| TestRequest::post("/field").field("X-Account", "1").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account", "X!ACCOUNT", "x-account"];
-    refused(&site, &gateway, "/field", "key-invalid", names.map(other).into()).await;
+    assert_all_refused(&site, &gateway, "/field", "key-invalid", names.map(other).into()).await;
     assert_eq!(gateway.send(&other("X-Accounts")).await.status, 200);
-    assert_eq!(site.origin.request("/field", 1).await.key(), Some("f/1"));
+    assert_eq!(site.origin.wait_for_request("/field", 1).await.key(), Some("f/1"));
 }
 
 /// A header field that some servers do not see is not taken for the configured one.
@@ -104,16 +110,16 @@ async fn look_alike_field_is_refused() {
     let gateway = gateway(&site).await;
     let alone = |name: &str| TestRequest::post("/field").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account"];
-    refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
+    assert_all_refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
     // If the gateway took the field for the condition, the request would pass without a lock and the service would
     // execute it.
     let put = |name: &str| TestRequest::with_method("PUT", "/dry-field").field(name, "yes");
     let names = ["X_Dry_Run", "X.Dry.Run", "x-dry_run"];
-    refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;
+    assert_all_refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;
     assert_eq!(gateway.send(&put("x-dry-RUN")).await.status, 200);
-    assert_eq!(site.origin.request("/dry-field", 1).await.key(), None);
+    assert_eq!(site.origin.wait_for_request("/dry-field", 1).await.key(), None);
     assert_eq!(gateway.send(&put("X-Dry-Runs")).await.status, 200);
-    assert_eq!(site.origin.request("/dry-field", 2).await.key(), Some("wet"));
+    assert_eq!(site.origin.wait_for_request("/dry-field", 2).await.key(), Some("wet"));
 }
 
 /// A body names a key only where its content type says that it is what it is read as.
@@ -152,10 +158,10 @@ async fn mislabelled_body_names_no_key() {
     ] {
         asks.push(TestRequest::post("/body").field("Content-Type", "application/json").body(cut_short));
     }
-    refused(&site, &gateway, "/body", "key-invalid", asks).await;
+    assert_all_refused(&site, &gateway, "/body", "key-invalid", asks).await;
     for (count, kind) in (1..).zip(["application/json", "Application/Vnd.Pay+JSON; Charset=\"UTF-8\""]) {
         assert_eq!(gateway.send(&said("/body", kind)).await.status, 200, "{kind}");
-        assert_eq!(site.origin.request("/body", count).await.key(), Some("b/%2BADE-"));
+        assert_eq!(site.origin.wait_for_request("/body", count).await.key(), Some("b/%2BADE-"));
     }
 }
 
@@ -171,6 +177,6 @@ async fn body_type_any_ignores_content_type() {
     let ask = TestRequest::post("/pay/1").body(r#"{"from": 7}"#);
     for (count, ask) in (1..).zip([ask.clone().field("Content-Type", "text/plain"), ask]) {
         assert_eq!(gateway.send(&ask).await.status, 200);
-        assert_eq!(site.origin.request("/pay/1", count).await.key(), Some("account/7"));
+        assert_eq!(site.origin.wait_for_request("/pay/1", count).await.key(), Some("account/7"));
     }
 }

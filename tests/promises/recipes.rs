@@ -14,21 +14,21 @@ use fencegate_tests::prometheus::deploy;
 use self::story::{AccessMode, CompareForm, RecipeStory, StoryStep, TransactionEnd};
 
 /// A file of statements: its sections, by the word after `-- `.
-struct Recipe {
+struct SqlRecipe {
     form: CompareForm,
     sections: BTreeMap<String, String>,
 }
 
 /// A connection that statements are told one after the other.
-pub(crate) trait Session {
+pub(crate) trait SqlSession {
     /// The number of changed rows, or the database's error code.
-    fn changed(&mut self, statement: &str) -> Result<u64, String>;
+    fn execute_sql(&mut self, statement: &str) -> Result<u64, String>;
 
     /// The rows that it answers.
-    fn told(&mut self, question: &str) -> Vec<String>;
+    fn query_sql(&mut self, question: &str) -> Vec<String>;
 }
 
-impl Recipe {
+impl SqlRecipe {
     fn read(database: &str, form: CompareForm) -> Self {
         let file = deploy().join("upstream").join(database).join(format!("{}.sql", form.word()));
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -44,7 +44,7 @@ impl Recipe {
     }
 
     /// Statements that claim one key, with the values in their places as a driver puts them there.
-    fn claim(&self, mode: AccessMode, key: &str, mark: &str) -> (Option<String>, String) {
+    fn claim_statements(&self, mode: AccessMode, key: &str, mark: &str) -> (Option<String>, String) {
         let filled = |statement: &str| {
             // None of them has a quote in it: that is their grammar.
             let mark = if self.form == CompareForm::Token { format!("'{mark}'") } else { mark.to_owned() };
@@ -57,65 +57,68 @@ impl Recipe {
     /// Claims one key, in the transaction that the session has begun.
     fn raise(
         &self,
-        session: &mut dyn Session,
+        session: &mut dyn SqlSession,
         mode: AccessMode,
         key: &str,
         mark: &str,
     ) -> Result<bool, String> {
-        let (row, raise) = self.claim(mode, key, mark);
+        let (row, raise) = self.claim_statements(mode, key, mark);
         if let Some(row) = row {
-            session.changed(&row)?;
+            session.execute_sql(&row)?;
         }
-        let changed = session.changed(&raise)?;
+        let changed = session.execute_sql(&raise)?;
         assert!(changed < 2, "{changed} rows of one key");
         Ok(changed == 1)
     }
 
-    fn make(&self, session: &mut dyn Session) {
-        runs(session, self.section("table"));
+    fn create_tables(&self, session: &mut dyn SqlSession) {
+        run_statements(session, self.section("table"));
     }
 
-    fn drop_all(session: &mut dyn Session) {
-        runs(session, "DROP TABLE fence; DROP TABLE fence_floor;");
+    fn drop_all(session: &mut dyn SqlSession) {
+        run_statements(session, "DROP TABLE fence; DROP TABLE fence_floor;");
     }
 
     /// Runs the statements that have to be run again and again, once.
-    fn forget(&self, session: &mut dyn Session, seconds: u32) {
-        runs(session, &self.section("forget").replace(":seconds", &seconds.to_string()));
+    fn run_cleanup(&self, session: &mut dyn SqlSession, seconds: u32) {
+        run_statements(session, &self.section("forget").replace(":seconds", &seconds.to_string()));
     }
 }
 
-pub(crate) fn runs(session: &mut dyn Session, statements: &str) {
+pub(crate) fn run_statements(session: &mut dyn SqlSession, statements: &str) {
     for statement in statements.split_inclusive(';').map(str::trim).filter(|one| !one.is_empty()) {
-        session.changed(statement).unwrap_or_else(|code| panic!("{code}: {statement}"));
+        session.execute_sql(statement).unwrap_or_else(|code| panic!("{code}: {statement}"));
     }
 }
 
 /// Every story of the vectors, each in an empty database.
-fn tells_all_stories(database: &str, session: &mut dyn Session) {
+fn assert_all_stories(database: &str, session: &mut dyn SqlSession) {
     for form in [CompareForm::Token, CompareForm::Number] {
-        assert_eq!(Recipe::read(database, form).wrong(session), None, "{form:?}");
+        assert_eq!(SqlRecipe::read(database, form).first_wrong_step(session), None, "{form:?}");
     }
 }
 
-impl Recipe {
+impl SqlRecipe {
     /// The first step of a story whose claim passes but should not, or the reverse.
-    fn wrong(&self, session: &mut dyn Session) -> Option<String> {
+    fn first_wrong_step(&self, session: &mut dyn SqlSession) -> Option<String> {
         RecipeStory::all(self.form).into_iter().find_map(|story| {
-            self.make(session);
-            let wrong = story.steps.iter().position(|step| self.plays(step, session) != step.passes);
+            self.create_tables(session);
+            let wrong = story.steps.iter().position(|step| self.play_step(step, session) != step.passes);
             Self::drop_all(session);
             wrong.map(|at| format!("{}, step {at}", story.name))
         })
     }
 
     /// True if the step passes, in a transaction of its own.
-    fn plays(&self, step: &StoryStep, session: &mut dyn Session) -> bool {
+    fn play_step(&self, step: &StoryStep, session: &mut dyn SqlSession) -> bool {
         let mark = step.mark(self.form);
-        runs(session, "BEGIN;");
+        run_statements(session, "BEGIN;");
         let mut raised = step.keys.iter().map(|key| self.raise(session, step.mode, key, mark));
         let passes = raised.all(|raised| raised.unwrap_or_else(|code| panic!("{code}")));
-        runs(session, if passes && step.end == TransactionEnd::Commit { "COMMIT;" } else { "ROLLBACK;" });
+        run_statements(
+            session,
+            if passes && step.end == TransactionEnd::Commit { "COMMIT;" } else { "ROLLBACK;" },
+        );
         passes
     }
 }
@@ -125,7 +128,7 @@ fn pages_show_executed_statements() {
     for database in ["postgresql", "mariadb", "sqlite"] {
         let page = fs::read_to_string(deploy().join("upstream").join(database).join("README.md"));
         let page = page.expect("shipped");
-        let recipe = Recipe::read(database, CompareForm::Token);
+        let recipe = SqlRecipe::read(database, CompareForm::Token);
         for shown in recipe.sections.get("row").into_iter().chain([&recipe.sections["write"]]) {
             assert!(page.contains(shown), "{database}: {shown}");
         }
@@ -133,34 +136,34 @@ fn pages_show_executed_statements() {
 }
 
 /// A deleted row is refused by the floor. Nothing is deleted or refused before its time.
-fn forgets_nothing(database: &str, session: &mut dyn Session) {
+fn assert_floor_protects(database: &str, session: &mut dyn SqlSession) {
     for (form, [first, second, third, fourth]) in [
         (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
         (CompareForm::Number, ["5", "9", "10", "11"].map(str::to_owned)),
     ] {
-        let recipe = Recipe::read(database, form);
-        recipe.make(session);
-        let passes = |session: &mut dyn Session, mode, key: &str, mark: &str| {
-            runs(session, "BEGIN;");
+        let recipe = SqlRecipe::read(database, form);
+        recipe.create_tables(session);
+        let passes = |session: &mut dyn SqlSession, mode, key: &str, mark: &str| {
+            run_statements(session, "BEGIN;");
             let passes = recipe.raise(session, mode, key, mark).expect("nobody else is here");
-            runs(session, if passes { "COMMIT;" } else { "ROLLBACK;" });
+            run_statements(session, if passes { "COMMIT;" } else { "ROLLBACK;" });
             passes
         };
         assert!(passes(session, AccessMode::Exclusive, "old", &first));
         assert!(passes(session, AccessMode::Shared, "read", &second));
-        recipe.forget(session, 3600);
+        recipe.run_cleanup(session, 3600);
         assert!(passes(session, AccessMode::Exclusive, "late", &first), "no floor before its time");
         // The first call only records how far all marks are. The second call raises the floor to that.
-        recipe.forget(session, 0);
+        recipe.run_cleanup(session, 0);
         assert!(passes(session, AccessMode::Exclusive, "new", &fourth));
-        recipe.forget(session, 0);
+        recipe.run_cleanup(session, 0);
         assert_eq!(resources(session), ["late", "new", "old", "read"], "the floor has just been raised");
         assert!(!passes(session, AccessMode::Exclusive, "other", &second), "not above the floor");
         assert!(!passes(session, AccessMode::Shared, "other", &second), "nor is this");
         assert!(passes(session, AccessMode::Exclusive, "another", &third));
-        recipe.forget(session, 3600);
+        recipe.run_cleanup(session, 3600);
         assert_eq!(resources(session).len(), 5, "nothing before its time");
-        recipe.forget(session, 0);
+        recipe.run_cleanup(session, 0);
         assert_eq!(resources(session), ["another", "new"]);
         for key in ["old", "read", "late"] {
             assert!(
@@ -172,12 +175,12 @@ fn forgets_nothing(database: &str, session: &mut dyn Session) {
                 "{key} was forgotten, and its mark was not"
             );
         }
-        Recipe::drop_all(session);
+        SqlRecipe::drop_all(session);
     }
 }
 
-fn resources(session: &mut dyn Session) -> Vec<String> {
-    session.told("SELECT resource FROM fence ORDER BY resource;")
+fn resources(session: &mut dyn SqlSession) -> Vec<String> {
+    session.query_sql("SELECT resource FROM fence ORDER BY resource;")
 }
 
 /// Of the epoch with these last two digits.

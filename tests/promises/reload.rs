@@ -8,14 +8,14 @@ use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
-    origin::{Act, Origin},
+    origin::{Origin, OriginAction},
     policy::TestPolicy,
     site::TestSite,
     wait::QUIET,
 };
 use serde_json::json;
 
-fn unmatched_to_nobody(site: &TestSite) -> TestPolicy {
+fn policy_with_ping_route(site: &TestSite) -> TestPolicy {
     site.policy("gw-1").with_route(json!({
         "name": "ping", "upstream": "ledger", "fence": "none",
         "match": {"methods": ["PUT"], "path": "/ping"},
@@ -71,7 +71,7 @@ async fn refused_reload_keeps_log_redaction() {
     assert_eq!((code, &report["result"]), (Some(78), &json!("refused")), "{report}");
     // The log line of a retired tenure contains its key.
     let path = format!("/pay/{CANARY}");
-    site.origin.script(&path, [Act::Reset]);
+    site.origin.script(&path, [OriginAction::Reset]);
     assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
     gateway.wait_line("the end of the tenure", |line| line.message() == "tenure.retired").await;
     assert!(!gateway.log().contains(CANARY), "{}", gateway.log());
@@ -81,7 +81,7 @@ async fn refused_reload_keeps_log_redaction() {
 async fn dry_run_reports_and_changes_nothing() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let other = unmatched_to_nobody(&site)
+    let other = policy_with_ping_route(&site)
         .with("/routes/0/fence/key", "konto/{path.account}")
         .with("/routes/1/name", "look")
         .with("/zookeeper/session_timeout", "3s")
@@ -118,12 +118,12 @@ async fn sighup_and_file_change_reload() {
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_file_watch().start().await;
     gateway.wait_ready().await;
     let ping = TestRequest::with_method("PUT", "/ping");
-    gateway.rewrite(&unmatched_to_nobody(&site));
+    gateway.rewrite(&policy_with_ping_route(&site));
     gateway.wait_line("the change of the file", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);
 
     let gateway = site.gateway("gw-2").await;
-    gateway.rewrite(&unmatched_to_nobody(&site));
+    gateway.rewrite(&policy_with_ping_route(&site));
     gateway.signal(Signal::HUP);
     gateway.wait_line("the signal", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);
@@ -138,9 +138,9 @@ async fn running_requests_keep_their_plan() {
     let pay = site.origin.hold("/pay/7");
     let get = site.origin.hold("/slow");
     let running = [gateway.begin(TestRequest::post("/pay/7")), gateway.begin(TestRequest::get("/slow"))];
-    site.origin.request("/pay/7", 1).await;
-    site.origin.request("/slow", 1).await;
-    let endpoint = format!("http://{}", elsewhere.door("gw-1"));
+    site.origin.wait_for_request("/pay/7", 1).await;
+    site.origin.wait_for_request("/slow", 1).await;
+    let endpoint = format!("http://{}", elsewhere.open_listener("gw-1"));
     gateway.rewrite(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint])));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     assert_eq!(gateway.send(&TestRequest::get("/slow")).await.status, 200);

@@ -6,7 +6,7 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
     site::TestSite,
     wait::QUIET,
 };
@@ -32,14 +32,17 @@ async fn bodies_of_every_size_pass_intact() {
             ("/read", TestRequest::get("/read")),
         ] {
             let reply = OriginReply::with_body(body.clone());
-            site.origin.script(path, [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
+            site.origin.script(
+                path,
+                [OriginAction::now(reply.clone()), OriginAction::now(reply.trailer("X-Sum", "9"))],
+            );
             for chunked in [false, true] {
                 let before = site.origin.count(path);
                 let answer = gateway.send(&ask.clone().field("TE", "trailers")).await;
                 assert_eq!(answer.status, 200, "{path} {length}");
                 assert!(answer.body == body, "{path}: {length} bytes did not pass intact");
                 assert_eq!(answer.trailers.contains_key("x-sum"), chunked, "{path} {length}");
-                let record = site.origin.request(path, before + 1).await;
+                let record = site.origin.wait_for_request(path, before + 1).await;
                 let expected = if path == "/read" { &[][..] } else { sent };
                 assert!(record.request.body == expected, "{path}: the request body did not pass intact");
             }
@@ -54,9 +57,12 @@ async fn large_response_holds_key_until_sent() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))]);
+    site.origin.script(
+        "/pay/7",
+        [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))],
+    );
     let large = one.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
@@ -74,7 +80,10 @@ async fn client_reset_frees_no_key_early() {
     let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))]);
+    site.origin.script(
+        "/pay/7",
+        [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))],
+    );
     let mut reader = RawClient::connect(one.public).await.expect("listens");
     reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     reader.read_head().await.expect("a head");
@@ -95,7 +104,7 @@ async fn slow_reader_holds_key_until_read() {
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.read_head().await.expect("a head");
@@ -116,7 +125,7 @@ async fn stalled_reader_frees_key_after_idle() {
     let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/response_body_idle", "500ms");
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.send("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.read_head().await.expect("a head");
@@ -125,8 +134,8 @@ async fn stalled_reader_frees_key_after_idle() {
     assert_eq!(next.status, 200);
     assert!(next.took() < Duration::from_secs(3), "took {:?}", next.took());
     reader.read_body(&mut answer).await.expect_err("cut off, not completed");
-    let first = site.origin.request("/pay/7", 1).await;
-    let second = site.origin.request("/pay/7", 2).await;
+    let first = site.origin.wait_for_request("/pay/7", 1).await;
+    let second = site.origin.wait_for_request("/pay/7", 2).await;
     assert!(second.expect_token().number() > first.expect_token().number());
 }
 
@@ -143,7 +152,7 @@ async fn dripping_reader_frees_key_after_total() {
         .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
         .with("/routes/0/fence/wait", "8s");
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(pattern(48 * MIB)))]);
     let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     let request = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nIdempotency-Key: one\r\nContent-Length: 0\r\n\r\n";
     reader.send(request).await.expect("connected");

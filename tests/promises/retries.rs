@@ -16,14 +16,14 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::TestRequest, gateway::Gateway, origin::Act, prometheus::deploy, scratch, site::TestSite,
+    client::TestRequest, gateway::Gateway, origin::OriginAction, prometheus::deploy, scratch, site::TestSite,
 };
 use tokio::task::spawn_blocking;
 
-use super::clients::{fetched_by_npm, kept, run, venv};
+use super::clients::{node_with_package, persistent_folder, python_with_package, run};
 
 /// The first block of code below a heading of CLIENTS.md.
-fn block(heading: &str) -> String {
+fn documented_block(heading: &str) -> String {
     let document = fs::read_to_string(deploy().join("docs/CLIENTS.md")).expect("shipped");
     let (_, section) = document.split_once(&format!("### {heading}\n")).expect("a section of this name");
     let (_, code) = section.split_once("```").expect("a block of code");
@@ -39,7 +39,7 @@ impl RetryingClient {
         Self(words.iter().map(|&word| word.to_owned()).collect())
     }
 
-    async fn asks(&self, url: &str) -> Output {
+    async fn run_for(&self, url: &str) -> Output {
         let mut command = Command::new("timeout");
         command.arg("90").args(&self.0).arg(url);
         spawn_blocking(move || command.output()).await.expect("no panic").expect("`timeout` is there")
@@ -47,7 +47,7 @@ impl RetryingClient {
 }
 
 /// Reads each request, and closes the connection without an answer. The outcome of such a request is unknown.
-fn breaks_off() -> (String, Arc<AtomicUsize>) {
+fn start_breaking_service() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/pay/9", listener.local_addr().expect("bound"));
     let seen = Arc::new(AtomicUsize::new(0));
@@ -65,7 +65,7 @@ fn breaks_off() -> (String, Arc<AtomicUsize>) {
 
 /// Sends a request for a key that is held, a request with an unknown outcome, and a request over a connection that
 /// breaks.
-async fn repeats_what_was_not_dispatched_and_nothing_else(client: &RetryingClient) {
+async fn assert_repeats_only_undispatched(client: &RetryingClient) {
     let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;
     let url = |path: &str| format!("http://{}{path}", gateway.public);
@@ -77,34 +77,31 @@ async fn repeats_what_was_not_dispatched_and_nothing_else(client: &RetryingClien
         assert_eq!(holder.finish().await.status, 200);
     };
     let target = url("/pay/7");
-    let (output, ()) = tokio::join!(client.asks(&target), refused);
+    let (output, ()) = tokio::join!(client.run_for(&target), refused);
     assert!(output.status.success(), "a locked key: {output:?}");
     assert_eq!(site.origin.count("/pay/7"), 2, "{output:?}");
 
-    site.origin.script("/pay/8", [Act::Reset]);
-    let output = client.asks(&url("/pay/8")).await;
+    site.origin.script("/pay/8", [OriginAction::Reset]);
+    let output = client.run_for(&url("/pay/8")).await;
     assert_eq!(site.origin.count("/pay/8"), 1, "an unknown outcome: {output:?}");
 
-    let (target, seen) = breaks_off();
-    let output = client.asks(&target).await;
+    let (target, seen) = start_breaking_service();
+    let output = client.run_for(&target).await;
     assert_eq!(seen.load(Ordering::SeqCst), 1, "a connection that broke: {output:?}");
 }
 
 #[tokio::test]
 async fn curl_loop_repeats_only_undispatched() {
-    let script = block("curl") + "fenced -d hi \"$1\"\n";
-    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[
-        "bash", "-c", &script, "fenced",
-    ]))
-    .await;
+    let script = documented_block("curl") + "fenced -d hi \"$1\"\n";
+    assert_repeats_only_undispatched(&RetryingClient::new(&["bash", "-c", &script, "fenced"])).await;
 }
 
 #[tokio::test]
 async fn urllib3_repeats_only_undispatched() {
-    let python = venv("urllib3", "urllib3==2.5.0").await;
+    let python = python_with_package("urllib3", "urllib3==2.5.0").await;
     let ask = "import sys\nanswer = fenced.request('POST', sys.argv[1], body=b'hi')\nsys.exit(answer.status != 200)\n";
-    let program = block("urllib3") + ask;
-    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[&python, "-c", &program])).await;
+    let program = documented_block("urllib3") + ask;
+    assert_repeats_only_undispatched(&RetryingClient::new(&[&python, "-c", &program])).await;
 }
 
 const JAVA: &str = "
@@ -120,8 +117,12 @@ const JAVA: &str = "
 async fn java_client_repeats_only_undispatched() {
     let home = scratch::temp_dir();
     let imports = "import java.net.URI;\nimport java.net.http.*;\nimport java.util.Set;\n\nclass Ask {\n";
-    let file = written(home.path(), "Ask.java", &(imports.to_owned() + &block("Java HttpClient") + JAVA));
-    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&["java", &file])).await;
+    let file = write_executable(
+        home.path(),
+        "Ask.java",
+        &(imports.to_owned() + &documented_block("Java HttpClient") + JAVA),
+    );
+    assert_repeats_only_undispatched(&RetryingClient::new(&["java", &file])).await;
 }
 
 const GO: &str = "
@@ -138,29 +139,26 @@ async fn go_retryablehttp_repeats_only_undispatched() {
     let home = scratch::temp_dir();
     let names = ["context", "net/http", "os", "strings", "github.com/hashicorp/go-retryablehttp"];
     let imports = names.map(|name| format!("import \"{name}\"\n")).concat();
-    let text = format!("package main\n\n{imports}\n{}{GO}", block("go-retryablehttp"));
-    let file = written(home.path(), "main.go", &text);
-    let cache = format!("GOCACHE={}", kept("retries-go").display());
+    let text = format!("package main\n\n{imports}\n{}{GO}", documented_block("go-retryablehttp"));
+    let file = write_executable(home.path(), "main.go", &text);
+    let cache = format!("GOCACHE={}", persistent_folder("retries-go").display());
     let program = home.path().join("ask").display().to_string();
     // Debian's sources, and nothing from the network.
     let words = ["GO111MODULE=off", "GOPATH=/usr/share/gocode", &cache, "go", "build", "-o", &program, &file];
     run("env", &words).await;
-    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[&program])).await;
+    assert_repeats_only_undispatched(&RetryingClient::new(&[&program])).await;
 }
 
 #[tokio::test]
 async fn axios_retry_repeats_only_undispatched() {
-    let modules = fetched_by_npm("axios-retry", "axios-retry@4.5.0").await;
+    let modules = node_with_package("axios-retry", "axios-retry@4.5.0").await;
     let required = "const axios = require('axios');\nconst axiosRetry = require('axios-retry').default;\n";
     let ask = "fenced.post(process.argv[1], 'hi').then(() => process.exit(0), () => process.exit(1));\n";
-    let program = required.to_owned() + &block("axios-retry") + ask;
-    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[
-        "env", &modules, "node", "-e", &program,
-    ]))
-    .await;
+    let program = required.to_owned() + &documented_block("axios-retry") + ask;
+    assert_repeats_only_undispatched(&RetryingClient::new(&["env", &modules, "node", "-e", &program])).await;
 }
 
-fn written(folder: &Path, name: &str, text: &str) -> String {
+fn write_executable(folder: &Path, name: &str, text: &str) -> String {
     let file = folder.join(name);
     fs::write(&file, text).expect("our own folder");
     file.display().to_string()

@@ -18,7 +18,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 /// Pays until the tokens are far above the transactions of a session and its heartbeats. Returns the last token.
-async fn pays(gateway: &Gateway) -> Token {
+async fn pay_repeatedly(gateway: &Gateway) -> Token {
     let mut paid = Vec::new();
     while paid.len() < 60 {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -33,7 +33,7 @@ async fn pays(gateway: &Gateway) -> Token {
     *paid.last().expect("sixty")
 }
 
-async fn refuses(site: &TestSite, gateway: &Gateway) {
+async fn assert_rollback_refused(site: &TestSite, gateway: &Gateway) {
     let before = site.origin.log().records.len();
     gateway.wait_series("fencegate_zk_rolled_back", &["session=\"0\""], 1.0).await;
     let refused = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -75,13 +75,13 @@ async fn running_gateway_marks_restored_zookeeper() {
     let gateway = site.gateway("gw-1").await;
     let (zookeeper, backup) = zookeeper.back_up().await;
     gateway.wait_ready().await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
 
     let _zookeeper = zookeeper.restore(&backup).await;
-    refuses(&site, &gateway).await;
+    assert_rollback_refused(&site, &gateway).await;
     // This gateway has seen no tokens itself.
     let other = GatewayLaunch::new(&site.policy("gw-2")).start().await;
-    refuses(&site, &other).await;
+    assert_rollback_refused(&site, &other).await;
     let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
     assert!(meta["suspect"]["highest"].as_u64() >= Some(last.number()), "{meta}");
     assert_eq!((&meta["suspect"]["by"], &meta["format"]), (&json!("gw-1"), &json!(2)), "{meta}");
@@ -112,7 +112,7 @@ async fn running_gateway_marks_restored_zookeeper() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
-fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
+fn policy_with_state_dir(site: &TestSite, state: &Path) -> TestPolicy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
 }
 
@@ -123,22 +123,22 @@ async fn state_dir_reveals_wiped_zookeeper() {
     let zookeeper = OwnZooKeeper::start();
     let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     let gateway = Gateway::start(&policy).await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
     gateway.stop().await;
 
     let _zookeeper = zookeeper.wipe().await;
     // `--init` makes no new installation in the place of a wiped one.
     let gateway = GatewayLaunch::new(&policy).start().await;
-    refuses(&site, &gateway).await;
+    assert_rollback_refused(&site, &gateway).await;
     assert_eq!(site.tree().await.paths().await, [""; 0]);
     init(&site.policy("gw-1")).await;
     gateway.wait_line("that it is another one", |line| line.text().contains("this gateway has served")).await;
-    refuses(&site, &gateway).await;
+    assert_rollback_refused(&site, &gateway).await;
     gateway.stop().await;
     let gateway = GatewayLaunch::new(&policy).start().await;
-    refuses(&site, &gateway).await;
+    assert_rollback_refused(&site, &gateway).await;
 
     // The command runs as on another machine, without a `state_dir`.
     let number = last.number().to_string();
@@ -164,21 +164,21 @@ async fn restored_older_era_is_marked() {
     let zookeeper = OwnZooKeeper::start();
     let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     init(&policy).await;
     let (zookeeper, backup) = zookeeper.back_up().await;
     let (code, _, log) = era(&policy, &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.wait_ready().await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
     gateway.stop().await;
 
     let _zookeeper = zookeeper.restore(&backup).await;
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
-    refuses(&site, &gateway).await;
+    assert_rollback_refused(&site, &gateway).await;
     let other = GatewayLaunch::new(&site.policy("gw-2")).without_init().start().await;
-    refuses(&site, &other).await;
+    assert_rollback_refused(&site, &other).await;
     let (code, bumped, log) = era(&site.policy("gw-3"), &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(bumped["era"], json!(2), "the number of an era that was is not used again");
@@ -196,9 +196,9 @@ async fn wiped_installation_restarts_with_larger_tokens() {
     let zookeeper = OwnZooKeeper::start();
     let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await.with_comparison();
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     let gateway = Gateway::start(&policy).await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     let name = shown["ensemble"].as_str().expect("a name").to_owned();
     gateway.stop().await;
@@ -228,9 +228,9 @@ async fn era_begins_without_usable_state_dir() {
     let missing = state.path().join("none");
     let damaged = state.path();
     std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
-    let (code, _, log) = era(&remembering(&site, &missing), &["bump"]).await;
+    let (code, _, log) = era(&policy_with_state_dir(&site, &missing), &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
-    let policy = remembering(&site, damaged);
+    let policy = policy_with_state_dir(&site, damaged);
     let (code, shown, log) = era(&policy, &["show"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(shown["state_unreadable"].as_str().is_some_and(|why| why.contains("FG0519")), "{shown}");
@@ -248,9 +248,9 @@ async fn local_state_counts_for_new_era() {
     let zookeeper = OwnZooKeeper::start();
     let state = scratch::temp_dir();
     let site = TestSite::at(zookeeper.server.address()).await;
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     let gateway = Gateway::start(&policy).await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
     gateway.stop().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     let name = shown["ensemble"].as_str().expect("a name").to_owned();
@@ -265,7 +265,7 @@ async fn local_state_counts_for_new_era() {
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.wait_ready().await;
-    assert!(pays(&gateway).await.number() > last.number() + (1 << 32));
+    assert!(pay_repeatedly(&gateway).await.number() > last.number() + (1 << 32));
 }
 
 /// No era begins while a gateway is registered; after it begins, tokens are larger.
@@ -274,7 +274,7 @@ async fn registered_gateway_blocks_new_era() {
     let site = TestSite::fresh().await.with_comparison();
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
-    let last = pays(&gateway).await;
+    let last = pay_repeatedly(&gateway).await;
     let tree = site.tree().await;
     let meta = tree.data("/meta").await;
     let members = tree.members().await.len();
@@ -304,7 +304,7 @@ async fn registered_gateway_blocks_new_era() {
     assert!(log.contains("leaves no room"), "{log}");
     let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.wait_ready().await;
-    let next = pays(&gateway).await;
+    let next = pay_repeatedly(&gateway).await;
     assert!(next.number() > 999_999_999_999_999 + (1 << 32) && next > last, "{next}");
     History::from_log(&site.origin.log()).assert_holds();
 }

@@ -24,7 +24,7 @@ async fn ten_restarts_under_load_fail_no_request() {
     let load = RollingLoad::start(&[address]);
     for round in 1..=RESTARTS {
         let before = site.origin.count("/read");
-        site.origin.request("/read", before + 10).await;
+        site.origin.wait_for_request("/read", before + 10).await;
         let next = GatewayLaunch::new(&policy(&site, &format!("gw-{round}"), address))
             .with_shared_address()
             .start()

@@ -11,12 +11,12 @@ use fencegate_lock::{
         lock_manager::{LockManager, lock_manager},
         lock_request::{LockRequest, WaitPlace},
     },
-    session::{local_member::LocalMember, servers::Servers, settings::SessionSettings},
+    session::{local_member::LocalMember, servers::ZkServers, settings::SessionSettings},
 };
 use fencegate_policies::{
     file,
     key::ResourceKey,
-    plan::{GatewayPlan, Hold, Mode},
+    plan::{GatewayPlan, HoldPolicy, Mode},
     token::Token,
 };
 use fencegate_process::{
@@ -35,7 +35,7 @@ fn plan(site: &TestSite) -> GatewayPlan {
 }
 
 /// A keeper whose queues are full after [`LIMIT`] nodes, and what ends it.
-fn limited(site: &TestSite) -> (LockManager, CancellationToken) {
+fn start_limited_manager(site: &TestSite) -> (LockManager, CancellationToken) {
     let plan = plan(site);
     let clock: SharedClock = Arc::new(MachineClock);
     let (keeper, desks) = lock_manager(clock.clone(), 1);
@@ -54,7 +54,7 @@ fn limited(site: &TestSite) -> (LockManager, CancellationToken) {
             metrics: Metrics::for_gateway(&plan).session(0),
         };
         tokio::task::spawn_local(desk.run(
-            Servers::from_policy(&plan.zookeeper).expect("no files"),
+            ZkServers::from_policy(&plan.zookeeper).expect("no files"),
             Rc::new(settings),
             stop.clone(),
         ));
@@ -71,12 +71,12 @@ fn key(site: &TestSite) -> ResourceKey {
     fence.expand_all(&values).expect("a key").swap_remove(0)
 }
 
-async fn take(keeper: &LockManager, key: &ResourceKey) -> Token {
+async fn acquire_token(keeper: &LockManager, key: &ResourceKey) -> Token {
     let wish = LockRequest {
         keys: std::slice::from_ref(key),
         sites: &[],
         mode: Mode::Exclusive,
-        hold: Hold::Strict,
+        hold: HoldPolicy::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
         waits: WaitPlace::Here,
@@ -84,7 +84,7 @@ async fn take(keeper: &LockManager, key: &ResourceKey) -> Token {
         route: &"pay".into(),
     };
     let tenure = keeper.acquire(wish).await.expect("granted");
-    tenure.dispatch().expect("a dispatch").token
+    tenure.next_dispatch().expect("a dispatch").token
 }
 
 /// A queue that has used up its numbers is replaced, and tokens go on growing.
@@ -93,8 +93,8 @@ async fn full_queue_rotates_and_tokens_grow() {
     let site = TestSite::fresh().await;
     LocalSet::new()
         .run_until(async {
-            let (one, stop_one) = limited(&site);
-            let (two, stop_two) = limited(&site);
+            let (one, stop_one) = start_limited_manager(&site);
+            let (two, stop_two) = start_limited_manager(&site);
             while !(one.is_ready() && two.is_ready()) {
                 tokio::task::yield_now().await;
             }
@@ -103,7 +103,8 @@ async fn full_queue_rotates_and_tokens_grow() {
             let mut full = 0;
             for wave in 0..6 {
                 // Twice as many at once as there are numbers: under one parent, because none of them leaves it empty.
-                let waiting = (0..2 * LIMIT).map(|n| take(if n % 2 == 0 { &one } else { &two }, &key));
+                let waiting =
+                    (0..2 * LIMIT).map(|n| acquire_token(if n % 2 == 0 { &one } else { &two }, &key));
                 let mut tokens = futures_util::future::join_all(waiting).await;
                 tokens.sort_unstable();
                 tokens.dedup();

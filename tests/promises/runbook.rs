@@ -11,7 +11,7 @@ use fencegate_tests::{
     guarded::{GuardedSite, run_operator},
     held_request::HeldRequest,
     leases::{ClientLease, LeaseTokens},
-    origin::{Act, Latch},
+    origin::{Latch, OriginAction},
     policy::TestPolicy,
     runbook::split_words,
     scratch,
@@ -22,11 +22,11 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::printed::told;
+use super::printed::documented_commands;
 
 /// The moment when a command can be run. Some commands end the process that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum CommandTiming {
+enum RunbookStage {
     /// The gateway holds a key, and does not know what came of some operations.
     AtWork,
     /// It ends the gateway.
@@ -47,22 +47,22 @@ struct RunbookCommand {
 
 impl RunbookCommand {
     /// Words in running text, such as `fencegate check`, have no option and are no whole command.
-    fn of(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("fencegate ")?;
         rest.contains(" -").then(|| Self { text: text.to_owned(), words: split_words(rest) })
     }
 
-    fn when(&self) -> CommandTiming {
+    fn stage(&self) -> RunbookStage {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         match words[..] {
-            ["drain", ..] => CommandTiming::Ends,
-            ["era", "bump", ..] => CommandTiming::Afterwards,
-            ["era", "init", ..] => CommandTiming::Wiped,
-            ["guard", ..] if words.contains(&"--init") => CommandTiming::Starts,
+            ["drain", ..] => RunbookStage::Ends,
+            ["era", "bump", ..] => RunbookStage::Afterwards,
+            ["era", "init", ..] => RunbookStage::Wiped,
+            ["guard", ..] if words.contains(&"--init") => RunbookStage::Starts,
             // The guard of this command has ended; `guard_backup` runs the command.
-            ["guard", "restore", ..] => CommandTiming::Starts,
-            ["guard", "migrate", ..] => CommandTiming::Starts,
-            _ => CommandTiming::AtWork,
+            ["guard", "restore", ..] => RunbookStage::Starts,
+            ["guard", "migrate", ..] => RunbookStage::Starts,
+            _ => RunbookStage::AtWork,
         }
     }
 }
@@ -89,7 +89,7 @@ struct RunbookFixture {
 const KEY: &str = "account/held";
 
 impl RunbookFixture {
-    async fn falls() -> Self {
+    async fn start() -> Self {
         let home = scratch::temp_dir();
         let file = |name: &str, policy: &TestPolicy| {
             let folder = home.path().join(name);
@@ -104,7 +104,7 @@ impl RunbookFixture {
         let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
         let gateway = Gateway::start(&policy).await;
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
-            lost(&guarded.site, &gateway, path, n).await;
+            send_unknown_operation(&guarded.site, &gateway, path, n).await;
         }
         let HeldRequest { request: asked, latch, .. } = guarded
             .site
@@ -119,7 +119,7 @@ impl RunbookFixture {
             .with("/zookeeper/root", zookeeper::fresh_root())
             .with("/routes/0/fence/once", json!({"store": "zookeeper"}));
         let remembers = Gateway::start(&remembering).await;
-        lost(&guarded.site, &remembers, "/pay/9", 9).await;
+        send_unknown_operation(&guarded.site, &remembers, "/pay/9", 9).await;
 
         let policy = policy.with("/admin/address", gateway.admin.to_string());
         Self {
@@ -142,10 +142,10 @@ impl RunbookFixture {
     }
 
     /// The command as somebody would type it this night.
-    async fn typed(&self, told: &RunbookCommand) -> Vec<String> {
+    async fn filled_in_words(&self, told: &RunbookCommand) -> Vec<String> {
         let of_other = told.words[0] == "once";
-        let policy = match told.when() {
-            CommandTiming::Wiped => &self.wiped_policy,
+        let policy = match told.stage() {
+            RunbookStage::Wiped => &self.wiped_policy,
             _ if of_other => &self.other_policy,
             _ => &self.policy,
         };
@@ -166,7 +166,7 @@ impl RunbookFixture {
             });
         }
         // The command would run until it is stopped, or asks a database. It is parsed with `--help`, and not run.
-        if told.when() == CommandTiming::Starts {
+        if told.stage() == RunbookStage::Starts {
             typed.push("--help".to_owned());
         }
         typed
@@ -195,8 +195,8 @@ async fn reference(list: &[&str]) -> String {
 }
 
 /// Sends an operation whose outcome stays unknown.
-async fn lost(site: &TestSite, gateway: &Gateway, path: &str, n: usize) {
-    site.origin.script(path, [Act::Reset]);
+async fn send_unknown_operation(site: &TestSite, gateway: &Gateway, path: &str, n: usize) {
+    site.origin.script(path, [OriginAction::Reset]);
     let ask = TestRequest::post(path).field("idempotency-key", &format!("op-{n}"));
     assert_eq!(gateway.send(&ask).await.status, 502);
 }
@@ -208,7 +208,7 @@ async fn json(arguments: &[&str]) -> Value {
 
 /// Repeats the command until it succeeds. Some commands wait for the end of an operation or of a gateway's
 /// registration.
-async fn succeeds(typed: &[String], told: &RunbookCommand) {
+async fn run_until_success(typed: &[String], told: &RunbookCommand) {
     let arguments: Vec<&str> = typed.iter().map(String::as_str).collect();
     let done = async {
         loop {
@@ -226,20 +226,22 @@ async fn succeeds(typed: &[String], told: &RunbookCommand) {
 /// Every command of the runbook works as it is written.
 #[tokio::test]
 async fn every_runbook_command_works() {
-    let mut commands: Vec<RunbookCommand> =
-        told("deploy/RUNBOOK.md").iter().filter_map(|text| RunbookCommand::of(text)).collect();
+    let mut commands: Vec<RunbookCommand> = documented_commands("deploy/RUNBOOK.md")
+        .iter()
+        .filter_map(|text| RunbookCommand::parse(text))
+        .collect();
     assert!(commands.len() > 12, "not all were found: {}", commands.len());
-    commands.sort_by_key(RunbookCommand::when);
-    let mut night = RunbookFixture::falls().await;
+    commands.sort_by_key(RunbookCommand::stage);
+    let mut night = RunbookFixture::start().await;
     for told in commands {
-        if told.when() >= CommandTiming::Ends
+        if told.stage() >= RunbookStage::Ends
             && let Some((asked, latch)) = night.held.take()
         {
             latch.release();
             asked.result().await.ok();
         }
-        let typed = night.typed(&told).await;
-        succeeds(&typed, &told).await;
+        let typed = night.filled_in_words(&told).await;
+        run_until_success(&typed, &told).await;
     }
     assert!(night.gateway.exit().await.success(), "the runbook has told how to end it");
 }

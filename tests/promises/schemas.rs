@@ -13,7 +13,7 @@ use fencegate_policies::{
 };
 use tokio::task::spawn_blocking;
 
-use super::clients::venv;
+use super::clients::python_with_package;
 
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
 
@@ -40,7 +40,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 }
 
 /// True if all files fit, with the output of the validator.
-async fn fits(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
+async fn validate_files(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
     let mut command = Command::new("timeout");
     let schema = format!("{POLICIES}/{schema}");
     command.args(["120", python, "-m", "check_jsonschema", "--schemafile", &schema]).args(files);
@@ -51,7 +51,7 @@ async fn fits(python: &str, schema: &str, files: &[PathBuf]) -> (bool, String) {
     (output.status.success(), said)
 }
 
-fn wrong_in_form(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
+fn has_form_error(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
     let text = fs::read_to_string(path).expect("readable");
     load(&text).iter().any(|one| SEEN.contains(&one.code))
 }
@@ -59,18 +59,18 @@ fn wrong_in_form(path: &Path, load: fn(&str) -> Vec<Diagnostic>) -> bool {
 /// Another validator accepts the examples and refuses what is wrong in its form.
 #[tokio::test]
 async fn external_validator_agrees_with_schemas() {
-    let python = venv("check-jsonschema", "check-jsonschema").await;
+    let python = python_with_package("check-jsonschema", "check-jsonschema").await;
     let examples = [files("examples"), files("tests")].concat();
     let (guards, gateways): (Vec<PathBuf>, Vec<PathBuf>) = examples.into_iter().partition(|path| {
         ["guard.yaml", "filter.yaml"].iter().any(|name| path.to_string_lossy().ends_with(name))
     });
     assert!(gateways.len() >= 5 && guards.len() >= 2, "{gateways:?} {guards:?}");
     for (schema, good) in [("schema.json", &gateways), ("schema.guard.json", &guards)] {
-        let (fit, said) = fits(&python, schema, good).await;
+        let (fit, said) = validate_files(&python, schema, good).await;
         assert!(fit, "{said}");
     }
-    type Load = fn(&str) -> Vec<Diagnostic>;
-    let loads: [(&str, &str, Load); 2] = [
+    type LoadFn = fn(&str) -> Vec<Diagnostic>;
+    let loads: [(&str, &str, LoadFn); 2] = [
         ("tests/bad", "schema.json", |text| file::load(text).diagnostics),
         ("tests/bad/guard", "schema.guard.json", |text| file::load_guard(text).diagnostics),
     ];
@@ -79,10 +79,10 @@ async fn external_validator_agrees_with_schemas() {
         let mut bad = files(folder);
         bad.retain(|path| {
             let known = path.file_stem().is_some_and(|name| BEYOND.iter().any(|beyond| name == *beyond));
-            !known && wrong_in_form(path, load)
+            !known && has_form_error(path, load)
         });
         // One run for all of them, which names each file that does not fit.
-        let (fit, said) = fits(&python, schema, &bad).await;
+        let (fit, said) = validate_files(&python, schema, &bad).await;
         assert!(!fit, "{said}");
         for path in &bad {
             let name = path.file_name().expect("a file").to_string_lossy();

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use fencegate::bearer::BearerToken;
-use fencegate_guard::ticket::{Signer, Verifier};
+use fencegate_guard::ticket::{TicketSigner, TicketVerifier};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{GatewayLaunch, command},
@@ -17,12 +17,12 @@ use tempfile::TempDir;
 use super::tls::TlsFiles;
 
 /// Files of secrets, and the words that must not be seen.
-struct Secrets {
+struct PlantedSecrets {
     home: TempDir,
     words: Vec<String>,
 }
 
-impl Secrets {
+impl PlantedSecrets {
     fn new() -> Self {
         Self { home: scratch::temp_dir(), words: Vec::new() }
     }
@@ -49,14 +49,14 @@ impl Secrets {
     }
 
     /// Each line of a PEM file but the first and last.
-    fn lines_of(&mut self, pem: &Path) {
+    fn add_pem_lines(&mut self, pem: &Path) {
         let text = fs::read_to_string(pem).expect("made");
         let lines = text.lines().filter(|line| !line.starts_with("-----"));
         self.words.extend(lines.map(str::to_owned));
     }
 
     #[track_caller]
-    fn are_not_in(&self, place: &str, text: &str) {
+    fn assert_not_in(&self, place: &str, text: &str) {
         assert!(!text.is_empty(), "{place}: nothing to look at");
         for word in &self.words {
             assert!(word.len() >= 16, "too short to be told from chance: {word}");
@@ -66,18 +66,18 @@ impl Secrets {
 }
 
 /// Looks at everything that a process shows of itself.
-async fn look_around(process: &TestProcess, token: &str, pages: &[&str], secrets: &Secrets) {
+async fn assert_nothing_shown(process: &TestProcess, token: &str, pages: &[&str], secrets: &PlantedSecrets) {
     for page in pages {
         for ask in [
             TestRequest::get(page),
             TestRequest::get(page).field("authorization", &format!("Bearer {token}")),
         ] {
             let answer = ask.send_to(process.admin).await.expect("it answers");
-            secrets.are_not_in(page, &format!("{} {:?}", answer.status, answer.fields));
-            secrets.are_not_in(page, &format!("> {}", String::from_utf8_lossy(&answer.body)));
+            secrets.assert_not_in(page, &format!("{} {:?}", answer.status, answer.fields));
+            secrets.assert_not_in(page, &format!("> {}", String::from_utf8_lossy(&answer.body)));
         }
     }
-    secrets.are_not_in("the log", &process.log());
+    secrets.assert_not_in("the log", &process.log());
 }
 
 const GATEWAYS: [&str; 8] = [
@@ -100,7 +100,7 @@ async fn secrets_appear_in_no_output() {
     const OF_ZOOKEEPER: &str = "canary-of-zookeeper-5b0e2d94";
     let guarded = GuardedSite::fresh().await;
     let keys = TlsFiles::new();
-    let mut secrets = Secrets::new();
+    let mut secrets = PlantedSecrets::new();
     let signing = secrets.ticket_key("signing.json").await;
     let public = secrets.path("public.json");
     fs::write(&public, run_operator(&["keys", "public", &signing]).await).expect("our own folder");
@@ -108,7 +108,7 @@ async fn secrets_appear_in_no_output() {
     let password = secrets.write("zookeeper", OF_ZOOKEEPER);
     secrets.words.extend([TOKEN, OF_A_CLIENT, OF_ZOOKEEPER].map(str::to_owned));
     let certificate = keys.write("a", "pay.example");
-    secrets.lines_of(Path::new(certificate["key_file"].as_str().expect("a path")));
+    secrets.add_pem_lines(Path::new(certificate["key_file"].as_str().expect("a path")));
 
     let launch =
         guarded.launch().await.with("/tickets", json!({"public_keys_file": public})).with_debug_log();
@@ -131,7 +131,8 @@ async fn secrets_appear_in_no_output() {
             .field("authorization", &format!("Bearer {OF_A_CLIENT}"))
             .field("cookie", &format!("session={OF_A_CLIENT}"));
         let answer = gateway.send(&ask).await;
-        secrets.are_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
+        secrets
+            .assert_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
     }
     // Plain text on a port for TLS, and a forged token at the guard.
     drop(TestRequest::get("/x").send_to(secured.public).await);
@@ -139,21 +140,21 @@ async fn secrets_appear_in_no_output() {
         TestRequest::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
     assert_ne!(guard.send(&forged).await.status, 200);
     for gateway in [&gateway, &secured] {
-        look_around(gateway, TOKEN, &GATEWAYS, &secrets).await;
+        assert_nothing_shown(gateway, TOKEN, &GATEWAYS, &secrets).await;
     }
-    look_around(&guard, TOKEN, &GUARDS, &secrets).await;
+    assert_nothing_shown(&guard, TOKEN, &GUARDS, &secrets).await;
     let file = gateway.file().display().to_string();
     for arguments in [&["check", &file][..], &["explain", "-c", &file, "POST /pay/7"]] {
         let said = command(arguments).await.expect("started");
         let said = [said.stdout, said.stderr].concat();
-        secrets.are_not_in(arguments[0], &String::from_utf8_lossy(&said));
+        secrets.assert_not_in(arguments[0], &String::from_utf8_lossy(&said));
     }
 }
 
 /// The debug output of types that hold secrets, which a later version might log.
 #[tokio::test]
 async fn debug_output_hides_secrets() {
-    let mut secrets = Secrets::new();
+    let mut secrets = PlantedSecrets::new();
     let signing = secrets.ticket_key("signing.json").await;
     let shared = secrets.path("shared");
     run_operator(&["keys", "new", &shared, "--hs256"]).await;
@@ -163,12 +164,12 @@ async fn debug_output_hides_secrets() {
     }
     let [signing, shared, bearer] = [signing, shared, bearer].map(std::path::PathBuf::from);
     for shown in [
-        format!("{:?}", Signer::from_key_file(&signing).expect("a key")),
-        format!("{:?}", Signer::from_secret_file(&shared).expect("a secret")),
-        format!("{:?}", Verifier::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", TicketSigner::from_key_file(&signing).expect("a key")),
+        format!("{:?}", TicketSigner::from_secret_file(&shared).expect("a secret")),
+        format!("{:?}", TicketVerifier::from_secret_file(&shared).expect("a secret")),
         format!("{:?}", BearerToken::open(&bearer).expect("a token")),
     ] {
-        secrets.are_not_in("Debug", &shown);
+        secrets.assert_not_in("Debug", &shown);
     }
 }
 
@@ -179,7 +180,7 @@ async fn unusable_secret_file_is_not_quoted() {
     const LINES: [&str; 3] =
         ["canary of a wrong file 51d0c2aa", "and a second line of it", "Q2FuYXJ5T2ZBQmFkS2V5MDEyMzQ1"];
     let guarded = GuardedSite::fresh().await;
-    let mut secrets = Secrets::new();
+    let mut secrets = PlantedSecrets::new();
     let [first, second, key] = LINES;
     secrets.words.extend(LINES.map(str::to_owned));
     let bad = secrets.write("bad", &format!("{first}\n{second}\n"));
@@ -196,9 +197,9 @@ async fn unusable_secret_file_is_not_quoted() {
     ] {
         let said =
             GatewayLaunch::new(&policy.clone().with(pointer, value.clone())).expect_start_failure().await;
-        secrets.are_not_in(&format!("{pointer} {value}"), &said);
+        secrets.assert_not_in(&format!("{pointer} {value}"), &said);
     }
     let said = command(&["keys", "public", &bad]).await.expect("started");
     assert!(!said.status.success());
-    secrets.are_not_in("keys public", &String::from_utf8_lossy(&said.stderr));
+    secrets.assert_not_in("keys public", &String::from_utf8_lossy(&said.stderr));
 }

@@ -26,7 +26,7 @@ struct FakeSystemd {
 }
 
 impl FakeSystemd {
-    fn listens() -> Self {
+    fn bind() -> Self {
         let home = scratch::temp_dir();
         let socket = UnixDatagram::bind(home.path().join("notify")).expect("a socket");
         Self { socket, home }
@@ -36,14 +36,14 @@ impl FakeSystemd {
         self.home.path().join("notify")
     }
 
-    async fn hears(&self) -> String {
+    async fn receive(&self) -> String {
         let mut told = [0; 64];
         let length = wait_until("a word of the process", self.socket.recv(&mut told), || "none").await;
         String::from_utf8_lossy(&told[..length.expect("a datagram")]).into_owned()
     }
 
-    async fn hears_nothing(&self) {
-        let heard = tokio::time::timeout(QUIET, self.hears()).await;
+    async fn assert_silent(&self) {
+        let heard = tokio::time::timeout(QUIET, self.receive()).await;
         assert!(heard.is_err(), "{heard:?}");
     }
 }
@@ -53,26 +53,26 @@ impl FakeSystemd {
 async fn gateway_notifies_ready_when_locks_granted() {
     let (zookeeper, site) = TestSite::with_own_zookeeper().await;
     let zookeeper = zookeeper.stop().await;
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
     // The end of a reload and the end of a start send the same word. A reload must not be taken for a start.
     gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &"applied".into()), "{report}");
-    manager.hears_nothing().await;
+    manager.assert_silent().await;
     let _zookeeper = zookeeper.restart().await;
-    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(manager.receive().await, "READY=1");
     assert_eq!(gateway.admin("/ready").await.status, 200);
     gateway.signal(Signal::TERM);
-    assert_eq!(manager.hears().await, "STOPPING=1");
+    assert_eq!(manager.receive().await, "STOPPING=1");
     assert!(gateway.exit().await.success());
 }
 
 #[tokio::test]
 async fn guard_notifies_ready_after_quarantine() {
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let origin = Origin::start();
-    let launch = guard::GuardLaunch::for_upstream(origin.door("guard"))
+    let launch = guard::GuardLaunch::for_upstream(origin.open_listener("guard"))
         .with("/upstream/response_timeout", "100ms")
         .with("/send_within", "100ms")
         .with("/max_execution", "2s");
@@ -80,12 +80,12 @@ async fn guard_notifies_ready_after_quarantine() {
     let quarantined = guard.admin("/ready").await;
     let said = String::from_utf8_lossy(&quarantined.body).into_owned();
     assert!(quarantined.status == 503 && said.contains("the store is new"), "{said}");
-    manager.hears_nothing().await;
-    let ready = tokio::time::timeout(Duration::from_secs(10), manager.hears()).await;
+    manager.assert_silent().await;
+    let ready = tokio::time::timeout(Duration::from_secs(10), manager.receive()).await;
     assert_eq!(ready.as_deref(), Ok("READY=1"));
     assert_eq!(guard.admin("/ready").await.status, 200);
     guard.signal(Signal::TERM);
-    assert_eq!(manager.hears().await, "STOPPING=1");
+    assert_eq!(manager.receive().await, "STOPPING=1");
 }
 
 /// A guard that was killed reports `READY=1` when it serves the keys that were not at work.
@@ -93,7 +93,7 @@ async fn guard_notifies_ready_after_quarantine() {
 /// Keys that were at work have to wait. A guard has started when it serves the other keys.
 #[tokio::test]
 async fn restarted_guard_ready_for_idle_keys() {
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let beside = GuardFixture::new().await;
     let launch = beside.launch().await.with("/max_execution", "60s");
     let guard = launch.start().await;
@@ -103,7 +103,7 @@ async fn restarted_guard_ready_for_idle_keys() {
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     latch.release();
     let guard = launch.with_notify_socket(&manager.path()).start().await;
-    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(manager.receive().await, "READY=1");
     assert_eq!(guard.send(&StampedRequest::new("b", FLOOR + 20).post("/other")).await.status, 200);
     assert_refused(&guard.send(&StampedRequest::new("a", FLOOR + 30).post("/work")).await, "quarantine");
 }
@@ -117,19 +117,19 @@ fn monotonic() -> u128 {
 #[tokio::test]
 async fn reload_is_notified_begin_and_end() {
     let site = TestSite::fresh().await;
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_notify_socket(&manager.path()).start().await;
-    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(manager.receive().await, "READY=1");
     let before = monotonic();
     gateway.signal(Signal::HUP);
-    let told = manager.hears().await;
+    let told = manager.receive().await;
     let at = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&told);
     let at: u128 = at.parse().expect("a number");
     assert!((before..=monotonic()).contains(&at), "{before} {at}");
-    assert_eq!(manager.hears().await, "READY=1");
+    assert_eq!(manager.receive().await, "READY=1");
     // A dry run is no reload.
     assert_eq!(gateway.reload(&["--dry-run"]).await.0, Some(0));
-    manager.hears_nothing().await;
+    manager.assert_silent().await;
 }
 
 /// A process that sends no word for this long counts as hung.
@@ -139,77 +139,77 @@ const HANGS: Duration = Duration::from_secs(4);
 
 impl FakeSystemd {
     /// The manager hears four times that all threads turn.
-    async fn hears_of_turns(&self) {
+    async fn wait_four_reports(&self) {
         for _ in 0..4 {
-            let told = tokio::time::timeout(WITHIN, self.hears()).await;
+            let told = tokio::time::timeout(WITHIN, self.receive()).await;
             assert_eq!(told.as_deref(), Ok("WATCHDOG=1"));
         }
     }
 
     /// A thread stands still. The manager may still get words that were under way, and then hears nothing until the
     /// thread goes on.
-    async fn hears_of_a_hang(&self) {
+    async fn wait_hang_and_recovery(&self) {
         let mut before = 0;
-        while tokio::time::timeout(WITHIN, self.hears()).await.is_ok() {
+        while tokio::time::timeout(WITHIN, self.receive()).await.is_ok() {
             before += 1;
             assert!(before <= 2, "it is told that all threads turn, and one hangs");
         }
-        assert_eq!(self.hears().await, "WATCHDOG=1", "it goes on");
-        self.hears_of_turns().await;
+        assert_eq!(self.receive().await, "WATCHDOG=1", "it goes on");
+        self.wait_four_reports().await;
     }
 }
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
-async fn hangs(place: &'static str, asked: TestRequest) {
+async fn assert_hang_is_noticed(place: &'static str, asked: TestRequest) {
     let site = TestSite::fresh().await;
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = GatewayLaunch::new(&policy).with_workers(2).failpoint(place, &stands);
     let gateway = launch.with_notify_socket(&manager.path()).with_watchdog(WITHIN).start().await;
-    while manager.hears().await != "READY=1" {}
-    manager.hears_of_turns().await;
+    while manager.receive().await != "READY=1" {}
+    manager.wait_four_reports().await;
     let request = gateway.begin(asked);
     gateway.wait_at_failpoint(place).await;
-    manager.hears_of_a_hang().await;
+    manager.wait_hang_and_recovery().await;
     drop(request);
     // The end takes some time. Threads that have ended need not turn.
     gateway.signal(Signal::TERM);
-    while manager.hears().await != "STOPPING=1" {}
+    while manager.receive().await != "STOPPING=1" {}
     assert!(gateway.exit().await.success());
 }
 
 /// A gateway with a hung worker sends no watchdog notification until the worker goes on.
 #[tokio::test]
 async fn hung_worker_stops_gateway_watchdog() {
-    hangs("before_upstream_write", TestRequest::post("/pay/7")).await;
+    assert_hang_is_noticed("before_upstream_write", TestRequest::post("/pay/7")).await;
 }
 
 /// A gateway whose session thread hangs sends no watchdog notification until the thread goes on.
 #[tokio::test]
 async fn hung_sessions_stop_gateway_watchdog() {
-    hangs("after_create_sent", TestRequest::post("/pay/7")).await;
+    assert_hang_is_noticed("after_create_sent", TestRequest::post("/pay/7")).await;
 }
 
 /// A gateway whose lease thread hangs sends no watchdog notification until the thread goes on.
 #[tokio::test]
 async fn hung_leases_stop_gateway_watchdog() {
-    hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]}))).await;
+    assert_hang_is_noticed("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]}))).await;
 }
 
 /// A guard with a hung worker sends no watchdog notification until the worker goes on.
 #[tokio::test]
 async fn hung_worker_stops_guard_watchdog() {
-    let manager = FakeSystemd::listens();
+    let manager = FakeSystemd::bind();
     let beside = GuardFixture::new().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = beside.launch().await.failpoint("guard_admitted", &stands);
     let guard = launch.with_notify_socket(&manager.path()).with_watchdog(WITHIN).start().await;
-    while manager.hears().await != "READY=1" {}
-    manager.hears_of_turns().await;
+    while manager.receive().await != "READY=1" {}
+    manager.wait_four_reports().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.wait_at_failpoint("guard_admitted").await;
-    manager.hears_of_a_hang().await;
+    manager.wait_hang_and_recovery().await;
     drop(request);
 }

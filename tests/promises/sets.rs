@@ -17,7 +17,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-fn swap() -> Value {
+fn swap_route() -> Value {
     json!({
         "name": "swap",
         "upstream": "ledger",
@@ -44,14 +44,14 @@ fn ask(one: &str, two: &str, three: &str, body: &Value) -> TestRequest {
 #[tokio::test]
 async fn set_holds_keys_from_all_sources() {
     let site = TestSite::fresh().await;
-    let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").with_route(swap());
+    let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").with_route(swap_route());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
     let latch = site.origin.hold("/swap/e?two=d");
     // A number and a text. The key `d` is named twice.
     let body = json!({"items": [{"id": 42}], "last": "d"});
     let swapping = one.begin(ask("e", "d", "c", &body));
-    let record = site.origin.request("/swap/e?two=d", 1).await;
+    let record = site.origin.wait_for_request("/swap/e?two=d", 1).await;
 
     assert_eq!(record.key(), Some("account/42, account/c, account/d, account/e"), "sorted, each once");
     assert_eq!(record.expect_token().sequence(), 0);
@@ -89,7 +89,7 @@ async fn set_holds_keys_from_all_sources() {
 #[tokio::test]
 async fn incomplete_set_is_refused_before_locking() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&site.policy("gw-1").with_route(swap())).await;
+    let gateway = Gateway::start(&site.policy("gw-1").with_route(swap_route())).await;
     for (body, status, reason) in [
         (json!({"items": [], "last": "d"}), 400, "key-missing"),
         (json!({"items": [{"id": null}], "last": "d"}), 400, "key-missing"),
@@ -110,7 +110,8 @@ async fn incomplete_set_is_refused_before_locking() {
 #[tokio::test]
 async fn waiting_set_gives_up_whole() {
     let site = TestSite::fresh().await;
-    let policy = site.policy_without_janitor("gw-1").with_route(swap()).with("/routes/2/fence/wait", "500ms");
+    let policy =
+        site.policy_without_janitor("gw-1").with_route(swap_route()).with("/routes/2/fence/wait", "500ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let tree = site.tree().await;
     let held = site.origin.hold_request(&two, TestRequest::post("/pay/c")).await;

@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::{Execution, History},
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     origin::AccessMode,
     policy::TestPolicy,
     site::TestSite,
@@ -30,11 +30,11 @@ fn policy(site: &TestSite, name: &str, hold: Value) -> TestPolicy {
     site.policy(name).with("/routes/1", route)
 }
 
-fn cached() -> Value {
+fn cached_hold() -> Value {
     json!({"mode": "cached", "linger": "60s"})
 }
 
-fn strict() -> Value {
+fn strict_hold() -> Value {
     json!({"mode": "strict"})
 }
 
@@ -43,7 +43,7 @@ fn overlap(one: &Execution, other: &Execution) -> bool {
     ends_after(one, other.began) && ends_after(other, one.began)
 }
 
-async fn readers_and_writers_under_load(hold: Value) {
+async fn run_readers_and_writers(hold: Value) {
     let site = TestSite::fresh().await;
     site.origin.set_work_time(Duration::from_millis(4));
     let (one, two) =
@@ -55,13 +55,13 @@ async fn readers_and_writers_under_load(hold: Value) {
         requests,
         pause: Duration::from_millis(2),
     };
-    let readers = Load::start_with(TestRequest::get, "reader", &plan(8, 40));
-    let writers = Load::start("writer", &plan(2, 40));
+    let readers = RunningLoad::start_with(TestRequest::get, "reader", &plan(8, 40));
+    let writers = RunningLoad::start("writer", &plan(2, 40));
     let mut told = readers.end().await;
     let written = writers.end().await;
     told.extend(written);
 
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let history = History::from_log(&site.origin.log()).with_results(&told);
     history.assert_holds();
     for told in &told {
         assert_eq!(told.answer.as_ref().map(|answer| answer.status), Ok(200), "{told:?}");
@@ -78,17 +78,17 @@ async fn readers_and_writers_under_load(hold: Value) {
 /// Readers at two gateways with cached grants overlap readers and never writers.
 #[tokio::test]
 async fn cached_readers_overlap_only_readers() {
-    readers_and_writers_under_load(cached()).await;
+    run_readers_and_writers(cached_hold()).await;
 }
 
 /// Readers at two gateways with strict grants overlap readers and never writers.
 #[tokio::test]
 async fn strict_readers_overlap_only_readers() {
-    readers_and_writers_under_load(strict()).await;
+    run_readers_and_writers(strict_hold()).await;
 }
 
 /// A reader that comes later waits behind the writer, though it could hold beside the reader in flight.
-async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
+async fn assert_writer_not_overtaken(hold: Value, elsewhere: bool) {
     let site = TestSite::fresh().await;
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
@@ -131,19 +131,19 @@ async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
 /// A reader does not overtake a writer that waits at its own gateway.
 #[tokio::test]
 async fn reader_queues_behind_local_writer() {
-    a_waiting_writer_is_not_overtaken(cached(), false).await;
+    assert_writer_not_overtaken(cached_hold(), false).await;
 }
 
 /// A reader does not overtake a writer that waits at another gateway.
 #[tokio::test]
 async fn reader_queues_behind_remote_writer() {
-    a_waiting_writer_is_not_overtaken(cached(), true).await;
+    assert_writer_not_overtaken(cached_hold(), true).await;
 }
 
 /// A strict reader does not overtake a writer that waits at another gateway.
 #[tokio::test]
 async fn strict_reader_queues_behind_remote_writer() {
-    a_waiting_writer_is_not_overtaken(strict(), true).await;
+    assert_writer_not_overtaken(strict_hold(), true).await;
 }
 
 /// Reader after reader, so that there is always one in flight at one gateway or the other.
@@ -152,7 +152,8 @@ async fn continuous_readers_never_starve_writer() {
     let site = TestSite::alone().await;
     site.origin.set_work_time(Duration::from_millis(20));
     let (one, two) =
-        Gateway::start_both(&policy(&site, "gw-1", cached()), &policy(&site, "gw-2", cached())).await;
+        Gateway::start_both(&policy(&site, "gw-1", cached_hold()), &policy(&site, "gw-2", cached_hold()))
+            .await;
     let plan = LoadPlan {
         gateways: vec![one.public, two.public],
         paths: vec!["/stock/lamp".to_owned()],
@@ -160,7 +161,7 @@ async fn continuous_readers_never_starve_writer() {
         requests: 5000,
         pause: Duration::ZERO,
     };
-    let load = Load::start_with(TestRequest::get, "reader", &plan);
+    let load = RunningLoad::start_with(TestRequest::get, "reader", &plan);
     for n in 0..4 {
         let so_far = site.origin.log().records.len();
         site.origin.wait_for("readers at work", |log| log.records.get(so_far + 20).map(drop)).await;
@@ -170,7 +171,7 @@ async fn continuous_readers_never_starve_writer() {
         assert!(answer.took() < Duration::from_secs(2), "took {:?}", answer.took());
     }
     let told = load.stop().await;
-    History::from_log(&site.origin.log()).with(&told).assert_holds();
+    History::from_log(&site.origin.log()).with_results(&told).assert_holds();
 }
 
 /// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
@@ -181,19 +182,19 @@ struct LateWrite {
 }
 
 /// Another gateway serves `next` between the check of the victim's request and its first byte.
-async fn late(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
+async fn run_late_write(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
     let site = TestSite::fresh().await.with_comparison();
     let sleeping =
-        site.gateway_paused_at(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
-    let other = Gateway::start(&policy(&site, "next", cached())).await;
+        site.gateway_paused_at(&policy(&site, "victim", cached_hold()), "after_proof_check", PAUSE).await;
+    let other = Gateway::start(&policy(&site, "next", cached_hold())).await;
     let asked = sleeping.begin(victim);
     sleeping.wait_at_failpoint("after_proof_check").await;
     sleeping.signal(Signal::STOP);
     assert_eq!(other.send(&next).await.status, 200);
-    let newer = site.origin.request("/stock/lamp", 1).await.expect_token();
+    let newer = site.origin.wait_for_request("/stock/lamp", 1).await.expect_token();
     sleeping.signal(Signal::CONT);
     let answer = asked.answer().await;
-    let record = site.origin.request("/stock/lamp", 2).await;
+    let record = site.origin.wait_for_request("/stock/lamp", 2).await;
     assert_eq!(record.gateway, "victim");
     (LateWrite { token: record.expect_token(), status: answer.status, stale: record.stale }, newer)
 }
@@ -201,7 +202,8 @@ async fn late(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
 /// A late writer is refused by the watermark of a newer reader.
 #[tokio::test]
 async fn newer_reader_makes_late_writer_stale() {
-    let (late, newer) = late(TestRequest::post("/stock/lamp"), TestRequest::get("/stock/lamp")).await;
+    let (late, newer) =
+        run_late_write(TestRequest::post("/stock/lamp"), TestRequest::get("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
 }
@@ -209,7 +211,8 @@ async fn newer_reader_makes_late_writer_stale() {
 /// A late reader is refused by the watermark of a newer writer.
 #[tokio::test]
 async fn newer_writer_makes_late_reader_stale() {
-    let (late, newer) = late(TestRequest::get("/stock/lamp"), TestRequest::post("/stock/lamp")).await;
+    let (late, newer) =
+        run_late_write(TestRequest::get("/stock/lamp"), TestRequest::post("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
 }
@@ -219,8 +222,9 @@ async fn newer_writer_makes_late_reader_stale() {
 async fn newer_reader_keeps_older_reader_valid() {
     let site = TestSite::fresh().await.with_comparison();
     let pause = Duration::from_millis(600);
-    let slow = site.gateway_paused_at(&policy(&site, "slow", cached()), "after_proof_check", pause).await;
-    let other = Gateway::start(&policy(&site, "other", cached())).await;
+    let slow =
+        site.gateway_paused_at(&policy(&site, "slow", cached_hold()), "after_proof_check", pause).await;
+    let other = Gateway::start(&policy(&site, "other", cached_hold())).await;
     let asked = slow.begin(TestRequest::get("/stock/lamp"));
     slow.wait_at_failpoint("after_proof_check").await;
     assert_eq!(other.send(&TestRequest::get("/stock/lamp")).await.status, 200);

@@ -31,7 +31,7 @@ async fn gateway(site: &TestSite, more: &[Value]) -> Gateway {
     Gateway::start(&policy).await
 }
 
-fn with(kind: &str, target: &str, body: &str) -> TestRequest {
+fn request_with_body(kind: &str, target: &str, body: &str) -> TestRequest {
     TestRequest::post(target).field("Content-Type", kind).body(body.to_owned())
 }
 
@@ -39,7 +39,7 @@ fn parts(name: &str, value: &str) -> String {
     format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n--b--\r\n")
 }
 
-async fn refused(site: &TestSite, gateway: &Gateway, asks: &[TestRequest]) {
+async fn assert_all_refused(site: &TestSite, gateway: &Gateway, asks: &[TestRequest]) {
     let before = site.origin.log().records.len();
     let mut passed = Vec::new();
     for ask in asks {
@@ -54,7 +54,7 @@ async fn refused(site: &TestSite, gateway: &Gateway, asks: &[TestRequest]) {
     assert_eq!(site.origin.log().records.len(), before, "a refused request reached the service");
 }
 
-async fn passed(gateway: &Gateway, asks: &[TestRequest]) {
+async fn assert_all_pass(gateway: &Gateway, asks: &[TestRequest]) {
     for ask in asks {
         let answer = gateway.send(ask).await;
         assert_eq!(answer.status, 200, "{ask:?}: {answer:?}");
@@ -66,7 +66,8 @@ async fn passed(gateway: &Gateway, asks: &[TestRequest]) {
 async fn query_conflicting_with_body_is_refused() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
-    let transfer = |query: &str| with(JSON, &format!("/v1/transfers{query}"), r#"{"from":"A","to":7}"#);
+    let transfer =
+        |query: &str| request_with_body(JSON, &format!("/v1/transfers{query}"), r#"{"from":"A","to":7}"#);
     let bad = [
         "?from=VICTIM",
         "?from=VICTIM&to=C",
@@ -77,8 +78,8 @@ async fn query_conflicting_with_body_is_refused() {
     ];
     let mut asks = bad.map(transfer).to_vec();
     asks.push(transfer("").field("Cookie", "from=VICTIM"));
-    refused(&site, &gateway, &asks).await;
-    passed(&gateway, &["", "?from=A", "?to=7&from=A", "?froms=VICTIM"].map(transfer)).await;
+    assert_all_refused(&site, &gateway, &asks).await;
+    assert_all_pass(&gateway, &["", "?from=A", "?to=7&from=A", "?froms=VICTIM"].map(transfer)).await;
 }
 
 /// Every source that a service may read in place of a query or a path has the same value, or the request is refused.
@@ -89,27 +90,31 @@ async fn conflicting_source_is_refused() {
     let everywhere = |value: &str| {
         let mut asks = vec![
             TestRequest::post(&format!("/accounts/42?id={value}")),
-            with(JSON, "/query?id=42", &format!(r#"{{"id":{value}}}"#)),
-            with(JSON, "/accounts/42", &format!(r#"{{"id":{value}}}"#)),
-            with(JSON, "/accounts/42", &format!(r#"{{"ID":"{value}"}}"#)),
+            request_with_body(JSON, "/query?id=42", &format!(r#"{{"id":{value}}}"#)),
+            request_with_body(JSON, "/accounts/42", &format!(r#"{{"id":{value}}}"#)),
+            request_with_body(JSON, "/accounts/42", &format!(r#"{{"ID":"{value}"}}"#)),
         ];
         for target in ["/accounts/42", "/query?id=42"] {
-            asks.push(with(FORM, target, &format!("a=1&id={value}")));
+            asks.push(request_with_body(FORM, target, &format!("a=1&id={value}")));
             asks.push(TestRequest::post(target).body(format!("id={value}")));
-            asks.push(with(PARTS, target, &parts("id", value)));
+            asks.push(request_with_body(PARTS, target, &parts("id", value)));
             asks.push(TestRequest::post(target).field("Cookie", &format!("sid=1; id={value}")));
         }
         asks
     };
-    refused(&site, &gateway, &everywhere("43")).await;
-    passed(&gateway, &everywhere("42")).await;
+    assert_all_refused(&site, &gateway, &everywhere("43")).await;
+    assert_all_pass(&gateway, &everywhere("42")).await;
     // Readers cut this one in two ways; and what is compressed cannot be looked at.
     let twice = parts("x\"; name=\"id", "43");
-    let zipped = with(FORM, "/query?id=42", "\u{1f}").field("Content-Encoding", "gzip");
-    refused(&site, &gateway, &[with(PARTS, "/query?id=42", &twice), zipped]).await;
-    let zipped = with(JSON, "/accounts/42", "\u{1f}").field("Content-Encoding", "gzip");
-    refused(&site, &gateway, &[zipped]).await;
-    passed(&gateway, &[with(JSON, "/accounts/42", r#"{"ids":43,"account":{"id":43}}"#)]).await;
+    let zipped = request_with_body(FORM, "/query?id=42", "\u{1f}").field("Content-Encoding", "gzip");
+    assert_all_refused(&site, &gateway, &[request_with_body(PARTS, "/query?id=42", &twice), zipped]).await;
+    let zipped = request_with_body(JSON, "/accounts/42", "\u{1f}").field("Content-Encoding", "gzip");
+    assert_all_refused(&site, &gateway, &[zipped]).await;
+    assert_all_pass(
+        &gateway,
+        &[request_with_body(JSON, "/accounts/42", r#"{"ids":43,"account":{"id":43}}"#)],
+    )
+    .await;
 }
 
 /// Bodies in XML, of two types or of none count as sources, and ordinary uploads pass.
@@ -120,20 +125,20 @@ async fn unusual_bodies_count_uploads_pass() {
     let hidden =
         "X-Content-Disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"";
     let bad = [
-        with("application/xml", "/accounts/42", "<a><ID>43</ID></a>"),
-        with(FORM, "/accounts/42", "id=43&x=\u{e9}").field("Content-Type", FORM),
+        request_with_body("application/xml", "/accounts/42", "<a><ID>43</ID></a>"),
+        request_with_body(FORM, "/accounts/42", "id=43&x=\u{e9}").field("Content-Type", FORM),
         TestRequest::post("/accounts/42").body("id=43&x=\u{e9}".to_owned()),
-        with(PARTS, "/accounts/42", &format!("--b\r\n{hidden}\r\n\r\n43\r\n--b--\r\n")),
+        request_with_body(PARTS, "/accounts/42", &format!("--b\r\n{hidden}\r\n\r\n43\r\n--b--\r\n")),
     ];
-    refused(&site, &gateway, &bad).await;
+    assert_all_refused(&site, &gateway, &bad).await;
     let image = "--b\r\nContent-Type: application/json\r\n\r\n{}\r\n\
                  --b\r\nContent-Type: image/png\r\n\r\n\0\\=?\r\n--b--\r\n";
     let fine = [
-        with("application/xml", "/accounts/42", "<a><width>43</width></a>"),
-        with("multipart/related; boundary=b", "/accounts/42", image),
+        request_with_body("application/xml", "/accounts/42", "<a><width>43</width></a>"),
+        request_with_body("multipart/related; boundary=b", "/accounts/42", image),
         TestRequest::post("/accounts/42").body("\0\u{e9}&x=43".to_owned()),
     ];
-    passed(&gateway, &fine).await;
+    assert_all_pass(&gateway, &fine).await;
 }
 
 /// `sources` and `conflicts` of a route say which sources count.
@@ -153,15 +158,15 @@ async fn policy_selects_compared_sources() {
         ],
     )
     .await;
-    refused(&site, &gateway, &[with(JSON, "/strict/42", r#"{"id":43}"#)]).await;
+    assert_all_refused(&site, &gateway, &[request_with_body(JSON, "/strict/42", r#"{"id":43}"#)]).await;
     let fine = [
-        with(JSON, "/strict/42?id=43", r#"{"id":42}"#),
-        with(JSON, "/body/42?id=42", r#"{"id":43}"#),
-        with(JSON, "/loose/42?id=43", r#"{"id":44}"#),
-        with(FORM, "/loose/42?id=43", "id=44").field("Cookie", "id=45"),
+        request_with_body(JSON, "/strict/42?id=43", r#"{"id":42}"#),
+        request_with_body(JSON, "/body/42?id=42", r#"{"id":43}"#),
+        request_with_body(JSON, "/loose/42?id=43", r#"{"id":44}"#),
+        request_with_body(FORM, "/loose/42?id=43", "id=44").field("Cookie", "id=45"),
     ];
-    passed(&gateway, &fine).await;
-    assert_eq!(site.origin.request("/loose/42?id=43", 1).await.key(), Some("l/42"));
+    assert_all_pass(&gateway, &fine).await;
+    assert_eq!(site.origin.wait_for_request("/loose/42?id=43", 1).await.key(), Some("l/42"));
     let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
     let shown = |name: &str| {
         let routes = config["routes"].as_array().expect("routes");
@@ -183,7 +188,7 @@ async fn operation_names_are_compared_like_keys() {
     let once = json!({"key": "{query.op}", "principal": "{query.shop}"});
     let fence = json!({"key": "once/{path.id}", "once": once});
     let gateway = gateway(&site, &[fenced("once", "/once/{id}", &fence)]).await;
-    let ask = |op: &str, body: &str| with(FORM, &format!("/once/1?op={op}&shop=s"), body);
-    refused(&site, &gateway, &[ask("a", "op=b"), ask("a", "shop=t")]).await;
-    passed(&gateway, &[ask("a", "op=a&shop=s")]).await;
+    let ask = |op: &str, body: &str| request_with_body(FORM, &format!("/once/1?op={op}&shop=s"), body);
+    assert_all_refused(&site, &gateway, &[ask("a", "op=b"), ask("a", "shop=t")]).await;
+    assert_all_pass(&gateway, &[ask("a", "op=a&shop=s")]).await;
 }

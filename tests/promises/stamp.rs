@@ -16,7 +16,7 @@ async fn token_matches_held_lock_node() {
     let latch = site.origin.hold("/pay/7");
 
     let asked = gateway.begin(TestRequest::post("/pay/7"));
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     let locks = tree.locks().await;
     let [node] = locks.as_slice() else { panic!("one lock node: {locks:?}") };
     let czxid = tree.created_zxid(node).await;
@@ -57,7 +57,7 @@ async fn unfenced_request_gets_no_token() {
     let gateway = site.gateway("gw-1").await;
     let answer = gateway.send(&TestRequest::get("/pay/7")).await;
     assert_eq!((answer.status, answer.token()), (200, None));
-    let record = site.origin.request("/pay/7", 1).await;
+    let record = site.origin.wait_for_request("/pay/7", 1).await;
     let ours = record.request.fields.iter().filter(|(name, _)| name.to_lowercase().starts_with("fencing"));
     assert_eq!(ours.count(), 0, "{:?}", record.request);
 }

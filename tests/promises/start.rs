@@ -11,7 +11,7 @@ use fencegate_tests::{
 };
 
 /// Exit code and all that was said, of a run that must end by itself.
-async fn ended(policy: &TestPolicy) -> (Option<i32>, String) {
+async fn run_to_end(policy: &TestPolicy) -> (Option<i32>, String) {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["run", "-c", &file.display().to_string(), "--init"]).await.expect("started");
@@ -100,7 +100,7 @@ async fn port_in_use_prevents_start() {
         ("public of another gateway", "/listeners/public/address", running.public),
         ("admin of another gateway", "/admin/address", running.admin),
     ] {
-        let (code, said) = ended(&site.policy("gw-2").with(pointer, address.to_string())).await;
+        let (code, said) = run_to_end(&site.policy("gw-2").with(pointer, address.to_string())).await;
         assert_eq!(code, Some(1), "{case}: {said}");
         assert!(said.contains(&address.to_string()), "{case}: {said}");
         assert!(said.to_lowercase().contains("in use"), "{case}: {said}");

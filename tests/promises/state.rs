@@ -16,7 +16,7 @@ use fencegate_tests::{
 };
 use serde_json::Value;
 
-fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
+fn policy_with_state_dir(site: &TestSite, state: &Path) -> TestPolicy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
 }
 
@@ -25,7 +25,7 @@ fn records(state: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|kind| kind == "json")).collect()
 }
 
-async fn checked(policy: &TestPolicy) -> Value {
+async fn run_check_online(policy: &TestPolicy) -> Value {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
@@ -37,7 +37,7 @@ async fn checked(policy: &TestPolicy) -> Value {
 async fn unreadable_state_prevents_start() {
     let site = TestSite::fresh().await;
     let state = scratch::temp_dir();
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.stop().await;
@@ -48,7 +48,7 @@ async fn unreadable_state_prevents_start() {
         let said = GatewayLaunch::new(&policy).expect_start_failure().await;
         assert!(said.contains("FG0519") && said.contains(word), "{said}");
         assert!(said.contains(&file.display().to_string()) && said.contains("era bump"), "{said}");
-        let told = checked(&policy).await;
+        let told = run_check_online(&policy).await;
         let found =
             told["diagnostics"].as_array().expect("a list").iter().find(|one| one["code"] == "FG0519");
         let found = found.unwrap_or_else(|| panic!("{told:#}"));
@@ -56,7 +56,7 @@ async fn unreadable_state_prevents_start() {
         assert_eq!(fs::read(&file).expect("our own"), bytes, "it was touched");
     }
     fs::write(&file, &sound).expect("our own");
-    assert!(checked(&policy).await["online"].to_string().contains("up to epoch"));
+    assert!(run_check_online(&policy).await["online"].to_string().contains("up to epoch"));
     Gateway::start(&policy).await;
     assert_eq!(records(state.path()).len(), 1, "one per process, and only of those that live");
 }
@@ -66,7 +66,7 @@ async fn unwritable_state_dir_prevents_start() {
     let site = TestSite::fresh().await;
     let state = scratch::temp_dir();
     let nowhere = state.path().join("none");
-    let said = GatewayLaunch::new(&remembering(&site, &nowhere)).expect_start_failure().await;
+    let said = GatewayLaunch::new(&policy_with_state_dir(&site, &nowhere)).expect_start_failure().await;
     assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
 }
 
@@ -77,7 +77,7 @@ async fn removed_state_dir_refuses_no_request() {
     let state = scratch::temp_dir();
     let path = state.path().join("state");
     fs::create_dir(&path).expect("our own");
-    let gateway = Gateway::start(&remembering(&site, &path)).await;
+    let gateway = Gateway::start(&policy_with_state_dir(&site, &path)).await;
     fs::remove_dir_all(&path).expect("our own");
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.wait_series_at_least("fencegate_state_write_failures_total", &[], 1.0).await;
@@ -93,7 +93,7 @@ async fn removed_state_dir_refuses_no_request() {
 async fn shared_state_dir_keeps_separate_records() {
     let site = TestSite::fresh().await;
     let state = scratch::temp_dir();
-    let policy = remembering(&site, state.path());
+    let policy = policy_with_state_dir(&site, state.path());
     let older = Gateway::start(&policy).await;
     assert_eq!(older.send(&TestRequest::post("/pay/7")).await.status, 200);
     older.signal(Signal::STOP);

@@ -82,10 +82,10 @@ const FORMS: [(&str, &str); 9] = [
 ];
 
 /// All sources with a number of a form, and that number.
-fn forms_in(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+fn collect_formats(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
     for entry in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path()) {
         if entry.is_dir() {
-            forms_in(&entry, found);
+            collect_formats(&entry, found);
         } else if entry.extension().is_some_and(|kind| kind == "rs") {
             let text = fs::read_to_string(&entry).expect("text");
             // A database moves from form to form by steps, so the number of steps counts. The other files have a
@@ -110,7 +110,7 @@ fn versions_document_lists_every_format() {
     let document = fs::read_to_string(root.join("deploy/docs/VERSIONS.md")).expect("shipped");
     let mut found = BTreeMap::new();
     for folder in ["gateway", "policies/src"] {
-        forms_in(&root.join(folder), &mut found);
+        collect_formats(&root.join(folder), &mut found);
     }
     for (place, source) in FORMS {
         let number = found.remove(&root.join(source)).unwrap_or_else(|| panic!("no form in {source}"));

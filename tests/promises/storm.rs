@@ -40,22 +40,22 @@ async fn repeats_execute_once_in_storm() {
     let dice = SeededRng::new(seed());
     let guarded = GuardedSite::fresh().await;
     for operation in (0..operations()).map(OperationNumber) {
-        guarded.site.origin.script(&operation.target(), operation.acts(&dice));
+        guarded.site.origin.script(&operation.target(), operation.planned_answers(&dice));
     }
     let mut weather = StormFaults::begin(&guarded, dice.next()).await;
     let storm =
         Arc::new(StormState { dice, doors: weather.doors().map(Mutex::new), over: watch::Sender::new(0) });
 
-    let mut clients = StormClient::all(&storm);
-    weather.rages(&storm).await;
+    let mut clients = StormClient::spawn_all(&storm);
+    weather.run_faults(&storm).await;
     let mut judge = StormJudge::default();
     while let Some(told) = clients.join_next().await {
-        told.expect("no panic").into_iter().for_each(|told| judge.hears(told));
+        told.expect("no panic").into_iter().for_each(|told| judge.add_result(told));
     }
-    weather.clears().await;
+    weather.wait_calm().await;
     // The operations without a final answer are asked for once more.
     for operation in judge.undecided() {
-        judge.hears(clients::last(&storm, operation).await);
+        judge.add_result(clients::send_last_attempt(&storm, operation).await);
     }
-    judge.finds(&guarded.site.origin.log(), &weather);
+    judge.judge(&guarded.site.origin.log(), &weather);
 }

@@ -58,7 +58,7 @@ impl BulkService {
         Self { address: address.await.expect("the thread listens"), moved, _running: running }
     }
 
-    pub(crate) fn moved(&self) -> u64 {
+    pub(crate) fn bytes_moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 }
@@ -92,9 +92,9 @@ async fn serve(stream: TcpStream, moved: &AtomicU64) -> std::io::Result<()> {
     }
     if down {
         stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n").as_bytes()).await?;
-        return say(&mut stream, GIB, |piece| add(moved, piece)).await;
+        return send_pattern(&mut stream, GIB, |piece| add(moved, piece)).await;
     }
-    hear(&mut stream, GIB, |piece| add(moved, piece)).await?;
+    read_pattern(&mut stream, GIB, |piece| add(moved, piece)).await?;
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await
 }
 
@@ -119,7 +119,7 @@ const CYCLE: u64 = 256;
 static PIECES: LazyLock<Vec<Vec<u8>>> =
     LazyLock::new(|| (0..CYCLE).map(|n| piece_at(n * PIECE as u64)).collect());
 
-pub(crate) async fn say(
+pub(crate) async fn send_pattern(
     to: &mut (impl AsyncWriteExt + Unpin),
     length: u64,
     mut told: impl FnMut(u64),
@@ -132,7 +132,7 @@ pub(crate) async fn say(
 }
 
 /// Reads a body and compares every byte of it.
-async fn hear(
+async fn read_pattern(
     from: &mut (impl AsyncReadExt + Unpin),
     length: u64,
     mut told: impl FnMut(u64),
@@ -172,12 +172,12 @@ async fn connect(gateway: &Gateway) -> BufReader<TcpStream> {
 }
 
 /// The growth of the peak memory since `before`.
-pub(crate) fn grown(gateway: &Gateway, before: usize) -> usize {
+pub(crate) fn peak_growth(gateway: &Gateway, before: usize) -> usize {
     gateway.peak().saturating_sub(before)
 }
 
 /// Sends a first request, so that the memory is as in the long run. Returns the memory in use.
-pub(crate) async fn warm(gateway: &Gateway) -> usize {
+pub(crate) async fn warm_up(gateway: &Gateway) -> usize {
     let mut client = connect(gateway).await;
     client.write_all(b"GET /nowhere\\ HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
@@ -186,9 +186,9 @@ pub(crate) async fn warm(gateway: &Gateway) -> usize {
 }
 
 /// A gateway before the service, its memory before anything is streamed, and a client.
-async fn measured(site: &TestSite, service: &BulkService) -> (Gateway, usize, BufReader<TcpStream>) {
+async fn start_measured(site: &TestSite, service: &BulkService) -> (Gateway, usize, BufReader<TcpStream>) {
     let gateway = gateway(site, service).await;
-    let before = warm(&gateway).await;
+    let before = warm_up(&gateway).await;
     let client = connect(&gateway).await;
     (gateway, before, client)
 }
@@ -198,17 +198,17 @@ async fn measured(site: &TestSite, service: &BulkService) -> (Gateway, usize, Bu
 async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
-    let (gateway, before, mut client) = measured(&site, &service).await;
+    let (gateway, before, mut client) = start_measured(&site, &service).await;
     let request = format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.write_all(request.as_bytes()).await.expect("connected");
-    tokio::time::timeout(Duration::from_secs(120), say(&mut client, GIB, |_| ()))
+    tokio::time::timeout(Duration::from_secs(120), send_pattern(&mut client, GIB, |_| ()))
         .await
         .expect("a gibibyte takes seconds")
         .expect("taken in full");
     let answer = wait_until("an answer", head(&mut client), || gateway.log()).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert_eq!(service.moved(), GIB, "the service compared every byte");
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert_eq!(service.bytes_moved(), GIB, "the service compared every byte");
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
 /// A gibibyte comes down intact and leaves the memory of the gateway flat.
@@ -216,15 +216,15 @@ async fn gibibyte_upload_keeps_memory_flat() {
 async fn gibibyte_download_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
-    let (gateway, before, mut client) = measured(&site, &service).await;
+    let (gateway, before, mut client) = start_measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let answer = head(&mut client).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    tokio::time::timeout(Duration::from_secs(120), hear(&mut client, GIB, |_| ()))
+    tokio::time::timeout(Duration::from_secs(120), read_pattern(&mut client, GIB, |_| ()))
         .await
         .expect("a gibibyte takes seconds")
         .expect("every byte is what was sent");
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
 /// The reader holds the upstream back. The gateway's memory does not take up the rest.
@@ -232,32 +232,32 @@ async fn gibibyte_download_keeps_memory_flat() {
 async fn stalled_reader_backpressures_upstream() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
-    let (gateway, before, mut client) = measured(&site, &service).await;
+    let (gateway, before, mut client) = start_measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;
-    hear(&mut client, MIB, |_| ()).await.expect("the first of it");
+    read_pattern(&mut client, MIB, |_| ()).await.expect("the first of it");
     // Waits until no byte moves any more. No event tells that.
     let mut moved = 0;
     let still = async {
-        while moved != service.moved() {
-            moved = service.moved();
+        while moved != service.bytes_moved() {
+            moved = service.bytes_moved();
             tokio::time::sleep(QUIET).await;
         }
     };
-    wait_until("the service to be held back", still, || service.moved()).await;
+    wait_until("the service to be held back", still, || service.bytes_moved()).await;
     // The bound includes the kernel's buffers for two connections on loopback, and those of the gateway.
     assert!(
-        service.moved() < 64 * MIB,
+        service.bytes_moved() < 64 * MIB,
         "{} MiB were taken for a client that reads nothing",
-        service.moved() / MIB
+        service.bytes_moved() / MIB
     );
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
-    hear_on(&mut client).await;
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
+    read_pattern_on(&mut client).await;
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
 /// Reads on, and asserts that the stream continues where it was held back.
-async fn hear_on(client: &mut BufReader<TcpStream>) {
+async fn read_pattern_on(client: &mut BufReader<TcpStream>) {
     let begun = usize::try_from(MIB).expect("64 bits") / PIECE;
     let mut got = vec![0; PIECE];
     for piece in PIECES.iter().cycle().skip(begun).take(64 * begun) {

@@ -34,7 +34,7 @@ fn text(answer: &ClientResponse) -> String {
 }
 
 /// What a path says as soon as it says this status. Polls: a probe does.
-async fn probed(process: &TestProcess, path: &str, status: u16) -> String {
+async fn wait_probe_status(process: &TestProcess, path: &str, status: u16) -> String {
     let probed = async {
         loop {
             let asked = Instant::now();
@@ -51,16 +51,16 @@ async fn probed(process: &TestProcess, path: &str, status: u16) -> String {
 }
 
 /// Both probes fail and name it, and say well when it turns again.
-async fn is_told(process: &TestProcess, thread: &str) {
-    let said = probed(process, "/live", 503).await;
+async fn assert_hang_reported(process: &TestProcess, thread: &str) {
+    let said = wait_probe_status(process, "/live", 503).await;
     assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
-    assert!(probed(process, "/ready", 503).await.starts_with(thread));
+    assert!(wait_probe_status(process, "/ready", 503).await.starts_with(thread));
     process.wait_line("that it hangs", |line| line.message().starts_with("FG0552: ")).await;
-    assert_eq!(probed(process, "/live", 200).await, "live\n");
+    assert_eq!(wait_probe_status(process, "/live", 200).await, "live\n");
 }
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
-async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
+async fn assert_thread_hang_noticed(place: &'static str, asked: TestRequest, thread: &str) {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "30s");
@@ -69,24 +69,33 @@ async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
     gateway.wait_ready().await;
     let request = gateway.begin(asked);
     gateway.wait_at_failpoint(place).await;
-    is_told(&gateway, thread).await;
+    assert_hang_reported(&gateway, thread).await;
     drop(request);
 }
 
 #[tokio::test]
 async fn probes_name_hung_gateway_worker() {
-    hangs("before_upstream_write", TestRequest::post("/pay/7"), "worker ").await;
+    assert_thread_hang_noticed("before_upstream_write", TestRequest::post("/pay/7"), "worker ").await;
 }
 
 #[tokio::test]
 async fn probes_name_hung_session_thread() {
-    hangs("after_create_sent", TestRequest::post("/pay/7"), "the thread of the sessions").await;
+    assert_thread_hang_noticed(
+        "after_create_sent",
+        TestRequest::post("/pay/7"),
+        "the thread of the sessions",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn probes_name_hung_lease_thread() {
-    hangs("before_lease_taken", acquire_request(&json!({"keys": ["job/1"]})), "the thread of the leases")
-        .await;
+    assert_thread_hang_noticed(
+        "before_lease_taken",
+        acquire_request(&json!({"keys": ["job/1"]})),
+        "the thread of the leases",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -97,7 +106,7 @@ async fn probes_name_hung_guard_worker() {
     guard.wait_ready().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.wait_at_failpoint("guard_admitted").await;
-    is_told(&guard, "worker ").await;
+    assert_hang_reported(&guard, "worker ").await;
     drop(request);
 }
 
@@ -109,7 +118,7 @@ async fn hung_guard_store_unready_but_live() {
     let guard = beside.launch().await.failpoint("before_guard_commit", &stands).start().await;
     let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.wait_at_failpoint("before_guard_commit").await;
-    let said = probed(&guard, "/ready", 503).await;
+    let said = wait_probe_status(&guard, "/ready", 503).await;
     assert!(said.starts_with("the thread of the store has not turned for"), "{said}");
     assert_eq!(guard.admin("/live").await.status, 200);
     drop(request);

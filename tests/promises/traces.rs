@@ -15,7 +15,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::OnceCell};
 
-use super::clients::venv;
+use super::clients::python_with_package;
 
 /// Decodes with the messages that OpenTelemetry itself publishes, for another language.
 struct TraceCollector {
@@ -26,7 +26,8 @@ struct TraceCollector {
 impl TraceCollector {
     async fn start() -> Self {
         static MADE: OnceCell<String> = OnceCell::const_new();
-        let python = MADE.get_or_init(|| venv("opentelemetry", "opentelemetry-proto==1.38.0")).await;
+        let python =
+            MADE.get_or_init(|| python_with_package("opentelemetry", "opentelemetry-proto==1.38.0")).await;
         let child = ChildProcess::spawn(python, ["-c", include_str!("collector.py")]).expect("setpriv");
         let line = child.wait_line(|line| line.starts_with("collects on "), PATIENCE).expect("it listens");
         let port = line.rsplit(' ').next().and_then(|port| port.parse().ok()).expect("a port");
@@ -40,7 +41,7 @@ impl TraceCollector {
     }
 
     /// The spans of the trace of this route, ordered by kind, once there are `count` of them.
-    async fn told(&self, name: &str, count: usize) -> Vec<Value> {
+    async fn wait_spans(&self, name: &str, count: usize) -> Vec<Value> {
         let of = |span: &Value| span["attributes"]["fencegate.route"] == name;
         let found = || {
             let spans = self.spans();
@@ -60,7 +61,7 @@ impl TraceCollector {
     }
 }
 
-fn telling(policy: TestPolicy, collector: SocketAddr) -> TestPolicy {
+fn with_traces(policy: TestPolicy, collector: SocketAddr) -> TestPolicy {
     let traces = json!({"endpoint": format!("http://{collector}"), "service_name": "pay"});
     policy.with("/log", json!({"keys": "hash", "traces": traces}))
 }
@@ -68,7 +69,7 @@ fn telling(policy: TestPolicy, collector: SocketAddr) -> TestPolicy {
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-fn parent(flags: &str) -> String {
+fn traceparent(flags: &str) -> String {
     format!("00-{TRACE}-{PARENT}-{flags}")
 }
 
@@ -77,11 +78,11 @@ fn parent(flags: &str) -> String {
 async fn fenced_request_has_three_spans() {
     let site = TestSite::fresh().await;
     let collector = TraceCollector::start().await;
-    let gateway = Gateway::start(&telling(site.policy("gw-1"), collector.address)).await;
-    let ask = TestRequest::post("/pay/7?card=4111").field("traceparent", &parent("01"));
+    let gateway = Gateway::start(&with_traces(site.policy("gw-1"), collector.address)).await;
+    let ask = TestRequest::post("/pay/7?card=4111").field("traceparent", &traceparent("01"));
     let answer = gateway.send(&ask).await;
     assert_eq!(answer.status, 200);
-    let spans = collector.told("pay", 3).await;
+    let spans = collector.wait_spans("pay", 3).await;
     let [upstream, lock, request] = spans.as_slice() else { panic!("{spans:#?}") };
     for (span, kind, name, above) in [
         (request, "SPAN_KIND_SERVER", "POST pay", &json!(PARENT)),
@@ -113,7 +114,7 @@ async fn fenced_request_has_three_spans() {
     assert!(!["4111", "/pay/7", "account/7"].iter().any(|secret| told.contains(secret)), "{told}");
     let id = upstream["id"].as_str().expect("an id");
     let seen = site.origin.log();
-    let seen = seen.on("/pay/7?card=4111").next().expect("it arrived");
+    let seen = seen.requests_for("/pay/7?card=4111").next().expect("it arrived");
     assert_eq!(seen.request.field("traceparent"), Some(format!("00-{TRACE}-{id}-01").as_str()));
 }
 
@@ -122,15 +123,15 @@ async fn fenced_request_has_three_spans() {
 async fn refusal_span_has_reason() {
     let site = TestSite::fresh().await;
     let collector = TraceCollector::start().await;
-    let policy = telling(site.policy("gw-1"), collector.address).with("/routes/0/fence/wait", "50ms");
+    let policy = with_traces(site.policy("gw-1"), collector.address).with("/routes/0/fence/wait", "50ms");
     let gateway = Gateway::start(&policy).await;
     let holder = site
         .origin
-        .hold_request(&gateway, TestRequest::post("/pay/7").field("traceparent", &parent("00")))
+        .hold_request(&gateway, TestRequest::post("/pay/7").field("traceparent", &traceparent("00")))
         .await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 423);
     assert_eq!(holder.finish().await.status, 200);
-    let spans = collector.told("pay", 2).await;
+    let spans = collector.wait_spans("pay", 2).await;
     let [lock, request] = spans.as_slice() else { panic!("{spans:#?}") };
     assert_eq!(request["attributes"]["fencegate.reason"], "locked");
     assert_eq!(request["attributes"]["fencegate.outcome"], "not-dispatched");
@@ -149,10 +150,10 @@ async fn guard_continues_gateway_trace() {
     let collector = TraceCollector::start().await;
     let traces = json!({"endpoint": format!("http://{}", collector.address), "service_name": "guard"});
     let guard = guarded.launch().await.with("/log", json!({"traces": traces})).start().await;
-    let policy = telling(guarded.policy("gw-1", &[guard.public]), collector.address);
+    let policy = with_traces(guarded.policy("gw-1", &[guard.public]), collector.address);
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let spans = collector.told("pay", 5).await;
+    let spans = collector.wait_spans("pay", 5).await;
     let of = |service: &str, kind: &str| {
         let found =
             spans.iter().find(|span| span["resource"]["service.name"] == service && span["kind"] == kind);
@@ -176,7 +177,7 @@ async fn collector_delays_no_request() {
         gone.local_addr().expect("bound")
     };
     for (collector, lost) in [(silent.local_addr().expect("bound"), false), (nobody, true)] {
-        let gateway = Gateway::start(&telling(site.policy("gw-1"), collector)).await;
+        let gateway = Gateway::start(&with_traces(site.policy("gw-1"), collector)).await;
         for _ in 0..20 {
             let answer = gateway.send(&TestRequest::post("/pay/7")).await;
             assert!(answer.status == 200 && answer.took() < Duration::from_secs(5), "{answer:?}");

@@ -20,7 +20,10 @@ use tokio::{
     time::timeout,
 };
 
-use self::echo::{EchoService, ask, ask_over, ends, hears, opened, policy, read_head};
+use self::echo::{
+    EchoService, assert_received, open_tunnel, policy, read_head, request_upgrade, request_upgrade_over,
+    wait_closed,
+};
 use super::tls::TlsFiles;
 
 /// Bytes pass both ways where the route allows the upgrade.
@@ -29,23 +32,23 @@ async fn upgraded_connection_carries_bytes_both_ways() {
     let site = TestSite::fresh().await;
     let echo = EchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
-    let (mut stream, head) = ask(&gateway, "/chat").await;
+    let (mut stream, head) = request_upgrade(&gateway, "/chat").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     let told = head.to_ascii_lowercase();
     for field in ["connection: upgrade", "upgrade: websocket", "sec-websocket-accept: x"] {
         assert!(told.contains(field), "{field} in {head}");
     }
-    hears(&mut stream, "hello").await;
+    assert_received(&mut stream, "hello").await;
     for n in 0..20 {
         let word = format!("word {n}");
         stream.write_all(word.as_bytes()).await.expect("open");
-        hears(&mut stream, &word).await;
+        assert_received(&mut stream, &word).await;
     }
     gateway.wait_gauge("fencegate_tunnels", 1.0).await;
     stream.shutdown().await.expect("open");
-    ends(&mut stream).await;
+    wait_closed(&mut stream).await;
     gateway.wait_gauge("fencegate_tunnels", 0.0).await;
-    let asked = echo.heads()[0].to_ascii_lowercase();
+    let asked = echo.received_heads()[0].to_ascii_lowercase();
     assert!(asked.contains("sec-websocket-key: y") && !asked.contains("fencing"), "{asked}");
 }
 
@@ -56,9 +59,13 @@ async fn upgrade_needs_route_permission() {
     let echo = EchoService::start().await;
     let closed = policy(&site, "gw-1", &echo).with("/routes/1/upgrade", json!(["other"]));
     let gateway = Gateway::start(&closed).await;
-    let (_stream, head) = ask(&gateway, "/chat").await;
+    let (_stream, head) = request_upgrade(&gateway, "/chat").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(!echo.heads()[0].to_ascii_lowercase().contains("upgrade"), "{:?}", echo.heads());
+    assert!(
+        !echo.received_heads()[0].to_ascii_lowercase().contains("upgrade"),
+        "{:?}",
+        echo.received_heads()
+    );
 }
 
 /// A response other than 101 passes as it is, and the key is free after it.
@@ -67,7 +74,7 @@ async fn other_response_than_upgrade_passes() {
     let site = TestSite::fresh().await;
     let echo = EchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
-    let (_stream, head) = ask(&gateway, "/pay/forbidden").await;
+    let (_stream, head) = request_upgrade(&gateway, "/pay/forbidden").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     assert!(head.to_ascii_lowercase().contains("fencing-outcome: done"), "{head}");
     assert_eq!(gateway.send(&TestRequest::post("/pay/forbidden")).await.status, 200, "the key is free");
@@ -80,18 +87,18 @@ async fn fenced_tunnel_holds_key_until_ended() {
     let echo = EchoService::start().await;
     let fenced = policy(&site, "gw-1", &echo).with("/routes/0/fence/wait", "400ms");
     let gateway = Gateway::start(&fenced).await;
-    let (mut stream, head) = ask(&gateway, "/pay/7").await;
+    let (mut stream, head) = request_upgrade(&gateway, "/pay/7").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     assert!(head.to_ascii_lowercase().contains("fencing-token: v1-"), "{head}");
-    hears(&mut stream, "hello").await;
+    assert_received(&mut stream, "hello").await;
     let locked = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((locked.status, locked.outcome()), (423, Some(FencingOutcome::NotDispatched)));
     stream.write_all(b"still here").await.expect("open");
-    hears(&mut stream, "still here").await;
+    assert_received(&mut stream, "still here").await;
     stream.shutdown().await.expect("open");
-    ends(&mut stream).await;
+    wait_closed(&mut stream).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let heads = echo.heads();
+    let heads = echo.received_heads();
     let token = |head: &str| {
         head.lines().find(|line| line.to_ascii_lowercase().starts_with("fencing-token")).map(str::to_owned)
     };
@@ -106,11 +113,11 @@ async fn http_timeouts_spare_tunnels() {
     let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
-    let mut stream = opened(&gateway, "/chat").await;
+    let mut stream = open_tunnel(&gateway, "/chat").await;
     // A silence longer than each of these time limits.
     tokio::time::sleep(Duration::from_millis(1200)).await;
     stream.write_all(b"still here").await.expect("open");
-    hears(&mut stream, "still here").await;
+    assert_received(&mut stream, "still here").await;
 }
 
 #[tokio::test]
@@ -119,7 +126,7 @@ async fn tunnel_counts_as_listener_connection() {
     let echo = EchoService::start().await;
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&one).with_workers(1).start().await;
-    let stream = opened(&gateway, "/chat").await;
+    let stream = open_tunnel(&gateway, "/chat").await;
     // The request comes from another client: a client that has a place already would be turned away at once.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.3:0".parse().expect("an address")).expect("an address of loopback");
@@ -142,17 +149,17 @@ async fn enforced_route_waits_for_unlocked_tunnel() {
         .with("/routes/0/match/path", "/pay")
         .with("/routes/0/fence/key", "account/{header.x-account}");
     let gateway = Gateway::start(&policy.clone().with("/routes/0/fence/enforce", "observe")).await;
-    let (mut stream, head) = ask(&gateway, "/pay").await;
+    let (mut stream, head) = request_upgrade(&gateway, "/pay").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     assert!(!head.to_ascii_lowercase().contains("fencing-token"), "it names no account: {head}");
-    hears(&mut stream, "hello").await;
+    assert_received(&mut stream, "hello").await;
     gateway.rewrite(&policy);
     assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
     let first = gateway.begin(TestRequest::post("/pay").field("x-account", "7"));
     tokio::time::sleep(QUIET).await;
-    assert_eq!(echo.heads().len(), 1, "it began beside one without a lock");
+    assert_eq!(echo.received_heads().len(), 1, "it began beside one without a lock");
     stream.shutdown().await.expect("open");
-    ends(&mut stream).await;
+    wait_closed(&mut stream).await;
     assert_eq!(first.answer().await.status, 200);
 }
 
@@ -174,11 +181,12 @@ async fn tunnel_passes_through_tls() {
     for path in ["/chat", "/pay/7"] {
         let stream =
             keys.client().with_alpn(&["http/1.1"]).connect(gateway.public, "a").await.expect("accepted");
-        let (stream, head) = ask_over(stream, &gateway, path).await;
+        let (stream, head) = request_upgrade_over(stream, &gateway, path).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         let (mut input, mut output) = tokio::io::split(stream);
-        hears(&mut input, "hello").await;
-        let (said, ()) = tokio::join!(output.write_all(large.as_bytes()), hears(&mut input, &large));
+        assert_received(&mut input, "hello").await;
+        let (said, ()) =
+            tokio::join!(output.write_all(large.as_bytes()), assert_received(&mut input, &large));
         said.expect("open");
         if path == "/pay/7" {
             gateway.wait_gauge("fencegate_locks_held", 1.0).await;
@@ -207,7 +215,7 @@ async fn only_allowed_protocol_is_offered() {
         let head =
             wait_until("an answer", read_head(&mut stream), || gateway.log()).await.expect("an answer");
         assert_eq!(head.starts_with("HTTP/1.1 101 "), passes, "{offered}: {head}");
-        let seen = echo.heads().pop().expect("a request").to_ascii_lowercase();
+        let seen = echo.received_heads().pop().expect("a request").to_ascii_lowercase();
         assert_eq!(seen.contains("\r\nupgrade: websocket\r\n"), passes, "{offered}: {seen}");
         assert!(!seen.contains("h2c"), "{offered}: {seen}");
     }

@@ -8,7 +8,7 @@ use fencegate_tests::{
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
     held_request::HeldRequest,
-    origin::Act,
+    origin::OriginAction,
     scratch,
     site::TestSite,
 };
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 /// Types it into a shell that finds the program.
-async fn typed(line: &str) -> Output {
+async fn run_in_shell(line: &str) -> Output {
     let folder = scratch::binaries().display().to_string();
     let line = line.to_owned();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
@@ -26,14 +26,14 @@ async fn typed(line: &str) -> Output {
     spawn_blocking(move || shell.output()).await.expect("no panic").expect("a shell")
 }
 
-async fn typed_well(line: &str) -> String {
-    let output = typed(line).await;
+async fn run_successfully(line: &str) -> String {
+    let output = run_in_shell(line).await;
     assert!(output.status.success(), "`{line}`: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
 /// What is to be typed: whole lines, and what stands in backquotes.
-fn commands(said: &str) -> Vec<String> {
+fn commands_in(said: &str) -> Vec<String> {
     let lines = said.lines().map(str::trim).filter(|line| line.starts_with("fencegate "));
     let quoted = said.split('`').skip(1).step_by(2).filter(|part| part.starts_with("fencegate "));
     lines.chain(quoted).map(str::to_owned).collect()
@@ -51,21 +51,21 @@ async fn guard_commands_run_as_printed() {
     for (number, outcome) in [(1, "--as done"), (2, "--as not-done")] {
         let key = format!("account/{number}");
         let path = format!("/pay/{number}");
-        beside.origin.script(&path, [Act::Reset]);
+        beside.origin.script(&path, [OriginAction::Reset]);
         guard.send(&StampedRequest::new(&key, 0x20).once(number).post(&path)).await;
-        let said = typed_well(&format!("fencegate guard show --admin {admin}")).await;
-        let commands = commands(&said);
+        let said = run_successfully(&format!("fencegate guard show --admin {admin}")).await;
+        let commands = commands_in(&said);
         assert_eq!(commands.len(), 2, "{said}");
         let one = commands.iter().find(|line| line.contains(outcome)).expect("both are told");
         // The request was sent just now, so the service may still begin it.
         let forced = one.replace("--as not-done", "--as not-done --force");
-        assert!(typed_well(&forced).await.contains("taken as"), "{one}");
+        assert!(run_successfully(&forced).await.contains("taken as"), "{one}");
     }
-    let missing = typed(&format!("fencegate guard resolve abab --as done --admin {admin}")).await;
-    for line in commands(&text(&missing)) {
-        typed_well(&line).await;
+    let missing = run_in_shell(&format!("fencegate guard resolve abab --as done --admin {admin}")).await;
+    for line in commands_in(&text(&missing)) {
+        run_successfully(&line).await;
     }
-    assert_eq!(commands(&text(&missing)).len(), 1, "{missing:?}");
+    assert_eq!(commands_in(&text(&missing)).len(), 1, "{missing:?}");
 }
 
 #[tokio::test]
@@ -77,22 +77,22 @@ async fn gateway_commands_run_as_printed() {
     let held =
         ["/pay/7", "/pay/8"].map(|path| (site.origin.hold(path), gateway.begin(TestRequest::post(path))));
     for path in ["/pay/7", "/pay/8"] {
-        site.origin.request(path, 1).await;
+        site.origin.wait_for_request(path, 1).await;
     }
     // A shell would read the name of a hidden key as a comment.
-    let first = typed_well(&format!("fencegate locks --limit 1 --admin {admin}")).await;
-    let [more] = &commands(first.rsplit("There are more: ").next().expect("it says so"))[..] else {
+    let first = run_successfully(&format!("fencegate locks --limit 1 --admin {admin}")).await;
+    let [more] = &commands_in(first.rsplit("There are more: ").next().expect("it says so"))[..] else {
         panic!("{first}")
     };
-    let rest = typed_well(more).await;
+    let rest = run_successfully(more).await;
     let key = rest.lines().last().and_then(|line| line.split_whitespace().next()).expect("a row").to_owned();
     assert!(key.starts_with('#'), "{rest}");
-    let refused = typed(&format!("fencegate lock break '{key}' --admin {admin}")).await;
+    let refused = run_in_shell(&format!("fencegate lock break '{key}' --admin {admin}")).await;
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    let commands = commands(&text(&refused));
+    let commands = commands_in(&text(&refused));
     let [show, break_it] = &commands[..] else { panic!("{refused:?}") };
-    assert!(typed_well(show).await.contains("gw-1 holds it"));
-    assert!(typed_well(break_it).await.contains("broken"));
+    assert!(run_successfully(show).await.contains("gw-1 holds it"));
+    assert!(run_successfully(break_it).await.contains("broken"));
     for (latch, request) in held {
         latch.release();
         request.result().await.ok();
@@ -108,11 +108,11 @@ async fn force_hint_uses_command_line_words() {
     let HeldRequest { request: holder, latch, .. } =
         site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     let line = format!("fencegate lock break account/7 --yes --admin {}", gateway.admin);
-    let refused = typed(&line).await;
+    let refused = run_in_shell(&line).await;
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("add `--force`") && !said.contains("409"), "{said}");
-    typed_well(&format!("{line} --force")).await;
+    run_successfully(&format!("{line} --force")).await;
     latch.release();
     holder.result().await.ok();
 }
@@ -125,32 +125,32 @@ async fn installation_commands_run_as_printed() {
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     for asked in ["check --online", "era show", "once list"] {
-        let said = text(&typed(&format!("fencegate {asked} -c '{file}'")).await);
-        let [init] = &commands(&said)[..] else { panic!("{asked}: {said}") };
-        typed_well(init).await;
+        let said = text(&run_in_shell(&format!("fencegate {asked} -c '{file}'")).await);
+        let [init] = &commands_in(&said)[..] else { panic!("{asked}: {said}") };
+        run_successfully(init).await;
         let root = site.tree().await;
         root.delete("/meta").await.expect("it was made");
     }
-    typed_well(&format!("fencegate era init -c '{file}'")).await;
+    run_successfully(&format!("fencegate era init -c '{file}'")).await;
 
     // The message calls the guard's file as the reference does. The command runs in the folder of that file.
-    let shown = typed_well(&format!("fencegate era show -c '{file}'")).await;
-    let [guard] = &commands(&shown)[..] else { panic!("{shown}") };
+    let shown = run_successfully(&format!("fencegate era show -c '{file}'")).await;
+    let [guard] = &commands_in(&shown)[..] else { panic!("{shown}") };
     let store = home.path().join("guard.redb");
-    let listener = site.origin.door("guard");
+    let listener = site.origin.open_listener("guard");
     let of_guard = fencegate_tests::policy::TestPolicy::for_guard(listener, &store);
     std::fs::write(home.path().join("guard.yaml"), of_guard.to_string()).expect("our own folder");
-    let started = typed(&format!("cd '{}' && timeout 3 {guard}", home.path().display())).await;
+    let started = run_in_shell(&format!("cd '{}' && timeout 3 {guard}", home.path().display())).await;
     assert!(text(&started).contains("guard.opened") && store.exists(), "{started:?}");
 
     let gateway = Gateway::start(&policy).await;
     for (name, outcome) in [("op-1", "--as done"), ("op-2", "--as not-done")] {
-        site.origin.script("/pay/7", [Act::Reset]);
+        site.origin.script("/pay/7", [OriginAction::Reset]);
         gateway.send(&TestRequest::post("/pay/7").field("idempotency-key", name).body("{}")).await;
-        let said = typed_well(&format!("fencegate once list -c '{file}'")).await;
-        let line = commands(&said).into_iter().find(|line| line.contains(outcome));
+        let said = run_successfully(&format!("fencegate once list -c '{file}'")).await;
+        let line = commands_in(&said).into_iter().find(|line| line.contains(outcome));
         let line = line.unwrap_or_else(|| panic!("{said}"));
-        typed_well(&line.replace("--as not-done", "--as not-done --force")).await;
+        run_successfully(&line.replace("--as not-done", "--as not-done --force")).await;
     }
 }
 
@@ -165,7 +165,7 @@ async fn environment_names_file_and_process() {
     assert!(by_address.status.success() && text(&by_address).starts_with("gw-1:"), "{by_address:?}");
     let by_file = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["era", "show"]).await.expect("started");
     assert!(by_file.status.success(), "{by_file:?}");
-    assert_eq!(commands(&text(&by_file)).len(), 1, "{by_file:?}");
+    assert_eq!(commands_in(&text(&by_file)).len(), 1, "{by_file:?}");
     let checked = command_with_env(&[("FENCEGATE_CONFIG", &file)], &["check"]).await.expect("started");
     assert_eq!(text(&checked), format!("{file}: good\n"));
     // The file says port 0, where no process listens. So the command used the address.

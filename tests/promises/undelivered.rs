@@ -76,16 +76,16 @@ impl LossyPath {
     }
 
     /// From now on what is sent to the service vanishes.
-    pub(super) fn breaks(&self) {
+    pub(super) fn drop_packets(&self) {
         self.namespaces.drop_incoming(0);
     }
 
-    pub(super) fn heals(&self) {
+    pub(super) fn pass_packets(&self) {
         self.namespaces.restore();
     }
 
     /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine.
-    fn undelivered(&self) -> u64 {
+    fn undelivered_bytes(&self) -> u64 {
         let SocketAddr::V4(address) = self.address else { panic!("a namespace has an IPv4 address") };
         let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
         let connections = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
@@ -101,26 +101,26 @@ impl LossyPath {
 
     /// Waits until something was written that does not arrive, or until nothing of it is left. The kernel sends no
     /// event.
-    pub(super) async fn has(&self, undelivered: bool) {
+    pub(super) async fn wait_undelivered(&self, undelivered: bool) {
         let reached = async {
-            while (self.undelivered() > 0) != undelivered {
+            while (self.undelivered_bytes() > 0) != undelivered {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        wait_until("the kernel to have it", reached, || self.undelivered()).await;
+        wait_until("the kernel to have it", reached, || self.undelivered_bytes()).await;
     }
 
     /// A request is written that does not arrive, and then the process ends. Gives the bytes of it that are left to the
     /// kernel, which would deliver them as soon as the way is free. Then the way is free.
-    async fn leaves(&self, process: &TestProcess, ask: TestRequest, end: ProcessEnd) -> u64 {
-        self.breaks();
+    async fn leave_undelivered(&self, process: &TestProcess, ask: TestRequest, end: ProcessEnd) -> u64 {
+        self.drop_packets();
         let lost = process.begin(ask);
-        self.has(true).await;
-        end.of(process).await;
-        let left = self.undelivered();
+        self.wait_undelivered(true).await;
+        end.apply_to(process).await;
+        let left = self.undelivered_bytes();
         assert!(lost.result().await.is_err(), "nobody is left to answer");
-        self.heals();
-        self.has(false).await;
+        self.pass_packets();
+        self.wait_undelivered(false).await;
         left
     }
 }
@@ -144,7 +144,7 @@ enum ProcessEnd {
 impl ProcessEnd {
     const ALL: [Self; 3] = [Self::Killed, Self::Drained, Self::ToldTwice];
 
-    async fn of(self, process: &TestProcess) {
+    async fn apply_to(self, process: &TestProcess) {
         match self {
             Self::Killed => process.signal(Signal::KILL),
             Self::Drained => process.signal(Signal::TERM),
@@ -176,7 +176,7 @@ async fn guard_before(way: &LossyPath) -> GuardLaunch {
 #[tokio::test]
 async fn dying_guard_discards_unsent_data() {
     let beside = GuardFixture::new().await;
-    let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
+    let Some(way) = LossyPath::to(beside.origin.open_listener("guard")).await else { return };
     let mut launch = guard_before(&way).await;
     let mut left = Vec::new();
     for (number, end) in (0..).zip(ProcessEnd::ALL) {
@@ -187,7 +187,10 @@ async fn dying_guard_discards_unsent_data() {
         // The guard may have been killed before. Keys that were not at work then are not in quarantine.
         let warm = guard.send(&StampedRequest::new(&format!("{key}/warm"), epoch).post("/warm")).await;
         assert_eq!(warm.status, 200, "{warm:?}");
-        left.push(way.leaves(&guard, StampedRequest::new(&key, epoch).post("/pay").body("old"), end).await);
+        left.push(
+            way.leave_undelivered(&guard, StampedRequest::new(&key, epoch).post("/pay").body("old"), end)
+                .await,
+        );
     }
     assert_eq!(left, [0; 3], "{:?}", ProcessEnd::ALL);
     let guard = launch.start().await;
@@ -203,18 +206,18 @@ async fn dying_guard_discards_unsent_data() {
 #[tokio::test]
 async fn kernel_drops_data_of_frozen_guard() {
     let beside = GuardFixture::new().await;
-    let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
+    let Some(way) = LossyPath::to(beside.origin.open_listener("guard")).await else { return };
     let guard = guard_before(&way).await.start().await;
     assert_eq!(guard.send(&StampedRequest::new("warm", 20).post("/warm")).await.status, 200);
-    way.breaks();
+    way.drop_packets();
     let lost = guard.begin(StampedRequest::new("key", 20).post("/pay").body("old"));
-    way.has(true).await;
+    way.wait_undelivered(true).await;
     let written = Instant::now();
     guard.signal(Signal::STOP);
-    way.has(false).await;
+    way.wait_undelivered(false).await;
     let after = written.elapsed();
     assert!(after < SENDS * 2, "it gave up after {after:?}");
-    way.heals();
+    way.pass_packets();
     guard.signal(Signal::CONT);
     assert_eq!(lost.answer().await.reason(), "outcome-unknown");
     tokio::time::sleep(QUIET).await;
@@ -222,7 +225,7 @@ async fn kernel_drops_data_of_frozen_guard() {
 }
 
 /// A gateway of one worker that gets no answer for some seconds.
-async fn gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
+async fn start_impatient_gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
     let policy = policy.clone().with("/listeners/public/timeouts/drain", end.drain());
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
     gateway.wait_ready().await;
@@ -236,7 +239,7 @@ async fn gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
 #[tokio::test]
 async fn dying_gateway_discards_unsent_data() {
     let site = TestSite::fresh().await;
-    let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
+    let Some(way) = LossyPath::to(site.origin.open_listener("gw-1")).await else { return };
     let ours = |name: &str| {
         let policy =
             site.policy(name).with("/upstreams/ledger/fencing", "delay").with("/routes/0/fence/wait", "20s");
@@ -247,8 +250,8 @@ async fn dying_gateway_discards_unsent_data() {
     let paths = ["/pay/killed", "/pay/drained", "/pay/told-twice"];
     let mut left = Vec::new();
     for (path, end) in paths.into_iter().zip(ProcessEnd::ALL) {
-        let gateway = gateway(&broken, end).await;
-        left.push(way.leaves(&gateway, TestRequest::post(path).body("old"), end).await);
+        let gateway = start_impatient_gateway(&broken, end).await;
+        left.push(way.leave_undelivered(&gateway, TestRequest::post(path).body("old"), end).await);
     }
     assert_eq!(left, [0; 3], "{:?}", ProcessEnd::ALL);
     assert_eq!(next.send(&TestRequest::post(paths[0])).await.status, 200);
@@ -265,21 +268,26 @@ async fn http2_and_tls_discard_unsent_data() {
     let Some(plain) = LossyPath::to(h2.address).await else { return };
     let endpoint = json!([format!("http://{}", plain.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
-    let speaking = gateway(&policy.with("/upstreams/ledger/protocol", "http2"), ProcessEnd::Killed).await;
-    let by_http2 = plain.leaves(&speaking, TestRequest::post("/pay/7").body("old"), ProcessEnd::Killed).await;
+    let speaking =
+        start_impatient_gateway(&policy.with("/upstreams/ledger/protocol", "http2"), ProcessEnd::Killed)
+            .await;
+    let by_http2 =
+        plain.leave_undelivered(&speaking, TestRequest::post("/pay/7").body("old"), ProcessEnd::Killed).await;
 
     let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["ledger.internal"]);
-    let door = site.origin.door("gw-2");
+    let door = site.origin.open_listener("gw-2");
     let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], door);
     let Some(secured) = LossyPath::to(front.address).await else { return };
     let tls = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
     let endpoint = json!([format!("https://{}", secured.address)]);
     let policy =
         site.policy("gw-2").with("/upstreams/ledger/endpoints", endpoint).with("/upstreams/ledger/tls", tls);
-    let speaking = gateway(&policy, ProcessEnd::Killed).await;
-    let by_tls = secured.leaves(&speaking, TestRequest::post("/pay/8").body("old"), ProcessEnd::Killed).await;
+    let speaking = start_impatient_gateway(&policy, ProcessEnd::Killed).await;
+    let by_tls = secured
+        .leave_undelivered(&speaking, TestRequest::post("/pay/8").body("old"), ProcessEnd::Killed)
+        .await;
     assert_eq!((by_http2, by_tls), (0, 0));
 
     tokio::time::sleep(QUIET).await;
@@ -289,7 +297,7 @@ async fn http2_and_tls_discard_unsent_data() {
 #[tokio::test]
 async fn orderly_shutdown_resets_no_connection() {
     let site = TestSite::fresh().await;
-    let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
+    let Some(way) = LossyPath::to(site.origin.open_listener("gw-1")).await else { return };
     let endpoint = json!([format!("http://{}", way.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
     let gateway = Gateway::start(&policy).await;
@@ -316,14 +324,14 @@ async fn orderly_shutdown_resets_no_connection() {
 async fn abandoned_statement_is_never_delivered() {
     let store = SharedStore::new().await;
     let Some(way) = LossyPath::to(store.database.address).await else { return };
-    let guard = store.at(&[way.address]).guard(Arc::new(MachineClock), "cut").await;
+    let guard = store.at_addresses(&[way.address]).guard(Arc::new(MachineClock), "cut").await;
     guard.send_heartbeat().await.expect("the way is free");
-    way.breaks();
+    way.drop_packets();
     let lost = guard.send_heartbeat();
     let (lost, begun) = tokio::join!(lost, async {
-        way.has(true).await;
+        way.wait_undelivered(true).await;
         let begun = Instant::now();
-        way.has(false).await;
+        way.wait_undelivered(false).await;
         begun
     });
     assert!(lost.is_err(), "nothing arrives");

@@ -48,8 +48,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A guard that is reached by one socket, before a service that is reached by another one.
-async fn between(guarded: &GuardedSite, sockets: &SocketFolder) -> (guard::GuardLaunch, SocketRelay) {
-    let service = SocketRelay::from_socket(&sockets.path("service"), guarded.site.origin.door("guard"));
+async fn guard_between_sockets(
+    guarded: &GuardedSite,
+    sockets: &SocketFolder,
+) -> (guard::GuardLaunch, SocketRelay) {
+    let service =
+        SocketRelay::from_socket(&sockets.path("service"), guarded.site.origin.open_listener("guard"));
     let launch = guarded.launch().await;
     let launch = launch
         .with("/listener/address", sockets.address("guard"))
@@ -62,7 +66,7 @@ fn guarded_file(launch: &guard::GuardLaunch) -> String {
     write_policy(launch.home(), &launch.file().to_string()).display().to_string()
 }
 
-fn through_the_socket(guarded: &GuardedSite, sockets: &SocketFolder) -> TestPolicy {
+fn policy_through_socket(guarded: &GuardedSite, sockets: &SocketFolder) -> TestPolicy {
     guarded.policy("gw", &[]).with("/upstreams/ledger/endpoints", vec![sockets.address("guard")])
 }
 
@@ -71,10 +75,10 @@ fn through_the_socket(guarded: &GuardedSite, sockets: &SocketFolder) -> TestPoli
 async fn unix_sockets_serve_across_guard_restart() {
     let guarded = GuardedSite::fresh().await;
     let sockets = SocketFolder::new();
-    let (launch, _service) = between(&guarded, &sockets).await;
+    let (launch, _service) = guard_between_sockets(&guarded, &sockets).await;
     let guard = launch.start().await;
     assert_eq!(mode(&sockets.path("guard")), 0o600);
-    let gateway = Gateway::start(&through_the_socket(&guarded, &sockets)).await;
+    let gateway = Gateway::start(&policy_through_socket(&guarded, &sockets)).await;
     let pay = TestRequest::post("/pay/7").body("1");
 
     let paid = gateway.send(&pay).await;
@@ -85,7 +89,7 @@ async fn unix_sockets_serve_across_guard_restart() {
         gateway.log()
     );
     assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200);
-    let token = guarded.site.origin.request("/pay/7", 1).await.expect_token();
+    let token = guarded.site.origin.wait_for_request("/pay/7", 1).await.expect_token();
     let old = StampedRequest::new("account/7", token.number() - 1);
     let stale = guard.send(&old.post("/stale")).await;
     assert_refused(&stale, "stale");
@@ -116,7 +120,7 @@ async fn unix_sockets_serve_across_guard_restart() {
 async fn foreign_socket_path_prevents_start() {
     let guarded = GuardedSite::fresh().await;
     let sockets = SocketFolder::new();
-    let (launch, _service) = between(&guarded, &sockets).await;
+    let (launch, _service) = guard_between_sockets(&guarded, &sockets).await;
     let taken = sockets.path("guard");
     fs::write(&taken, "somebody's").expect("our own folder");
     let file = guarded_file(&launch);
@@ -171,7 +175,7 @@ async fn gateway_takes_over_shared_socket() {
         200,
         "its path leads to the new one"
     );
-    assert_eq!(site.origin.request("/read", 1).await.gateway, "new");
+    assert_eq!(site.origin.wait_for_request("/read", 1).await.gateway, "new");
     assert_eq!(held.finish().await.status, 200, "what was begun is ended");
     assert_eq!(old.exit().await.code(), Some(0));
     assert!(is_socket(&sockets.path("gw")), "the file is the new one's");
@@ -189,7 +193,7 @@ async fn gateway_takes_over_shared_socket() {
 async fn check_reports_unreachable_sockets() {
     let site = TestSite::fresh().await;
     let sockets = SocketFolder::new();
-    let _service = SocketRelay::from_socket(&sockets.path("service"), site.origin.door("gw"));
+    let _service = SocketRelay::from_socket(&sockets.path("service"), site.origin.open_listener("gw"));
     let there = vec![sockets.address("service"), sockets.address("nobody")];
     let gateway = Gateway::start(&site.policy("gw").with("/upstreams/ledger/endpoints", there)).await;
     let file = gateway.file().display().to_string();

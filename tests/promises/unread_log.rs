@@ -33,7 +33,7 @@ async fn gateway_survives_unread_log() {
         assert_eq!((refused.status, refused.reason()), (502, "upstream-connect".to_owned()));
         assert_eq!(TestRequest::post("/pay/7").send_to(gateway.public).await.expect("an answer").status, 200);
     }
-    assert!(gateway.wait_end(ENDS).await, "SIGTERM does not end it");
+    assert!(gateway.terminate_within(ENDS).await, "SIGTERM does not end it");
 }
 
 /// A gateway whose access log nobody reads serves requests and ends on SIGTERM.
@@ -54,7 +54,7 @@ async fn gateway_survives_unread_access_log() {
     });
     join_all(asked).await;
     assert_eq!(TestRequest::post("/pay/7").send_to(gateway.public).await.expect("an answer").status, 200);
-    assert!(gateway.wait_end(ENDS).await, "SIGTERM does not end it");
+    assert!(gateway.terminate_within(ENDS).await, "SIGTERM does not end it");
 }
 
 /// A guard whose log nobody reads serves requests and ends on SIGTERM.
@@ -62,15 +62,17 @@ async fn gateway_survives_unread_access_log() {
 async fn guard_survives_unread_log() {
     let site = TestSite::fresh().await;
     let home = scratch::temp_dir();
-    let guard =
-        UnreadProcess::guard(TestPolicy::for_guard(site.origin.door("guard"), &home.path().join("store")))
-            .await;
+    let guard = UnreadProcess::guard(TestPolicy::for_guard(
+        site.origin.open_listener("guard"),
+        &home.path().join("store"),
+    ))
+    .await;
     for _ in 0..20 {
         let refused = TestRequest::post("/pay/7").send_to(guard.public).await.expect("an answer");
         assert_eq!(refused.reason(), "token-missing");
         assert_eq!(TestRequest::get("/read").send_to(guard.public).await.expect("an answer").status, 200);
     }
-    assert!(guard.wait_end(ENDS).await, "SIGTERM does not end it");
+    assert!(guard.terminate_within(ENDS).await, "SIGTERM does not end it");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use fencegate_tests::{
     client::{FencingOutcome, Http2Client, RawClient, TestRequest},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch},
+    origin::{Latch, OriginAction},
     policy::TestPolicy,
     site::TestSite,
     wait::{QUIET, wait_until},
@@ -22,14 +22,14 @@ use serde_json::json;
 
 use self::client::{SharedConnection, Upload, UploadFraming};
 use super::{
-    explain::explained,
-    streaming::{BulkService, FLAT, GIB, grown, say, warm},
+    explain::run_explain,
+    streaming::{BulkService, FLAT, GIB, peak_growth, send_pattern, warm_up},
 };
 
 const MIB: usize = 1 << 20;
 
 /// Bodies up to 64 KiB are taken in full. Larger bodies are streamed.
-fn streaming(policy: TestPolicy) -> TestPolicy {
+fn with_streaming(policy: TestPolicy) -> TestPolicy {
     policy
         .with("/listeners/public/limits/max_body", "64KiB")
         .with("/listeners/public/timeouts/request_body", "3s")
@@ -37,7 +37,7 @@ fn streaming(policy: TestPolicy) -> TestPolicy {
 }
 
 async fn gateway(site: &TestSite, name: &str) -> Gateway {
-    Gateway::start(&streaming(site.policy(name))).await
+    Gateway::start(&with_streaming(site.policy(name))).await
 }
 
 /// Neighbouring bytes and pieces differ, so a lost or doubled piece is seen.
@@ -59,7 +59,7 @@ async fn large_body_keeps_one_token() {
         upload.send(&body).await;
         let (status, outcome) = upload.finish().await;
         assert_eq!((status, outcome.as_str()), (200, "done"), "{framing:?}");
-        let record = site.origin.request("/pay/7", before + 1).await;
+        let record = site.origin.wait_for_request("/pay/7", before + 1).await;
         assert!(record.request.body == body, "{framing:?}: the body is another one");
         let count = |name: &str| {
             record.request.fields.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name)).count()
@@ -79,9 +79,9 @@ async fn large_body_keeps_one_token() {
 async fn explain_reports_large_body_handling() {
     let site = TestSite::fresh().await;
     let said = |how: &str| {
-        let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
+        let policy = with_streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
         let plan = file::load(&policy.to_string()).plan.expect("sound");
-        explained(
+        run_explain(
             &plan,
             &explain::SampleRequest::new("POST /pay/7", "a", &[], body(MIB).into()).expect("a request"),
         )
@@ -97,7 +97,7 @@ async fn explain_reports_large_body_handling() {
 #[tokio::test]
 async fn large_body_refused_without_opt_in() {
     let site = TestSite::fresh().await;
-    let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
+    let policy = with_streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
     let gateway = Gateway::start(&policy).await;
     let refused = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
     assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
@@ -113,18 +113,19 @@ async fn large_body_refused_without_opt_in() {
 async fn gibibyte_upload_keeps_memory_flat() {
     let site = TestSite::fresh().await;
     let service = BulkService::start().await;
-    let policy = streaming(site.policy("gw-1"))
+    let policy = with_streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]));
     let gateway = Gateway::start(&policy).await;
-    let before = warm(&gateway).await;
+    let before = warm_up(&gateway).await;
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.send(head).await.expect("connected");
-    let sent = tokio::time::timeout(Duration::from_secs(120), say(client.output(), GIB, |_| ())).await;
+    let sent =
+        tokio::time::timeout(Duration::from_secs(120), send_pattern(client.output(), GIB, |_| ())).await;
     sent.expect("a gibibyte takes seconds").expect("taken in full");
     let answer = wait_until("an answer", client.read_response(), || gateway.log()).await.expect("answered");
     assert_eq!(answer.word(1), "200", "the service compared every byte");
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
 /// An upstream that reads slowly holds the client back, and memory stays flat.
@@ -132,19 +133,19 @@ async fn gibibyte_upload_keeps_memory_flat() {
 async fn slow_upstream_backpressures_client() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
-    let before = warm(&gateway).await;
+    let before = warm_up(&gateway).await;
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
+    site.origin.script("/pay/7", [OriginAction::ReadLater(latch.clone())]);
     let body = body(48 * MIB);
     let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let stuck = tokio::time::timeout(Duration::from_secs(2), upload.send(&body)).await;
     assert!(stuck.is_err(), "not exercised: everything was taken");
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
     latch.release();
     // The future above was dropped with half of the body, so this upload ends here. The next request is not held up.
     drop(upload);
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
+    assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
 }
 
 /// Uploads that wait on the connection of the holder do not keep the rest of its body away.
@@ -154,7 +155,8 @@ async fn slow_upstream_backpressures_client() {
 async fn waiting_uploads_spare_shared_connection() {
     const WAITERS: usize = 24;
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
+    let gateway =
+        Gateway::start(&with_streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
     let tree = site.tree().await;
     let shared = SharedConnection::connect(&gateway).await;
     let body = body(MIB);
@@ -188,8 +190,8 @@ async fn waiting_uploads_spare_shared_connection() {
 #[tokio::test]
 async fn uploads_of_one_key_never_overlap() {
     let site = TestSite::fresh().await;
-    let one = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
-    let two = Gateway::start(&streaming(site.policy("gw-2").with_cached_hold())).await;
+    let one = Gateway::start(&with_streaming(site.policy("gw-1").with_cached_hold())).await;
+    let two = Gateway::start(&with_streaming(site.policy("gw-2").with_cached_hold())).await;
     site.origin.set_work_time(Duration::from_millis(3));
     let small = body(32 << 10);
     let large = body(MIB);
@@ -214,7 +216,7 @@ async fn uploads_of_one_key_never_overlap() {
 #[tokio::test]
 async fn waiting_upload_leaves_queue_on_disconnect() {
     let site = TestSite::alone().await;
-    let gateway = Gateway::start(&streaming(site.policy_without_janitor("gw-1"))).await;
+    let gateway = Gateway::start(&with_streaming(site.policy_without_janitor("gw-1"))).await;
     let tree = site.tree().await;
     let holder = site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
     for (framing, resets) in
@@ -250,7 +252,7 @@ async fn upload_before_sigterm_is_finished() {
     gateway.wait_unready().await;
     upload.send(&body[MIB / 2..]).await;
     assert_eq!(upload.finish().await, (200, "done".to_owned()));
-    assert!(site.origin.request("/pay/7", 1).await.request.body == body);
+    assert!(site.origin.wait_for_request("/pay/7", 1).await.request.body == body);
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
@@ -258,7 +260,7 @@ async fn upload_before_sigterm_is_finished() {
 #[tokio::test]
 async fn slow_upload_may_exceed_response_timeout() {
     let site = TestSite::alone().await;
-    let policy = streaming(site.policy("gw-1")).with("/upstreams/ledger/response_timeout", "600ms");
+    let policy = with_streaming(site.policy("gw-1")).with("/upstreams/ledger/response_timeout", "600ms");
     let gateway = Gateway::start(&policy).await;
     let streams = Http2Client::connect(gateway.public).await.expect("listens");
     let body = body(MIB);

@@ -160,7 +160,7 @@ async fn closing_connection_costs_no_request() {
 #[tokio::test]
 async fn upstream_without_http2_gets_nothing() {
     let site = TestSite::fresh().await;
-    let policy = over_h2(site.policy("gw-1"), site.origin.door("gw-1"))
+    let policy = over_h2(site.policy("gw-1"), site.origin.open_listener("gw-1"))
         .with("/upstreams/ledger/connect_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -182,8 +182,12 @@ async fn upstream_chooses_protocol_with_auto() {
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
     let both = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["h2", "http/1.1"], origin.address);
-    let old =
-        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], site.origin.door("gw-2"));
+    let old = TlsTerminator::start(
+        &signed,
+        &ClientAuthMode::Anybody,
+        &["http/1.1"],
+        site.origin.open_listener("gw-2"),
+    );
     let policy = |name: &str, address: SocketAddr, protocol: &str| {
         site.policy(name)
             .with("/upstreams/ledger/endpoints", json!([format!("https://{address}")]))

@@ -37,14 +37,15 @@ async fn requests_pass_over_verified_tls() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front =
+        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}));
     let gateway = Gateway::start(&policy).await;
     for n in 0..5 {
         let answer = gateway.send(&TestRequest::post("/pay/7").body(vec![n; 100_000])).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     }
-    assert_eq!(site.origin.request("/pay/7", 5).await.request.body.len(), 100_000);
+    assert_eq!(site.origin.wait_for_request("/pay/7", 5).await.request.body.len(), 100_000);
     History::from_log(&site.origin.log()).assert_holds();
     let seen = front.handshakes();
     assert!(seen.len() <= 2, "a connection per worker is enough: {seen:?}");
@@ -68,7 +69,8 @@ async fn unverified_upstream_gets_nothing() {
     ];
     for (n, (case, signed, tls, status)) in cases.into_iter().enumerate() {
         let name = format!("gw-{n}");
-        let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door(&name));
+        let front =
+            TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener(&name));
         let gateway = Gateway::start(&over_tls(site.policy(&name), front.address, tls)).await;
         let path = format!("/pay/{n}");
         let answer = gateway.send(&TestRequest::post(&path)).await;
@@ -88,7 +90,7 @@ async fn client_certificate_is_shown_on_request() {
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
     let clients = ClientAuthMode::SignedBy(&authority);
-    let front = TlsTerminator::start(&signed, &clients, HTTP1, site.origin.door("gw-1"));
+    let front = TlsTerminator::start(&signed, &clients, HTTP1, site.origin.open_listener("gw-1"));
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let shown = json!({
         "ca_file": home.path().join("ca.pem"),
@@ -119,7 +121,7 @@ async fn changed_files_apply_bad_files_ignored() {
         &old.sign(&["127.0.0.1"]),
         &ClientAuthMode::Anybody,
         HTTP1,
-        site.origin.door("gw-1"),
+        site.origin.open_listener("gw-1"),
     );
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": file}));
     let gateway = Gateway::start(&policy).await;
@@ -177,7 +179,8 @@ async fn no_byte_leaves_after_session_loss() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front =
+        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
         .with_zookeeper(relay.address());
@@ -197,12 +200,13 @@ async fn health_checks_use_tls() {
     let home = scratch::temp_dir();
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front =
+        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
     let tls = json!({"ca_file": home.path().join("ca.pem")});
     let policy = over_tls(site.policy("gw-1"), front.address, tls)
         .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms"}));
     let gateway = Gateway::start(&policy).await;
-    site.origin.request("/health", 3).await;
+    site.origin.wait_for_request("/health", 3).await;
     let good = gateway.metrics().await.sum("fencegate_upstream_health_checks_total", &["result=\"good\""]);
     assert!(good > 1.5, "{good}");
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 
 use self::{
-    fault::Fault,
+    fault::ServiceFault,
     faulty::{FaultyDatabase, FaultyInstance},
 };
 
@@ -40,7 +40,7 @@ struct VerifyResult {
 }
 
 impl VerifyResult {
-    async fn by(arguments: &[&str]) -> Self {
+    async fn run(arguments: &[&str]) -> Self {
         let asked = [&["verify", "--format", "json"], arguments].concat();
         let output = command(&asked).await;
         let report = serde_json::from_slice(&output.stdout);
@@ -48,13 +48,13 @@ impl VerifyResult {
         Self { code: output.status.code(), report }
     }
 
-    fn named(&self, verdict: &str) -> BTreeSet<&str> {
+    fn cases_with(&self, verdict: &str) -> BTreeSet<&str> {
         let cases = self.report["cases"].as_array().expect("a list").iter();
         let of = cases.filter(|case| case["verdict"] == verdict);
         of.map(|case| case["name"].as_str().expect("a name")).collect()
     }
 
-    fn why(&self, name: &str) -> &str {
+    fn reason_of(&self, name: &str) -> &str {
         let mut cases = self.report["cases"].as_array().expect("a list").iter();
         let case = cases.find(|case| case["name"] == name).expect("listed");
         case["why"].as_str().unwrap_or_default()
@@ -62,7 +62,7 @@ impl VerifyResult {
 }
 
 /// Two instances of a service with this fault, verified in full.
-async fn with(fault: Fault, more: &[&str]) -> VerifyResult {
+async fn verify_faulty(fault: ServiceFault, more: &[&str]) -> VerifyResult {
     let database = FaultyDatabase::new();
     let one = FaultyInstance::start(&database, fault).await;
     let two = FaultyInstance::start(&database, fault).await;
@@ -71,7 +71,7 @@ async fn with(fault: Fault, more: &[&str]) -> VerifyResult {
     let request = [&*urls[0], &urls[1], "--request", "POST /{key}", "--body", "some money"];
     let sight = ["--observe", "GET /{key}", "--pick", "/effects"];
     let rounds: &[&str] = if more.contains(&"--rounds") { &[] } else { &["--rounds", "6"] };
-    VerifyResult::by(&[&request[..], &sight, &["--restart", &crash], rounds, more].concat()).await
+    VerifyResult::run(&[&request[..], &sight, &["--restart", &crash], rounds, more].concat()).await
 }
 
 const BY_NUMBER: &[&str] = &["--token", "number"];
@@ -79,7 +79,7 @@ const SHARED: &[&str] = &["--shared", "--read", "GET /{key}"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn faultless_service_passes() {
-    let verified = with(Fault::None, SHARED).await;
+    let verified = verify_faulty(ServiceFault::None, SHARED).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let skipped = [
         "all-or-none",
@@ -97,27 +97,27 @@ async fn faultless_service_passes() {
         "repeat-runs",
         "slow-effect",
     ];
-    assert_eq!(verified.named("skipped"), skipped.into());
+    assert_eq!(verified.cases_with("skipped"), skipped.into());
     assert_eq!(
-        verified.named("passed").len() + skipped.len(),
+        verified.cases_with("passed").len() + skipped.len(),
         verified.report["cases"].as_array().unwrap().len()
     );
 }
 
 /// A fault, further options of the command, the case that names the fault, and other cases that may fail.
-type PlantedFault = (Fault, &'static [&'static str], &'static str, &'static [&'static str]);
+type PlantedFault = (ServiceFault, &'static [&'static str], &'static str, &'static [&'static str]);
 
 /// The number of runs at once. Each run has a process, and two instances of a service.
 const AT_ONCE: usize = 3;
 
-async fn fail_with_their_case(planted: &[PlantedFault], more: &[&str]) {
+async fn assert_planted_faults_found(planted: &[PlantedFault], more: &[&str]) {
     let verified = stream::iter(planted).map(|one| {
         let said = [one.1, more].concat();
-        async move { (one, with(one.0, &said).await) }
+        async move { (one, verify_faulty(one.0, &said).await) }
     });
     let mut verified = pin!(verified.buffered(AT_ONCE));
     while let Some(((fault, _, case, beside), verified)) = verified.next().await {
-        let failed = verified.named("failed");
+        let failed = verified.cases_with("failed");
         assert_eq!(verified.code, Some(3), "{fault:?}: {:#}", verified.report);
         assert!(failed.contains(case), "{fault:?} is not told as `{case}`: {failed:?}");
         let other: Vec<_> = failed.iter().filter(|name| *name != case && !beside.contains(name)).collect();
@@ -133,57 +133,62 @@ async fn planted_fault_fails_its_case() {
     // 16 is below 8 as text.
     const DIGITS: &[&str] = &["beyond-32-bits", "held-body", "overtaken", "overtaken-apart", "writers"];
     let planted: &[PlantedFault] = &[
-        (Fault::CheckOutside, &[], "same-token", RACES),
+        (ServiceFault::CheckOutside, &[], "same-token", RACES),
         (
-            Fault::NotStrict,
+            ServiceFault::NotStrict,
             &[],
             "equal",
             &["duplicate", "same-token", "same-token-apart", "after-restart", "cut"],
         ),
-        (Fault::CachedMark, &[], "elsewhere", &["same-token-apart", "overtaken-apart", "writers"]),
-        (Fault::ProcessLock, &[], "same-token-apart", APART),
-        (Fault::NoUpsert, &[], "first", &["overtaken", "overtaken-apart", "same-token", "same-token-apart"]),
-        (Fault::TextNumbers, BY_NUMBER, "as-text", DIGITS),
-        (Fault::IgnoresReads, SHARED, "stale-reader", &["writer-behind-reader", "older-reader"]),
-        (Fault::AcceptsNoToken, &[], "no-token", &["number-alone", "look-alike"]),
+        (ServiceFault::CachedMark, &[], "elsewhere", &["same-token-apart", "overtaken-apart", "writers"]),
+        (ServiceFault::ProcessLock, &[], "same-token-apart", APART),
+        (
+            ServiceFault::NoUpsert,
+            &[],
+            "first",
+            &["overtaken", "overtaken-apart", "same-token", "same-token-apart"],
+        ),
+        (ServiceFault::TextNumbers, BY_NUMBER, "as-text", DIGITS),
+        (ServiceFault::IgnoresReads, SHARED, "stale-reader", &["writer-behind-reader", "older-reader"]),
+        (ServiceFault::AcceptsNoToken, &[], "no-token", &["number-alone", "look-alike"]),
     ];
-    fail_with_their_case(planted, &[]).await;
+    assert_planted_faults_found(planted, &[]).await;
 }
 
 /// Further faults, each checked with the one case that names it.
 #[tokio::test(flavor = "multi_thread")]
 async fn further_faults_fail_their_case() {
     let planted: &[PlantedFault] = &[
-        (Fault::CheckOutside, &["--only", "overtaken"], "overtaken", &[]),
-        (Fault::CheckOutsideNewestStays, &["--only", "same-token"], "same-token", &[]),
-        (Fault::CheckOutsideNewestStays, &["--only", "overtaken"], "overtaken", &[]),
-        (Fault::CheckAtHead, &["--only", "held-body"], "held-body", &[]),
-        (Fault::ClaimsApart, &["--only", "overtaken"], "overtaken", &[]),
-        (Fault::NoRowPasses, &["--only", "older"], "older", &[]),
-        (Fault::Narrow, &["--only", "beyond-32-bits", "--token", "number"], "beyond-32-bits", &[]),
-        (Fault::Float, &["--only", "beyond-53-bits", "--token", "number"], "beyond-53-bits", &[]),
-        (Fault::AcceptsAnything, &["--only", "malformed"], "malformed", &[]),
-        (Fault::AcceptsAnything, &["--only", "overflow"], "overflow", &[]),
-        (Fault::FirstOfTwo, &["--only", "twice"], "twice", &[]),
-        (Fault::OneMark, &["--only", "keys-apart"], "keys-apart", &[]),
+        (ServiceFault::CheckOutside, &["--only", "overtaken"], "overtaken", &[]),
+        (ServiceFault::CheckOutsideNewestStays, &["--only", "same-token"], "same-token", &[]),
+        (ServiceFault::CheckOutsideNewestStays, &["--only", "overtaken"], "overtaken", &[]),
+        (ServiceFault::CheckAtHead, &["--only", "held-body"], "held-body", &[]),
+        (ServiceFault::ClaimsApart, &["--only", "overtaken"], "overtaken", &[]),
+        (ServiceFault::NoRowPasses, &["--only", "older"], "older", &[]),
+        (ServiceFault::Narrow, &["--only", "beyond-32-bits", "--token", "number"], "beyond-32-bits", &[]),
+        (ServiceFault::Float, &["--only", "beyond-53-bits", "--token", "number"], "beyond-53-bits", &[]),
+        (ServiceFault::AcceptsAnything, &["--only", "malformed"], "malformed", &[]),
+        (ServiceFault::AcceptsAnything, &["--only", "overflow"], "overflow", &[]),
+        (ServiceFault::FirstOfTwo, &["--only", "twice"], "twice", &[]),
+        (ServiceFault::OneMark, &["--only", "keys-apart"], "keys-apart", &[]),
         (
-            Fault::MarkPerRoute,
+            ServiceFault::MarkPerRoute,
             &["--only", "other-request", "--also", "POST /credit/{key}"],
             "other-request",
             &[],
         ),
-        (Fault::None, &["--only", "late", "--not-after"], "late", &[]),
-        (Fault::None, &["--only", "not-after-malformed", "--not-after"], "not-after-malformed", &[]),
-        (Fault::None, &["--only", "not-after-twice", "--not-after"], "not-after-twice", &[]),
-        (Fault::Forgets, &["--only", "remembered", "--remember", "1500ms"], "remembered", &[]),
-        (Fault::RefusesAndDoes, &["--only", "older"], "older", &[]),
-        (Fault::SaysAndDoesNot, &["--only", "first"], "first", &[]),
-        (Fault::Conflict, &["--only", "older"], "older", &[]),
-        (Fault::InMemory, &["--only", "after-restart"], "after-restart", &[]),
-        (Fault::MarkAfterwards, &["--only", "cut"], "cut", &[]),
-        (Fault::MarkBefore, &["--only", "cut"], "cut", &[]),
+        (ServiceFault::None, &["--only", "late", "--not-after"], "late", &[]),
+        (ServiceFault::None, &["--only", "not-after-malformed", "--not-after"], "not-after-malformed", &[]),
+        (ServiceFault::None, &["--only", "not-after-twice", "--not-after"], "not-after-twice", &[]),
+        (ServiceFault::Forgets, &["--only", "remembered", "--remember", "1500ms"], "remembered", &[]),
+        (ServiceFault::RefusesAndDoes, &["--only", "older"], "older", &[]),
+        (ServiceFault::SaysAndDoesNot, &["--only", "first"], "first", &[]),
+        (ServiceFault::Conflict, &["--only", "older"], "older", &[]),
+        (ServiceFault::InMemory, &["--only", "after-restart"], "after-restart", &[]),
+        (ServiceFault::MarkAfterwards, &["--only", "cut"], "cut", &[]),
+        (ServiceFault::MarkBefore, &["--only", "cut"], "cut", &[]),
     ];
-    fail_with_their_case(planted, &["--rounds", "16"]).await;
+    assert_planted_faults_found(planted, &["--rounds", "16"]).await;
 }
 
 /// A service that reports an operation as not done has to close its name.
@@ -195,19 +200,19 @@ async fn not_done_answer_must_be_final() {
     let probe = ["--header", "x-operation: {operation}", "--probe", "/operations/{operation}"];
     let asked = [&probe[..], &["--done", "200", "--not-done", "404"]].concat();
     let only: Vec<_> = CASES.iter().flat_map(|case| ["--only", case]).collect();
-    let sound = with(Fault::None, &[&asked[..], &only].concat()).await;
+    let sound = verify_faulty(ServiceFault::None, &[&asked[..], &only].concat()).await;
     assert_eq!(sound.code, Some(0), "{:#}", sound.report);
-    assert_eq!(sound.named("passed"), CASES.into());
+    assert_eq!(sound.cases_with("passed"), CASES.into());
     for (fault, failed) in [
-        (Fault::OpenNames, &["no-elsewhere", "no-is-final", "no-is-kept"][..]),
-        (Fault::LowersNames, &["no-is-kept"]),
-        (Fault::NamesInMemory, &["no-elsewhere"]),
-        (Fault::ClosesForGood, &["repeat-runs"]),
+        (ServiceFault::OpenNames, &["no-elsewhere", "no-is-final", "no-is-kept"][..]),
+        (ServiceFault::LowersNames, &["no-is-kept"]),
+        (ServiceFault::NamesInMemory, &["no-elsewhere"]),
+        (ServiceFault::ClosesForGood, &["repeat-runs"]),
     ] {
-        let verified = with(fault, &[&asked[..], &only].concat()).await;
+        let verified = verify_faulty(fault, &[&asked[..], &only].concat()).await;
         assert_eq!(verified.code, Some(3), "{fault:?}: {:#}", verified.report);
         assert_eq!(
-            verified.named("failed"),
+            verified.cases_with("failed"),
             failed.iter().copied().collect(),
             "{fault:?}: {:#}",
             verified.report

@@ -88,7 +88,7 @@ async fn requests_served_in_arrival_order() {
     let tree = site.tree().await;
     let latch = site.origin.hold("/pay/7");
     let mut asked = vec![one.begin(TestRequest::post("/pay/7").field("x-attempt", "0"))];
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     for n in 1..8 {
         let gateway = if n % 2 == 0 { &one } else { &two };
         asked.push(gateway.begin(TestRequest::post("/pay/7").field("x-attempt", &n.to_string())));
@@ -99,6 +99,7 @@ async fn requests_served_in_arrival_order() {
         assert_eq!(request.answer().await.status, 200);
     }
     let log = site.origin.log();
-    let order: Vec<_> = log.on("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
+    let order: Vec<_> =
+        log.requests_for("/pay/7").filter_map(|record| record.request.field("x-attempt")).collect();
     assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7"]);
 }

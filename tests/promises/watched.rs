@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     guarded::GuardedSite,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     postgres::fresh_database,
     prometheus::{Prometheus, deploy},
     shared_database::SharedDatabase,
@@ -17,7 +17,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{admin_page::tells_of_lost_sessions, tls::TlsFiles};
+use super::{admin_page::assert_shows_lost_sessions, tls::TlsFiles};
 
 const OLD: &str = "the-old-one";
 
@@ -40,7 +40,7 @@ struct WatchedSite {
 impl WatchedSite {
     /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
     /// arrive too late; the victim wakes up.
-    async fn after_an_accident() -> Self {
+    async fn run_accident() -> Self {
         let guarded = GuardedSite::fresh().await;
         let keys = TlsFiles::new();
         let guard = guarded.guard().await;
@@ -55,7 +55,7 @@ impl WatchedSite {
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
         let database = spawn_blocking(fresh_database).await.expect("no panic");
         let sharing = SharedDatabase::new(&database.url());
-        let [shared, _] = guarded.sharing(&sharing).await;
+        let [shared, _] = guarded.launch_pair(&sharing).await;
         let shared = shared.start().await;
         let before_it = guarded.gateway_through("before-it", &[shared.public]).await;
         let gateways = [victim.admin, next.admin, secured.admin];
@@ -67,21 +67,21 @@ impl WatchedSite {
             requests: 10_000,
             pause: Duration::from_millis(10),
         };
-        let load = Load::start("load", &plan);
+        let load = RunningLoad::start("load", &plan);
         let apart = LoadPlan {
             gateways: vec![before_it.public],
             paths: vec!["/pay/shared".to_owned()],
             clients: 2,
             ..plan.clone()
         };
-        let load_apart = Load::start("apart", &apart);
+        let load_apart = RunningLoad::start("apart", &apart);
         assert_eq!(next.send(&TestRequest::post("/nowhere")).await.status, 404);
         // A counter has to be seen at zero before it grows.
-        has(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
+        wait_series(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
 
         let hold = relay.hold_containing(OLD);
         let asked = victim.begin(TestRequest::post("/pay/7").field("x-attempt", OLD));
-        hold.captured().await;
+        hold.wait_captured().await;
         let refused = next.send(&TestRequest::post("/pay/7").field("prefer", "wait=0")).await;
         assert_eq!(refused.status, 423, "somebody is refused on the route");
         victim.signal(Signal::STOP);
@@ -91,9 +91,9 @@ impl WatchedSite {
         victim.signal(Signal::CONT);
         asked.result().await.ok();
         victim.wait_ready().await;
-        fires(&prometheus, "FencegateStaleTokenRejected").await;
-        fires(&prometheus, "FencegateSessionExpired").await;
-        tells_of_lost_sessions(&victim, "watched.png").await;
+        wait_firing(&prometheus, "FencegateStaleTokenRejected").await;
+        wait_firing(&prometheus, "FencegateSessionExpired").await;
+        assert_shows_lost_sessions(&victim, "watched.png").await;
         drop((load.stop().await, load_apart.stop().await));
         drop((victim, next, secured, before_it, guard, shared));
         Self { prometheus, _guarded: guarded }
@@ -101,25 +101,25 @@ impl WatchedSite {
 }
 
 /// Polls until an expression gives so many series: Prometheus tells whoever asks.
-async fn has(prometheus: &Prometheus, expression: &str, series: usize) {
+async fn wait_series(prometheus: &Prometheus, expression: &str, series: usize) {
     let seen = async {
-        while prometheus.now(expression).await.len() < series {
+        while prometheus.query(expression).await.len() < series {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     wait_until(&format!("{series} of {expression}"), seen, || prometheus.log()).await;
 }
 
-async fn fires(prometheus: &Prometheus, alert: &str) {
-    has(prometheus, &format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"), 1).await;
+async fn wait_firing(prometheus: &Prometheus, alert: &str) {
+    wait_series(prometheus, &format!("ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}"), 1).await;
 }
 
-fn substituted(expression: &str) -> String {
+fn with_variables(expression: &str) -> String {
     VARIABLES.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
 /// Expressions of the shipped dashboards, with the places where they stand.
-fn panels() -> Vec<(String, String)> {
+fn dashboard_expressions() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(deploy().join("grafana/dashboards")).expect("shipped") {
         let text = fs::read_to_string(entry.expect("readable").path()).expect("shipped");
@@ -192,17 +192,20 @@ fn selectors(expression: &str) -> Vec<String> {
 /// Every panel and every rule finds data, and no alert reports an unexplained stale token.
 #[tokio::test]
 async fn dashboards_and_rules_find_data() {
-    let watched = WatchedSite::after_an_accident().await;
+    let watched = WatchedSite::run_accident().await;
     let prometheus = &watched.prometheus;
-    let firing = prometheus.now("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
+    let firing = prometheus.query("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
     assert!(firing.is_empty(), "the victim lost its tenure: {firing:?}");
 
-    let panels = panels();
+    let panels = dashboard_expressions();
     assert!(panels.len() > 40, "not all were found: {panels:?}");
     for (place, expression) in panels {
         let unknown = unknown_names(&expression);
         assert!(unknown.is_empty(), "{place}: nobody has {unknown:?}");
-        assert!(prometheus.values(&substituted(&expression)).await > 0, "{place}: nothing for {expression}");
+        assert!(
+            prometheus.count_values(&with_variables(&expression)).await > 0,
+            "{place}: nothing for {expression}"
+        );
     }
 
     let told = prometheus.query_api("/api/v1/rules", &[]).await;
@@ -217,7 +220,7 @@ async fn dashboards_and_rules_find_data() {
         assert!(!wanted.is_empty(), "{name} asks for nothing: {query}");
         // There is no filter here. `alerts_fire` has one.
         for selector in wanted.into_iter().filter(|selector| !selector.starts_with("fencegate_clock_")) {
-            assert!(prometheus.values(&selector).await > 0, "{name}: nothing for {selector}");
+            assert!(prometheus.count_values(&selector).await > 0, "{name}: nothing for {selector}");
         }
     }
 }

@@ -7,7 +7,7 @@ use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
-use super::clients::{fetched_by_npm, run, text, venv};
+use super::clients::{node_with_package, python_with_package, run, text};
 
 /// Says back what it is told, and first which fencing fields it was asked with.
 const SERVER: &str = r#"
@@ -82,8 +82,8 @@ async fn server(python: &str) -> (ChildProcess, SocketAddr) {
 async fn foreign_websocket_clients_are_echoed() {
     static VENV: OnceCell<String> = OnceCell::const_new();
     static MODULES: OnceCell<String> = OnceCell::const_new();
-    let python = VENV.get_or_init(|| venv("websockets", "websockets==15.0.1")).await;
-    let modules = MODULES.get_or_init(|| fetched_by_npm("ws", "ws@8.18.3")).await;
+    let python = VENV.get_or_init(|| python_with_package("websockets", "websockets==15.0.1")).await;
+    let modules = MODULES.get_or_init(|| node_with_package("ws", "ws@8.18.3")).await;
     let (_server, address) = server(python).await;
     let site = TestSite::fresh().await;
     let policy = site

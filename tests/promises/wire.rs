@@ -38,7 +38,7 @@ pub(crate) fn policy(site: &TestSite, service: SocketAddr, open: SocketAddr) -> 
         .with_route(route("open", "files", "/open/{rest...}", json!("none")))
 }
 
-async fn holds(file: &str) {
+async fn assert_cases_hold(file: &str) {
     let site = TestSite::fresh().await;
     let service = ScriptedService::start().await;
     let gateway = gateway(&site, &service).await;
@@ -67,7 +67,7 @@ macro_rules! files {
         $(
             #[tokio::test]
             async fn $promise() {
-                holds($file).await;
+                assert_cases_hold($file).await;
             }
         )*
 

@@ -20,8 +20,8 @@ use tokio::time::{Duration, sleep};
 use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
 /// Somebody who comes with a certificate that the servers believe.
-async fn comes_as(servers: &TlsEnsemble, name: &str) -> Client {
-    let tls = servers.known_as(name);
+async fn connect_as(servers: &TlsEnsemble, name: &str) -> Client {
+    let tls = servers.tls_for_client(name);
     let read = |field: &str| fs::read_to_string(tls[field].as_str().expect("a path")).expect("written");
     let options = TlsOptions::new().with_pem_ca(&read("ca_file")).expect("ours");
     let options = options.with_pem_identity(&read("client_certificate_file"), &read("client_key_file"));
@@ -30,7 +30,7 @@ async fn comes_as(servers: &TlsEnsemble, name: &str) -> Client {
 }
 
 /// Tries everything that would help a stranger, at every node below a root.
-async fn is_refused_everything(stranger: &Client, root: &str, paths: &[String]) {
+async fn assert_everything_refused(stranger: &Client, root: &str, paths: &[String]) {
     let open = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     for path in [""].into_iter().chain(paths.iter().map(String::as_str)) {
         let path = format!("{root}{path}");
@@ -56,7 +56,7 @@ async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
 }
 
 /// True if the strict check finds nothing, with its output.
-async fn strictly_checked(policy: &TestPolicy) -> (bool, Value) {
+async fn run_strict_check(policy: &TestPolicy) -> (bool, Value) {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output =
@@ -68,8 +68,8 @@ fn codes(said: &Value) -> Vec<&str> {
     said["diagnostics"].as_array().expect("a list").iter().filter_map(|one| one["code"].as_str()).collect()
 }
 
-fn closed(site: &TestSite, servers: &TlsEnsemble, name: &str, identities: &[&str]) -> TestPolicy {
-    let policy = site.policy(name).with("/zookeeper/tls", servers.known_as(name));
+fn closed_acl_policy(site: &TestSite, servers: &TlsEnsemble, name: &str, identities: &[&str]) -> TestPolicy {
+    let policy = site.policy(name).with("/zookeeper/tls", servers.tls_for_client(name));
     policy.with("/zookeeper/acl", "closed").with("/zookeeper/identities", json!(identities))
 }
 
@@ -82,7 +82,7 @@ async fn stranger_cannot_read_or_take_lock() {
     let site = TestSite::secured().await;
     let servers = shared();
     let both = ["x509:CN=acl-1", "x509:CN=acl-2"];
-    let policies = ["acl-1", "acl-2"].map(|name| closed(&site, servers, name, &both));
+    let policies = ["acl-1", "acl-2"].map(|name| closed_acl_policy(&site, servers, name, &both));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
     let held = site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
     let waits = two.begin(TestRequest::post("/pay/7"));
@@ -93,8 +93,8 @@ async fn stranger_cannot_read_or_take_lock() {
     for part in ["/meta", "/members", "/members/acl-1-", "/locks", "/locks/"] {
         assert!(paths.iter().any(|path| path.starts_with(part)), "{part}: {paths:?}");
     }
-    let strangers = comes_as(servers, "stranger").await;
-    is_refused_everything(&strangers, &site.root, &paths).await;
+    let strangers = connect_as(servers, "stranger").await;
+    assert_everything_refused(&strangers, &site.root, &paths).await;
     for path in &paths {
         let mut access = tree.access(path).await;
         // The ACL lists our own identity twice: as the session's own, and by name.
@@ -105,7 +105,7 @@ async fn stranger_cannot_read_or_take_lock() {
     assert_eq!(held.finish().await.status, 200);
     assert_eq!(waits.answer().await.status, 200);
 
-    let (green, said) = strictly_checked(&policies[0]).await;
+    let (green, said) = run_strict_check(&policies[0]).await;
     assert!(green, "{said:#}");
     let (shown, told) = run(&["acl", "show"], &policies[1]).await;
     assert!(shown && told.contains("nobody but x509:CN=acl-1, x509:CN=acl-2"), "{told}");
@@ -120,7 +120,7 @@ async fn stranger_cannot_read_or_take_lock() {
 async fn library_program_has_closed_locks() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let files = servers.known_as("program");
+    let files = servers.tls_for_client("program");
     let file = |field: &str| PathBuf::from(files[field].as_str().expect("a path"));
     let shown = ClientCertificate { chain: file("client_certificate_file"), key: file("client_key_file") };
     let options = ConnectOptions {
@@ -133,7 +133,7 @@ async fn library_program_has_closed_locks() {
     assert!(held.is_held());
     let tree = site.tree().await;
     let paths = tree.paths().await;
-    is_refused_everything(&comes_as(servers, "stranger").await, &site.root, &paths).await;
+    assert_everything_refused(&connect_as(servers, "stranger").await, &site.root, &paths).await;
     held.release();
     program.close().await;
 
@@ -152,8 +152,8 @@ async fn library_program_has_closed_locks() {
 async fn foreign_identity_fails_at_once() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let _ours = Gateway::start(&closed(&site, servers, "own-1", &[])).await;
-    let other = closed(&site, servers, "own-2", &[]);
+    let _ours = Gateway::start(&closed_acl_policy(&site, servers, "own-1", &[])).await;
+    let other = closed_acl_policy(&site, servers, "own-2", &[]);
     let stranger = GatewayLaunch::new(&other).start().await;
     stranger.wait_line("the code", |line| line.text().contains("FG0524")).await;
     let told = async {
@@ -165,7 +165,7 @@ async fn foreign_identity_fails_at_once() {
     let answer = stranger.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
     assert!(answer.took() < Duration::from_secs(2), "waited {:?}", answer.took());
-    let (green, said) = strictly_checked(&other).await;
+    let (green, said) = run_strict_check(&other).await;
     assert!(!green && codes(&said).contains(&"FG0524"), "{said:#}");
     let (_, said) = run(&["era", "show"], &other).await;
     assert!(said.contains("closed to the identity that we show"), "{said}");
@@ -178,7 +178,7 @@ async fn foreign_identity_fails_at_once() {
 async fn open_installation_closes_while_serving() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let open = |name: &str| site.policy(name).with("/zookeeper/tls", servers.known_as("rolled"));
+    let open = |name: &str| site.policy(name).with("/zookeeper/tls", servers.tls_for_client("rolled"));
     let shut = |name: &str| open(name).with("/zookeeper/acl", "closed");
     let old = Gateway::start(&open("gw-1")).await;
     let new = Gateway::start(&shut("gw-2")).await;
@@ -187,7 +187,7 @@ async fn open_installation_closes_while_serving() {
     }
     let line = new.wait_line("what is open", |line| line.text().contains("FG0522")).await;
     assert!(line.text().contains(&format!("{}/meta", site.root)), "{}", line.text());
-    let (green, said) = strictly_checked(&shut("gw-3")).await;
+    let (green, said) = run_strict_check(&shut("gw-3")).await;
     assert!(!green && codes(&said).contains(&"FG0522"), "{said:#}");
     let (shown, told) = run(&["acl", "show"], &shut("gw-3")).await;
     assert!(!shown && told.contains("world:anyone") && told.contains("acl set"), "{told}");
@@ -196,7 +196,7 @@ async fn open_installation_closes_while_serving() {
     let old = Gateway::start(&shut("gw-1")).await;
     let held = site.origin.hold_request(&old, TestRequest::post("/pay/8")).await;
     // A gateway that was forgotten: the plans of the other gateways are closed to it already.
-    let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.known_as("forgotten"));
+    let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.tls_for_client("forgotten"));
     let forgotten = GatewayLaunch::new(&forgotten).start().await;
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
     assert!(set, "{told}");
@@ -205,13 +205,13 @@ async fn open_installation_closes_while_serving() {
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
     forgotten.stop().await;
     let tree = site.tree().await;
-    let strangers = comes_as(servers, "stranger").await;
-    is_refused_everything(&strangers, &site.root, &tree.paths().await).await;
+    let strangers = connect_as(servers, "stranger").await;
+    assert_everything_refused(&strangers, &site.root, &tree.paths().await).await;
     assert_eq!(held.finish().await.status, 200);
     for gateway in [&old, &new] {
         assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "closed");
     }
-    let (green, said) = strictly_checked(&shut("gw-3")).await;
+    let (green, said) = run_strict_check(&shut("gw-3")).await;
     assert!(green, "{said:#}");
 
     // A new era keeps the ACLs.
@@ -245,14 +245,15 @@ async fn digest_secret_protects_lock_nodes() {
     let paths = below(&ours, &site.root).await;
     assert!(paths.iter().any(|path| path.matches('/').count() == 4), "no lock node: {paths:?}");
     for stranger in [Client::connector(), knows("another")] {
-        is_refused_everything(&stranger.connect(&server).await.expect("serves"), &site.root, &paths).await;
+        assert_everything_refused(&stranger.connect(&server).await.expect("serves"), &site.root, &paths)
+            .await;
     }
     assert_eq!(held.finish().await.status, 200);
 
     // The check finds one thing: the password crosses the network as plain text.
-    let (_, said) = strictly_checked(&policy).await;
+    let (_, said) = run_strict_check(&policy).await;
     assert_eq!(codes(&said), ["FG0408"], "{said:#}");
-    let (_, said) = strictly_checked(&with_password(&site, &home, "another")).await;
+    let (_, said) = run_strict_check(&with_password(&site, &home, "another")).await;
     assert!(codes(&said).contains(&"FG0524"), "{said:#}");
 }
 

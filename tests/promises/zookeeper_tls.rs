@@ -8,7 +8,7 @@ use fencegate_tests::{
     ensemble::over_tls::{TlsEnsemble, shared},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     history::History,
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     postgres::PostgresProxy,
     scratch,
@@ -31,7 +31,7 @@ struct ReplaceableCertificate {
 }
 
 impl ReplaceableCertificate {
-    fn of(site: &TestSite, servers: &TlsEnsemble, signed: &SignedCertificate) -> Self {
+    fn new(site: &TestSite, servers: &TlsEnsemble, signed: &SignedCertificate) -> Self {
         let folder = scratch::temp_dir();
         let tls = servers.tls(folder.path(), signed);
         Self { policy: site.policy("gw-1").with("/zookeeper/tls", tls), folder }
@@ -49,7 +49,7 @@ impl ReplaceableCertificate {
 /// Polls: no event tells that `/ready` has changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-async fn said_at_ready(gateway: &Gateway, words: &str) {
+async fn wait_ready_text(gateway: &Gateway, words: &str) {
     let told = async {
         while !String::from_utf8_lossy(&gateway.admin("/ready").await.body).contains(words) {
             sleep(LOOK_AGAIN).await;
@@ -59,7 +59,7 @@ async fn said_at_ready(gateway: &Gateway, words: &str) {
 }
 
 /// The output of `check --online` for a policy.
-async fn checked(policy: &TestPolicy) -> Value {
+async fn run_check_online(policy: &TestPolicy) -> Value {
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
@@ -79,8 +79,8 @@ async fn locks_over_tls_keep_requests_serial() {
     let site = TestSite::secured().await;
     let (one, two) = Gateway::start_both(&site.policy("gw-1"), &site.policy("gw-2")).await;
     let plan = LoadPlan::payments(&[&one, &two], 3, 6, 20);
-    let told = Load::start("tls", &plan).end().await;
-    let history = History::from_log(&site.origin.log()).with(&told);
+    let told = RunningLoad::start("tls", &plan).end().await;
+    let history = History::from_log(&site.origin.log()).with_results(&told);
     history.assert_holds();
     assert!(told.iter().all(|told| told.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
@@ -88,7 +88,7 @@ async fn locks_over_tls_keep_requests_serial() {
     let file = one.file().display().to_string();
     let era = command(&["era", "show", "-c", &file]).await.expect("started");
     assert!(era.status.success(), "{era:?}");
-    let said = checked(&site.policy("gw-3")).await;
+    let said = run_check_online(&site.policy("gw-3")).await;
     assert_eq!(messages(&said, "FG0521"), [""; 0], "{said:#}");
     let valid =
         said["online"].as_array().expect("it went").iter().filter(|fact| fact["about"] == "certificates");
@@ -101,25 +101,26 @@ async fn locks_over_tls_keep_requests_serial() {
 async fn untrusted_certificate_is_reported() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let expired = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
-    let stranger = ReplaceableCertificate::of(&site, servers, &TestCa::new().identify("gateways"));
-    let nobody = site.policy("gw-1").with("/zookeeper/tls", Value::from(believing(servers, &stranger)));
+    let expired = ReplaceableCertificate::new(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let stranger = ReplaceableCertificate::new(&site, servers, &TestCa::new().identify("gateways"));
+    let nobody =
+        site.policy("gw-1").with("/zookeeper/tls", Value::from(tls_without_certificate(servers, &stranger)));
     for (policy, words) in [
         (&expired.policy, "has expired"),
         (&stranger.policy, "does not believe who signed our certificate"),
         (&nobody, "`client_certificate_file` is not set"),
     ] {
         let gateway = GatewayLaunch::new(policy).start().await;
-        said_at_ready(&gateway, words).await;
+        wait_ready_text(&gateway, words).await;
         let line = gateway.wait_line("the code", |line| line.text().contains("FG0521")).await;
         assert!(line.text().contains(words), "{}", line.text());
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
-        let said = checked(policy).await;
+        let said = run_check_online(policy).await;
         assert!(messages(&said, "FG0521").concat().contains(words), "{said:#}");
         assert_eq!(messages(&said, "FG0505"), [""; 0], "away: {said:#}");
     }
-    let said = checked(&expired.policy).await;
+    let said = run_check_online(&expired.policy).await;
     assert!(!messages(&said, "FG0511").is_empty(), "{said:#}");
     let file = expired.file("policy.yaml");
     fs::write(&file, expired.policy.to_string()).expect("our own folder");
@@ -129,7 +130,10 @@ async fn untrusted_certificate_is_reported() {
 }
 
 /// A `tls` section without a certificate of our own.
-fn believing(servers: &TlsEnsemble, beside: &ReplaceableCertificate) -> serde_json::Map<String, Value> {
+fn tls_without_certificate(
+    servers: &TlsEnsemble,
+    beside: &ReplaceableCertificate,
+) -> serde_json::Map<String, Value> {
     let ca = beside.file("believed.pem");
     servers.authority.write(&ca);
     [("ca_file".to_owned(), Value::from(ca.display().to_string()))].into_iter().collect()
@@ -140,14 +144,14 @@ fn believing(servers: &TlsEnsemble, beside: &ReplaceableCertificate) -> serde_js
 async fn untrusted_servers_are_reported() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
+    let shown = ReplaceableCertificate::new(&site, servers, &servers.authority.identify("gateways"));
     TestCa::new().write(&shown.file("ca.pem"));
     let gateway = GatewayLaunch::new(&shown.policy).start().await;
-    said_at_ready(&gateway, "nobody in `ca_file` has signed its certificate").await;
+    wait_ready_text(&gateway, "nobody in `ca_file` has signed its certificate").await;
     // The port without TLS.
-    let plain = servers.plain().to_string();
+    let plain = servers.plain_address().to_string();
     let plain = site.policy("gw-2").with("/zookeeper/servers", vec![plain]);
-    let said = checked(&plain).await;
+    let said = run_check_online(&plain).await;
     assert!(messages(&said, "FG0521").concat().contains("a port without TLS"), "{said:#}");
 }
 
@@ -158,7 +162,7 @@ async fn reconnect_shows_current_certificate() {
     let site = TestSite::secured().await;
     let servers = shared();
     let cut = PostgresProxy::start(servers.address()).await;
-    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
+    let shown = ReplaceableCertificate::new(&site, servers, &servers.authority.identify("gateways"));
     let policy = shown.policy.clone().with_zookeeper(cut.address).with("/zookeeper/session_timeout", "20s");
     let gateway = GatewayLaunch::new(&policy).with_log_filter("info,zookeeper_client=debug").start().await;
     gateway.wait_ready().await;
@@ -192,7 +196,7 @@ async fn imitation_zookeeper_is_reported() {
         }
     });
     let servers = [site.zookeeper, address].map(|server| server.to_string());
-    let said = checked(&site.policy("gw-1").with("/zookeeper/servers", servers.to_vec())).await;
+    let said = run_check_online(&site.policy("gw-1").with("/zookeeper/servers", servers.to_vec())).await;
     let told = messages(&said, "FG0523");
     assert!(told.len() == 1 && told[0].contains(&servers[1]), "{said:#}");
     keeper.abort();
@@ -203,9 +207,9 @@ async fn imitation_zookeeper_is_reported() {
 async fn replaced_certificate_is_used_next() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let shown = ReplaceableCertificate::new(&site, servers, &servers.authority.sign_expired(&["gateway"]));
     let gateway = GatewayLaunch::new(&shown.policy).start().await;
-    said_at_ready(&gateway, "has expired").await;
+    wait_ready_text(&gateway, "has expired").await;
     let reloads = "fencegate_zk_tls_reloads_total";
 
     shown.replace(&servers.authority.identify("gateways"));
@@ -223,6 +227,6 @@ async fn replaced_certificate_is_used_next() {
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the old one stays");
     let told = GatewayLaunch::new(&shown.policy).expect_start_failure().await;
     assert!(told.contains("FG0510") && told.contains("client.pem"), "{told}");
-    let said = checked(&shown.policy).await;
+    let said = run_check_online(&shown.policy).await;
     assert!(messages(&said, "FG0512").concat().contains("client.pem"), "{said:#}");
 }

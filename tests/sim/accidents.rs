@@ -6,7 +6,7 @@ use fencegate_lock::session::{
     client::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
     session_check::check_same_session,
 };
-use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire};
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire, WireDirection};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulated_time;
@@ -23,7 +23,7 @@ struct FaultFixture {
     other: SimSession,
 }
 
-fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
+fn run_with_fixture<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let wire = ensemble.wire();
@@ -36,7 +36,7 @@ fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
 
 #[test]
 fn lost_reply_keeps_effect_and_session() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_reply();
         let created = hurt.create("/a", b"", NodeKind::Ephemeral).await;
         assert!(matches!(created, Err(ZkError::Ambiguous(_))), "{created:?}");
@@ -49,7 +49,7 @@ fn lost_reply_keeps_effect_and_session() {
 /// A lost request has no effect, and the requests that were sent behind it are lost with it.
 #[test]
 fn lost_request_drops_those_behind_it() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_request();
         let both = tokio::join!(hurt.create("/a", b"", NodeKind::Ephemeral), hurt.children("/"));
         assert!(matches!(both, (Err(ZkError::Ambiguous(_)), Err(ZkError::Ambiguous(_)))), "{both:?}");
@@ -61,7 +61,7 @@ fn lost_request_drops_those_behind_it() {
 /// Requests made while disconnected run in their order after the reconnect.
 #[test]
 fn disconnected_requests_run_in_order_later() {
-    scene(async |FaultFixture { wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
         let create = hurt.create("/a", b"", NodeKind::Persistent);
@@ -80,7 +80,7 @@ fn disconnected_requests_run_in_order_later() {
 /// A request in flight when the connection breaks may arrive after its client gave it up, until the client is back.
 #[test]
 fn in_flight_request_survives_disconnect() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         for (path, underway, arrives) in [
             ("/a", InFlightFate::Arrives, true),
             ("/b", InFlightFate::Lost, false),
@@ -102,8 +102,8 @@ fn in_flight_request_survives_disconnect() {
 
 #[test]
 fn stalled_reply_arrives_after_resume() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
-        wire.stall(Direction::ToClient);
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
+        wire.stall(WireDirection::ToClient);
         let mut created = std::pin::pin!(hurt.create("/a", b"", NodeKind::Persistent));
         assert!(timeout(T / 4, &mut created).await.is_err());
         assert!(ensemble.stat("/a").is_some());
@@ -116,9 +116,9 @@ fn stalled_reply_arrives_after_resume() {
 /// A client gives up a silent connection after two fifths of the timeout, and at last its session.
 #[test]
 fn client_abandons_silent_connection_then_session() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         let cut = Instant::now();
-        wire.stall(Direction::Both);
+        wire.stall(WireDirection::Both);
         hurt.state_changed().await;
         assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Disconnected, T * 2 / 5));
         let asked = hurt.children("/");
@@ -131,7 +131,7 @@ fn client_abandons_silent_connection_then_session() {
 
 #[test]
 fn watch_event_precedes_later_answers() {
-    scene(async |FaultFixture { wire, hurt, other, .. }| {
+    run_with_fixture(async |FaultFixture { wire, hurt, other, .. }| {
         other.create("/a", b"", NodeKind::Persistent).await.expect("made");
         wire.delay(Duration::ZERO..MOMENT);
         for _ in 0..50 {
@@ -149,7 +149,7 @@ fn watch_event_precedes_later_answers() {
 /// A client whose session was swapped can notice it only by the owner of the nodes that it makes.
 #[test]
 fn swapped_session_shows_in_owner_only() {
-    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         hurt.create("/old", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         let id = hurt.id();
@@ -170,7 +170,7 @@ fn swapped_session_shows_in_owner_only() {
 /// swapped one.
 #[test]
 fn swapped_session_fails_leftover_probe() {
-    scene(async |FaultFixture { wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
         wire.blink(InFlightFate::Lost);
@@ -186,7 +186,7 @@ fn swapped_session_fails_leftover_probe() {
 /// An expired session loses its nodes at once, and its client gets the event and an error.
 #[test]
 fn expired_session_loses_nodes_at_once() {
-    scene(async |FaultFixture { ensemble, wire, hurt, other, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other, .. }| {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         let own = hurt.watch("/a").await.expect("there");
         let others = other.watch("/a").await.expect("there");
@@ -202,7 +202,7 @@ fn expired_session_loses_nodes_at_once() {
 /// A session that expires while its client is cut off is over for the client when it reconnects.
 #[test]
 fn expiry_while_disconnected_shows_on_reconnect() {
-    scene(async |FaultFixture { wire, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
         sleep(T + TICK).await;
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
@@ -214,7 +214,7 @@ fn expiry_while_disconnected_shows_on_reconnect() {
 /// No session expires while no majority is there, and the new leader starts a new epoch of transaction numbers.
 #[test]
 fn no_expiry_without_majority() {
-    scene(async |FaultFixture { ensemble, hurt, other, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, hurt, other, .. }| {
         let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
@@ -229,7 +229,7 @@ fn no_expiry_without_majority() {
 /// A wiped ensemble numbers transactions from the start, and resumes no earlier session.
 #[test]
 fn wiped_ensemble_rejects_old_sessions() {
-    scene(async |FaultFixture { ensemble, wire, hurt, other }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
         for number in 0..10 {
             hurt.create(&format!("/{number}"), b"", NodeKind::Ephemeral).await.expect("made");
         }
@@ -248,7 +248,7 @@ fn wiped_ensemble_rejects_old_sessions() {
 /// A session that is dropped while disconnected is closed as soon as a server is reachable.
 #[test]
 fn dropped_session_closes_on_reconnect() {
-    scene(async |FaultFixture { ensemble, wire, hurt, other }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         wire.disconnect(InFlightFate::Lost);
         drop(hurt);
@@ -265,7 +265,7 @@ fn dropped_session_closes_on_reconnect() {
 /// A container is removed when its last child is gone. One that never had a child stays.
 #[test]
 fn emptied_container_is_removed() {
-    scene(async |FaultFixture { ensemble, hurt, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, hurt, .. }| {
         for path in ["/never", "/once", "/now"] {
             hurt.create(path, b"", NodeKind::Container).await.expect("made");
         }
@@ -284,7 +284,7 @@ fn emptied_container_is_removed() {
 
 #[test]
 fn connect_fails_after_timeout_without_server() {
-    scene(async |FaultFixture { ensemble, wire, .. }| {
+    run_with_fixture(async |FaultFixture { ensemble, wire, .. }| {
         let client = ensemble.client(&wire, T);
         let began = Instant::now();
         ensemble.fail();

@@ -10,7 +10,7 @@ use std::{
 
 use fencegate::{
     metrics::Metrics,
-    plan_compat::{PlanCompat, RouteStatus, RouteVerdicts},
+    plan_compat::{PlanCompat, RouteCompatCache, RouteCompatibility},
 };
 use fencegate_lock::{
     manager::lock_manager::{LockManager, lock_manager},
@@ -57,7 +57,7 @@ struct GatewayProcess {
     nameplate: LocalMember,
     wire: Rc<Wire>,
     /// The template in force, and whether the gateway may serve under it.
-    now: RefCell<(&'static str, RouteVerdicts)>,
+    now: RefCell<(&'static str, RouteCompatCache)>,
     stop: CancellationToken,
     desks: Vec<JoinHandle<()>>,
 }
@@ -96,7 +96,7 @@ impl GatewayProcess {
             spawn_local(desk.run(ensemble.client(&wire, T), Rc::new(settings), stop.clone()))
         };
         let desks = desks.into_iter().enumerate().map(run).collect();
-        let now = RefCell::new((template, agreement.route_verdicts(&plan.serving)));
+        let now = RefCell::new((template, agreement.route_compat_cache(&plan.serving)));
         Self { keeper, agreement, nameplate, wire, now, stop, desks }
     }
 
@@ -104,7 +104,7 @@ impl GatewayProcess {
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
         self.agreement.set_config(&plan);
-        self.now.replace((template, self.agreement.route_verdicts(&plan.serving)));
+        self.now.replace((template, self.agreement.route_compat_cache(&plan.serving)));
         self.nameplate.publish(PlanCompat::publication(&plan));
     }
 
@@ -112,11 +112,11 @@ impl GatewayProcess {
     fn would_serve(&self) -> bool {
         KEYS.iter().any(|name| {
             let key = key(name);
-            let standing = |session| self.now.borrow().1.route_status(session, RouteId(0));
+            let standing = |session| self.now.borrow().1.route_compatibility(session, RouteId(0));
             let granted = self
                 .keeper
                 .session_id_for(&key)
-                .is_some_and(|session| standing(session) == RouteStatus::Compatible);
+                .is_some_and(|session| standing(session) == RouteCompatibility::Compatible);
             granted && self.is_proven(self.keeper.session_id_for(&key))
         })
     }

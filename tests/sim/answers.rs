@@ -45,7 +45,7 @@ fn memory_answers_like_real_server() {
         "steps done; ",
         "Ephemerals(\"\"): [\"",
     ];
-    compare("calm", 200, script::calm(), &exercised);
+    compare("calm", 200, script::unbroken_scripts(), &exercised);
 }
 
 /// A key ends and begins again in one transaction, beside another one that begins, with the answers of a real server.
@@ -83,18 +83,18 @@ fn memory_recreates_keys_like_real_server() {
 
 #[test]
 fn memory_reconnects_like_real_session() {
-    compare("broken", 30, script::broken(), &["fired", "NoNode", "steps done"]);
+    compare("broken", 30, script::broken_scripts(), &["fired", "NoNode", "steps done"]);
 }
 
 #[test]
 fn memory_grants_timeout_like_real_server() {
     for asked in [Duration::from_millis(300), TIMEOUT, Duration::from_secs(3600)] {
-        let real = RealBackend::start().run(async |site| granted(&*site, asked).await);
-        assert_eq!(MemoryBackend::run(async |site| granted(&*site, asked).await), real, "{asked:?}");
+        let real = RealBackend::start().run(async |site| granted_timeout(&*site, asked).await);
+        assert_eq!(MemoryBackend::run(async |site| granted_timeout(&*site, asked).await), real, "{asked:?}");
     }
 }
 
-async fn granted<S: TestBackend>(site: &S, asked: Duration) -> Duration {
+async fn granted_timeout<S: TestBackend>(site: &S, asked: Duration) -> Duration {
     site.client(0, asked).connect().await.expect("a session").timeout()
 }
 
@@ -135,7 +135,7 @@ fn compare(
         for (count, what) in lines.borrow_mut().iter_mut().zip(exercised) {
             *count += expected.iter().filter(|line| line.contains(what)).count();
         }
-        same(&expected, &ours)
+        check_same(&expected, &ours)
     };
     let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::XorShift, &u128::from(seed).to_le_bytes());
@@ -154,7 +154,7 @@ fn compare(
 /// The most rounds that are played until everything was exercised.
 const ROUNDS: u32 = 8;
 
-fn same(expected: &[String], ours: &[String]) -> TestCaseResult {
+fn check_same(expected: &[String], ours: &[String]) -> TestCaseResult {
     let differs = (0..expected.len().max(ours.len())).find(|at| expected.get(*at) != ours.get(*at));
     let Some(at) = differs else { return Ok(()) };
     let real = expected.get(at);

@@ -8,12 +8,12 @@ use std::{
 };
 
 use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
-use fencegate_policies::plan::{CachedHold, ForeignLayout, Hold, LockSite};
+use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockSite};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, unanswered},
     simulated_time,
 };
 
@@ -25,7 +25,7 @@ const LINES: [(ForeignLayout, &str); 3] = [
     (ForeignLayout::Kazoo, "__lock__"),
 ];
 
-fn at(layout: ForeignLayout) -> LockSite {
+fn foreign_site(layout: ForeignLayout) -> LockSite {
     LockSite::Foreign { layout, path: PARENT.into() }
 }
 
@@ -34,12 +34,12 @@ fn nodes(ensemble: &SimEnsemble) -> Vec<String> {
     ensemble.paths().iter().filter_map(|path| path.strip_prefix(&below)).map(str::to_owned).collect()
 }
 
-async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
+async fn start(doctor: &FaultInjector) -> (SimEnsemble, GatewayLockStack) {
     // The server removes no empty containers during the test.
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, LockSide::new(library).await)
+    (ensemble, GatewayLockStack::new(library).await)
 }
 
 /// The first create of a lock node is done, and its answer is lost.
@@ -60,14 +60,16 @@ fn unanswered_create_is_found_by_name() {
         simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
-            let first = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
+            let first =
+                locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free");
             drop(first);
             sleep(T).await;
             assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
             assert!(ensemble.paths().iter().any(|path| path == PARENT), "{layout:?}: it stays");
 
             lose_answer(&doctor);
-            let second = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
+            let second =
+                locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free");
             let made = nodes(&ensemble);
             assert!(matches!(&*made, [one] if one.contains(mark)), "{layout:?}: {made:?}");
             drop(second);
@@ -88,7 +90,7 @@ fn parent_is_created_like_foreign_program() {
     ] {
         simulated_time::run(async {
             let (ensemble, locks) = start(&FaultInjector::new()).await;
-            drop(locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free"));
+            drop(locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free"));
             sleep(T).await;
             ensemble.remove_empty_containers();
             assert_eq!(ensemble.paths().iter().any(|path| path == PARENT), stays, "{layout:?}");
@@ -119,7 +121,12 @@ fn only_missing_levels_are_created() {
                 }
                 RequestFate::Passes
             });
-            drop(locks.acquire_at(&["a"], &[at(ForeignLayout::Kazoo)], Hold::Strict).await.expect("free"));
+            drop(
+                locks
+                    .acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], HoldPolicy::Strict)
+                    .await
+                    .expect("free"),
+            );
             assert_eq!(*made.borrow(), levels[there..]);
             locks.stop().await;
         });
@@ -132,9 +139,10 @@ fn only_missing_levels_are_created() {
 fn moved_lock_is_taken_where_placed() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
-        let hold = Hold::Cached(CachedHold { linger: T * 100, ..CachedHold::default() });
+        let hold = HoldPolicy::Cached(CachedHoldLimits { linger: T * 100, ..CachedHoldLimits::default() });
         drop(locks.acquire(&["a"], hold).await.expect("free"));
-        let moved = locks.acquire_at(&["a"], &[at(ForeignLayout::Kazoo)], hold).await.expect("free");
+        let moved =
+            locks.acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], hold).await.expect("free");
         assert_eq!(nodes(&ensemble).len(), 1);
         sleep(T).await;
         let native = ensemble.paths().iter().filter(|path| path.contains("-w-")).count();
@@ -149,12 +157,12 @@ fn moved_lock_is_taken_where_placed() {
 fn set_locks_keys_across_layouts() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
-        let sites = [LockSite::Native, at(ForeignLayout::CuratorMutex)];
-        let both = locks.acquire_at(&["a", "b"], &sites, Hold::Strict).await.expect("free");
+        let sites = [LockSite::Native, foreign_site(ForeignLayout::CuratorMutex)];
+        let both = locks.acquire_at(&["a", "b"], &sites, HoldPolicy::Strict).await.expect("free");
         let made = nodes(&ensemble);
         assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");
         assert!(ensemble.paths().iter().any(|path| path.contains("-w-")));
-        assert_eq!(both.nodes().len(), 2);
+        assert_eq!(both.node_paths().len(), 2);
         drop(both);
         sleep(T).await;
         assert_eq!(nodes(&ensemble), [""; 0]);

@@ -17,13 +17,13 @@ use fencegate_lock::{
         retained_parents::RETENTION,
     },
 };
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, unanswered},
     plan::ROOT,
     simulated_time,
 };
@@ -53,7 +53,7 @@ impl RequestCounts {
         self.transactions + self.creates + self.deletes + self.lists + self.looks
     }
 
-    fn counts(&mut self, asked: SessionRequest<'_>) {
+    fn count_request(&mut self, asked: SessionRequest<'_>) {
         *match asked {
             SessionRequest::Commit { .. } => &mut self.transactions,
             SessionRequest::Create { .. } => &mut self.creates,
@@ -79,7 +79,7 @@ fn is_shared(asked: SessionRequest<'_>) -> bool {
 }
 
 struct CostFixture {
-    locks: LockSide,
+    locks: GatewayLockStack,
     ensemble: SimEnsemble,
     doctor: FaultInjector,
 }
@@ -90,37 +90,42 @@ impl CostFixture {
         let doctor = FaultInjector::new();
         let bench = Self { locks: session(&ensemble, &doctor).await, ensemble, doctor };
         // Makes the folders of the keys, which stay.
-        bench.all_at_once().await;
-        bench.nothing_is_left().await;
+        bench.use_all_at_once().await;
+        bench.assert_nothing_left().await;
         bench.doctor.wire().delay(WAY..WAY);
         bench
     }
 
-    async fn takes(&self, key: u32) -> GrantGuard {
-        takes(&self.locks, key).await
+    async fn acquire(&self, key: u32) -> GrantGuard {
+        acquire(&self.locks, key).await
     }
 
     /// Every client has used its key so often that its parent stays.
-    async fn all_come_back(&self) {
+    async fn reuse_all_keys(&self) {
         for _ in 0..10 {
-            self.all_at_once().await;
+            self.use_all_at_once().await;
             sleep(ROUND_TRIP * 10).await;
         }
-        assert_eq!(self.left().len(), KEYS as usize, "a parent each: {:?}", self.left());
+        assert_eq!(
+            self.remaining_paths().len(),
+            KEYS as usize,
+            "a parent each: {:?}",
+            self.remaining_paths()
+        );
     }
 
-    async fn stranger(&self) -> SimSession {
+    async fn connect_stranger(&self) -> SimSession {
         self.ensemble.client(&self.ensemble.wire(), T).connect().await.expect("a session")
     }
 
     /// Every client takes its key and gives it back.
-    async fn all_at_once(&self) {
-        join_all((0..KEYS).map(async |key| gives_back(self.takes(key).await))).await;
+    async fn use_all_at_once(&self) {
+        join_all((0..KEYS).map(async |key| release(self.acquire(key).await))).await;
     }
 
     /// Every client takes its key and gives it back. The answers of two shared transactions are lost: the first one makes
     /// nodes, and the second one removes them.
-    async fn loses_two_answers(&self, fate: RequestFate) {
+    async fn run_with_two_lost_answers(&self, fate: RequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
         self.doctor.set_rule(move |request| {
@@ -130,50 +135,56 @@ impl CostFixture {
             counting.set(counting.get() + 1);
             fate.clone()
         });
-        let tenures = join_all((0..KEYS).map(|key| self.takes(key)));
+        let tenures = join_all((0..KEYS).map(|key| self.acquire(key)));
         let tenures = timeout(ROUND_TRIP * 20, tenures).await.expect("each looks at its own key");
-        assert_eq!(self.left().len(), 2 * tenures.len(), "a parent and a node each: {:?}", self.left());
-        tenures.into_iter().for_each(gives_back);
+        assert_eq!(
+            self.remaining_paths().len(),
+            2 * tenures.len(),
+            "a parent and a node each: {:?}",
+            self.remaining_paths()
+        );
+        tenures.into_iter().for_each(release);
         sleep(ROUND_TRIP * 5).await;
         assert_eq!(lost.get(), 2, "not exercised");
     }
 
-    fn counts(&self) -> Rc<RefCell<RequestCounts>> {
+    fn count_requests(&self) -> Rc<RefCell<RequestCounts>> {
         let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
         self.doctor.set_rule(move |request| {
             if is_of_locks(request) {
-                counting.borrow_mut().counts(request);
+                counting.borrow_mut().count_request(request);
             }
             RequestFate::Passes
         });
         tally
     }
 
-    fn left(&self) -> Vec<String> {
+    fn remaining_paths(&self) -> Vec<String> {
         let mut paths = self.ensemble.paths();
         paths.retain(|path| is_of_a_key(path));
         paths
     }
 
-    async fn nothing_is_left(&self) {
+    async fn assert_nothing_left(&self) {
         sleep(ROUND_TRIP * 10).await;
-        assert_eq!(self.left(), [""; 0]);
+        assert_eq!(self.remaining_paths(), [""; 0]);
     }
 
-    /// Like [`Self::nothing_is_left`], for keys that came back often: their parents stay for a while.
-    async fn nothing_is_kept(&self) {
+    /// Like [`Self::assert_nothing_left`], for keys that came back often: their parents stay for a while.
+    async fn assert_nothing_kept(&self) {
         sleep(ROUND_TRIP * 10).await;
-        let left = self.left();
+        let left = self.remaining_paths();
         assert!(left.iter().all(|path| path.matches('/').count() == 4), "a lock node is left: {left:?}");
         // The session looks for unused ones twice in that time.
         sleep(RETENTION * 3 / 2).await;
-        assert_eq!(self.left(), [""; 0]);
+        assert_eq!(self.remaining_paths(), [""; 0]);
     }
 }
 
-async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> LockSide {
-    LockSide::new(FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
+async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> GatewayLockStack {
+    GatewayLockStack::new(FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() })
+        .await
 }
 
 /// The transaction was done, or was not.
@@ -181,11 +192,11 @@ fn lost_answers() -> [RequestFate; 2] {
     [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())]
 }
 
-async fn takes(locks: &LockSide, key: u32) -> GrantGuard {
-    locks.acquire_delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await.expect("in time")
+async fn acquire(locks: &GatewayLockStack, key: u32) -> GrantGuard {
+    locks.acquire_delayed(&[&format!("key-{key}")], HoldPolicy::Strict, T * 5, None).await.expect("in time")
 }
 
-fn gives_back(tenure: GrantGuard) {
+fn release(tenure: GrantGuard) {
     tenure.mark_settled();
 }
 
@@ -194,13 +205,13 @@ fn gives_back(tenure: GrantGuard) {
 fn single_lock_costs_one_round_trip() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let tally = bench.counts();
+        let tally = bench.count_requests();
         let began = Instant::now();
-        let tenure = bench.takes(1).await;
+        let tenure = bench.acquire(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
         assert_eq!(tally.take(), RequestCounts { transactions: 1, looks: 1, ..RequestCounts::default() });
-        gives_back(tenure);
-        bench.nothing_is_left().await;
+        release(tenure);
+        bench.assert_nothing_left().await;
         assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
         bench.locks.stop().await;
     });
@@ -212,16 +223,16 @@ fn concurrent_requests_share_transactions() {
     const ROUNDS: u32 = 20;
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let tally = bench.counts();
+        let tally = bench.count_requests();
         let longest = Cell::new(Duration::ZERO);
         join_all((0..KEYS).map(async |key| {
             sleep(Duration::from_micros(700) * key).await;
             for _ in 0..ROUNDS {
                 let began = Instant::now();
-                let tenure = bench.takes(key).await;
+                let tenure = bench.acquire(key).await;
                 longest.set(longest.get().max(began.elapsed()));
                 sleep(Duration::from_millis(1)).await;
-                gives_back(tenure);
+                release(tenure);
                 sleep(Duration::from_micros(100)).await;
             }
         }))
@@ -230,7 +241,7 @@ fn concurrent_requests_share_transactions() {
         eprintln!("{:?}: {per_lock:.2} requests per lock, {:?} at most", tally.borrow(), longest.get());
         assert!(per_lock < 0.5, "{:?}", tally.borrow());
         assert!(longest.get() <= ROUND_TRIP * 2, "{:?}", longest.get());
-        bench.nothing_is_kept().await;
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
@@ -240,34 +251,34 @@ fn concurrent_requests_share_transactions() {
 fn one_refused_key_blocks_no_other() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let tenure = bench.takes(KEYS - 3).await;
-        let parent = bench.left().swap_remove(0);
-        gives_back(tenure);
-        bench.nothing_is_left().await;
-        let stranger = bench.stranger().await;
+        let tenure = bench.acquire(KEYS - 3).await;
+        let parent = bench.remaining_paths().swap_remove(0);
+        release(tenure);
+        bench.assert_nothing_left().await;
+        let stranger = bench.connect_stranger().await;
         stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
 
-        let tally = bench.counts();
+        let tally = bench.count_requests();
         let began = Instant::now();
-        let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
+        let tenures = join_all((0..KEYS).map(|key| bench.acquire(key))).await;
         // The request waits behind two others, is refused, and is repeated. The refused key uses the parent that is
         // there.
         assert_eq!(began.elapsed(), ROUND_TRIP * 4);
         assert_eq!(tally.borrow().creates, 1);
         // From now on this key is recorded as shared, and does not delay the other keys.
-        tenures.into_iter().for_each(gives_back);
-        bench.nothing_is_left().await;
+        tenures.into_iter().for_each(release);
+        bench.assert_nothing_left().await;
         stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
         let began = Instant::now();
         let (others, disputed) = (0..KEYS).partition::<Vec<_>, _>(|key| *key != KEYS - 3);
         let others = async {
-            let tenures = join_all(others.into_iter().map(|key| bench.takes(key))).await;
+            let tenures = join_all(others.into_iter().map(|key| bench.acquire(key))).await;
             (began.elapsed(), tenures)
         };
-        let (others, disputed) = tokio::join!(others, bench.takes(disputed[0]));
+        let (others, disputed) = tokio::join!(others, bench.acquire(disputed[0]));
         assert_eq!(others.0, ROUND_TRIP * 2);
-        others.1.into_iter().chain([disputed]).for_each(gives_back);
-        bench.nothing_is_left().await;
+        others.1.into_iter().chain([disputed]).for_each(release);
+        bench.assert_nothing_left().await;
         bench.locks.stop().await;
     });
 }
@@ -278,8 +289,8 @@ fn lost_shared_transaction_leaves_no_node() {
     for fate in lost_answers() {
         simulated_time::run(async {
             let bench = CostFixture::start().await;
-            bench.loses_two_answers(fate).await;
-            bench.nothing_is_left().await;
+            bench.run_with_two_lost_answers(fate).await;
+            bench.assert_nothing_left().await;
             bench.locks.stop().await;
         });
     }
@@ -295,11 +306,11 @@ fn transactions_are_shared_across_keys_only() {
             for round in 0..20 {
                 // Some keys have one client, and some have many.
                 let key = if client < KEYS { client } else { (client + round) % 5 };
-                let tenure = bench.takes(key).await;
+                let tenure = bench.acquire(key).await;
                 let epoch = tenure.first_token().expect("nothing was sent").number();
                 granted.borrow_mut().entry(key).or_default().push(epoch);
                 sleep(Duration::from_micros(u64::from(client * 37 % 900))).await;
-                gives_back(tenure);
+                release(tenure);
             }
         }))
         .await;
@@ -312,7 +323,7 @@ fn transactions_are_shared_across_keys_only() {
         all.sort_unstable();
         all.dedup();
         assert!(all.len() < locks * 3 / 4, "not exercised: {locks} locks of {} transactions", all.len());
-        bench.nothing_is_kept().await;
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }

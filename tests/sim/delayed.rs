@@ -9,15 +9,16 @@ mod storm;
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::{grant_guard::GrantGuard, lock_manager::AcquireError};
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::InFlightFate;
 use tokio::time::{Instant, sleep};
 
 use self::fixture::{
-    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, timed_take,
+    DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, inject_once, is_first_word, parents, send, take,
+    timed_take,
 };
 use crate::{
-    faulty_client::{LockSide, RequestFate, SessionRequest, unanswered},
+    faulty_client::{GatewayLockStack, RequestFate, SessionRequest, unanswered},
     simulated_time,
 };
 
@@ -85,7 +86,7 @@ fn lost_outcome_after_end_imposes_delay() {
         let held = take(&one, HOLDS[1]).await;
         one.keeper.close_all();
         send_open(held);
-        let (waited, tenure) = timed_take(&other, Hold::Strict).await;
+        let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -95,7 +96,7 @@ fn lost_outcome_after_end_imposes_delay() {
 
 /// Like [`send`] with an unknown outcome, for a tenure that may be closed already.
 fn send_open(tenure: GrantGuard) {
-    drop(tenure.dispatch());
+    drop(tenure.next_dispatch());
     drop(tenure);
 }
 
@@ -109,14 +110,14 @@ fn unanswered_first_write_is_not_clean() {
             let (doctor, other) = gateway(&ensemble).await;
             for hold in HOLDS {
                 send(take(&one, hold).await, false);
-                let asked = once(&doctor, is_first_word, fate.clone());
+                let asked = inject_once(&doctor, is_first_word, fate.clone());
                 let (waited, tenure) = timed_take(&other, hold).await;
                 assert!(asked.get(), "not exercised");
                 assert!(waited >= DELAY && waited < DELAY + SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
                 // If there was no holder before, the next holder waits for no delay.
-                let asked = once(&doctor, is_first_word, fate.clone());
-                let (waited, tenure) = timed_take(&other, Hold::Strict).await;
+                let asked = inject_once(&doctor, is_first_word, fate.clone());
+                let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
             }
@@ -145,7 +146,7 @@ fn record_is_read_at_grant() {
             });
             let first = async {
                 let held = take(&one, hold).await;
-                held.dispatch().expect("it holds");
+                held.next_dispatch().expect("it holds");
                 sleep(T).await;
                 (Instant::now(), drop(held))
             };
@@ -193,7 +194,7 @@ fn delay_elapses_despite_short_waits() {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
                         // Strict requests wait in the queue behind the request that waits for the delay.
-                        Err(AcquireError::Locked) if hold == Hold::Strict && refused > 0 => {}
+                        Err(AcquireError::Locked) if hold == HoldPolicy::Strict && refused > 0 => {}
                         Err(error) => panic!("{hold:?}: {error}"),
                     }
                     refused += 1;
@@ -221,7 +222,7 @@ fn stop_during_delay_preserves_its_length() {
         for hold in HOLDS {
             let (_, sits) = gateway(&ensemble).await;
             let held = one.acquire_delayed(&["a"], hold, FOR_EVER, Some(longest)).await.expect("free");
-            held.dispatch().expect("it holds");
+            held.next_dispatch().expect("it holds");
             drop(held);
             let refused = sits.acquire_delayed(&["a"], hold, T, Some(DELAY)).await;
             assert!(matches!(refused, Err(AcquireError::Delayed(_))), "{hold:?}: {refused:?}");
@@ -244,7 +245,7 @@ fn delay_starts_at_dead_session_expiry() {
             let (doctor, one) = gateway(&ensemble).await;
             let other = gateway(&ensemble).await.1;
             let held = take(&one, hold).await;
-            held.dispatch().expect("it holds");
+            held.next_dispatch().expect("it holds");
             doctor.wire().disconnect(InFlightFate::Lost);
             let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY + T / 2 && waited < DELAY + T * 2, "{hold:?}: {waited:?}");
@@ -273,7 +274,7 @@ fn orderly_stop_cleans_idle_keys_only() {
         for hold in HOLDS {
             let (doctor, stops) = gateway(&ensemble).await;
             let held = take(&stops, hold).await;
-            held.dispatch().expect("it holds");
+            held.next_dispatch().expect("it holds");
             stops.stop().await;
             // The process dies with its dispatch in flight.
             doctor.wire().disconnect(InFlightFate::Lost);
@@ -293,19 +294,19 @@ fn set_waits_longest_key_delay() {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
         let other = gateway(&ensemble).await.1;
-        let set = |locks| took_set(locks, &["a", "b"]);
+        let set = |locks| timed_take_set(locks, &["a", "b"]);
         send(set(&one).await.1, true);
         assert!(set(&other).await.0 < SOON, "it was never sent under");
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
 
-        send(take(&one, Hold::Strict).await, false);
+        send(take(&one, HoldPolicy::Strict).await, false);
         let (waited, tenure) = set(&other).await;
         assert!(waited >= DELAY && waited < DELAY + SOON, "{waited:?}");
         send(tenure, false);
         let left = Instant::now();
         for name in ["a", "b"] {
-            let (_, tenure) = took_set(&one, &[name]).await;
+            let (_, tenure) = timed_take_set(&one, &[name]).await;
             // The record of the other key may have been removed meanwhile.
             assert!(left.elapsed() >= DELAY, "{name}: {:?}", left.elapsed());
             send(tenure, true);
@@ -318,8 +319,9 @@ fn set_waits_longest_key_delay() {
     });
 }
 
-async fn took_set(locks: &LockSide, names: &[&str]) -> (Duration, GrantGuard) {
+async fn timed_take_set(locks: &GatewayLockStack, names: &[&str]) -> (Duration, GrantGuard) {
     let began = Instant::now();
-    let tenure = locks.acquire_delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
+    let tenure =
+        locks.acquire_delayed(names, HoldPolicy::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
     (began.elapsed(), tenure)
 }

@@ -9,7 +9,7 @@ use std::{cell::Cell, ops::Deref, rc::Rc, time::Duration};
 use fencegate_lock::{
     error::GrantError,
     recipe::{
-        exclusive_node::ExclusiveNode,
+        exclusive_node::ExclusiveNodeAttempt,
         grant::{Grant, LockAttemptError},
         node_data,
     },
@@ -44,27 +44,27 @@ impl Deref for NodeFixture {
     }
 }
 
-type OwnLock = ExclusiveNode<FaultySession>;
+type OwnLock = ExclusiveNodeAttempt<FaultySession>;
 
 impl NodeFixture {
     async fn new() -> Self {
         Self(SupervisedSession::start(T).await)
     }
 
-    async fn ours(&self) -> OwnLock {
-        ExclusiveNode::begin(&self.live(), &key("7"), NODE).await.expect("room")
+    async fn begin_lock(&self) -> OwnLock {
+        ExclusiveNodeAttempt::begin(&self.live(), &key("7"), NODE).await.expect("room")
     }
 
     /// A request that holds the node.
-    async fn held(&self) -> (OwnLock, Grant) {
-        let ours = self.ours().await;
+    async fn acquire_lock(&self) -> (OwnLock, Grant) {
+        let ours = self.begin_lock().await;
         let grant =
             ours.acquire(&mut WaitingRequest::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
         (ours, grant)
     }
 
-    async fn plain(&self) -> PlainProgram {
-        PlainProgram(self.connect_other().await)
+    async fn connect_program(&self) -> ForeignProgram {
+        ForeignProgram(self.connect_other().await)
     }
 
     fn node(&self) -> Option<NodeStat> {
@@ -84,9 +84,9 @@ impl NodeFixture {
 }
 
 /// A foreign program, without a gateway.
-struct PlainProgram(SimSession);
+struct ForeignProgram(SimSession);
 
-impl PlainProgram {
+impl ForeignProgram {
     /// Waits until the program has made the node. Returns the czxid.
     async fn wait_taken(&self) -> i64 {
         loop {
@@ -134,9 +134,9 @@ fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
 fn creator_holds_and_numbers_grow() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = Rc::new(stage.plain().await);
+        let plain = Rc::new(stage.connect_program().await);
         let mut last = 0;
-        let (mut ours, mut grant) = stage.held().await;
+        let (mut ours, mut grant) = stage.acquire_lock().await;
         for round in 0..3 {
             let seen = stage.node().expect("made");
             let live = stage.live();
@@ -153,7 +153,7 @@ fn creator_holds_and_numbers_grow() {
             last = taken.await.expect("no panic");
             assert!(last > seen.czxid, "round {round}");
 
-            let (behind, granted) = acquire(stage.ours().await);
+            let (behind, granted) = acquire(stage.begin_lock().await);
             sleep(T).await;
             assert!(behind.get() && !granted.is_finished(), "round {round}: held twice");
             plain.release().await;
@@ -172,11 +172,11 @@ fn creator_holds_and_numbers_grow() {
 fn only_first_waiter_watches_node() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = stage.plain().await;
+        let plain = stage.connect_program().await;
         plain.wait_taken().await;
         let mut asking = Vec::new();
         for _ in 0..5 {
-            asking.push(acquire(stage.ours().await).1);
+            asking.push(acquire(stage.begin_lock().await).1);
             sleep(T / 100).await;
         }
         let tries = Rc::new(Cell::new(0));
@@ -206,9 +206,9 @@ fn only_first_waiter_watches_node() {
 fn impatient_request_is_refused_at_once() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = stage.plain().await;
+        let plain = stage.connect_program().await;
         let theirs = plain.wait_taken().await;
-        let ours = stage.ours().await;
+        let ours = stage.begin_lock().await;
         let result = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
         assert!(matches!(result, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{result:?}");
         ours.clear().await;
@@ -224,10 +224,10 @@ fn impatient_request_is_refused_at_once() {
 fn missing_parents_are_created_persistent() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = stage.plain().await;
+        let plain = stage.connect_program().await;
         plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
         plain.0.create("/app/other", b"", NodeKind::Ephemeral).await.expect("new");
-        let (ours, _) = stage.held().await;
+        let (ours, _) = stage.acquire_lock().await;
         ours.clear().await;
         stage.ensemble.remove_empty_containers();
         let kept = ["/app", "/app/locks", "/app/other"].map(|path| stage.ensemble.stat(path).is_some());
@@ -243,13 +243,13 @@ fn persistent_node_is_no_lock() {
     for kind in [NodeKind::Persistent, NodeKind::Container] {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
-            let plain = stage.plain().await;
+            let plain = stage.connect_program().await;
             for (path, kind) in
                 [("/app", NodeKind::Persistent), ("/app/locks", NodeKind::Persistent), (NODE, kind)]
             {
                 plain.0.create(path, b"", kind).await.expect("new");
             }
-            let ours = stage.ours().await;
+            let ours = stage.begin_lock().await;
             let told = ours.acquire(&mut WaitingRequest::default()).await;
             let why = format!("{told:?}");
             assert!(why.contains("Service") && why.contains("lock_path"), "{why}");
@@ -266,9 +266,9 @@ fn persistent_node_is_no_lock() {
 fn janitor_removes_only_own_forgotten_nodes() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let (held, _) = stage.held().await;
+        let (held, _) = stage.acquire_lock().await;
         let live = stage.live();
-        let plain = stage.plain().await;
+        let plain = stage.connect_program().await;
         let forgotten = node_data::encode(&live.member, Guid::new(&SystemRandomness));
         live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));

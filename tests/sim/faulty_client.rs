@@ -7,6 +7,6 @@ mod request_fate;
 
 pub(crate) use self::{
     client::{FaultInjector, FaultyClient, FaultySession},
-    lock_side::{LockSide, clock, key, parent, settings},
+    lock_side::{GatewayLockStack, clock, key, parent, settings},
     request_fate::{RequestFate, SessionRequest, is_heartbeat, throttled, unanswered},
 };

@@ -27,13 +27,13 @@ use crate::{event_log::EventLog, run, simulated_time};
 /// No schedule of accidents makes two requests hold one lock, or breaks another promise of a lock.
 #[test]
 fn accident_schedules_break_no_lock() {
-    sail_through(StormKind::Honest, "honest", 40);
+    assert_storm_is_safe(StormKind::Honest, "honest", 40);
 }
 
 /// Under wild schedules every request ends, and no lock node is left.
 #[test]
 fn wild_schedules_end_without_leftovers() {
-    sail_through(StormKind::Wild, "wild", 20);
+    assert_storm_is_safe(StormKind::Wild, "wild", 20);
 }
 
 /// A gateway whose clock runs too slowly is caught: in some schedule two requests hold a lock together.
@@ -41,7 +41,8 @@ fn wild_schedules_end_without_leftovers() {
 fn slow_clock_is_caught() {
     let first = run::seed("slow");
     let caught = (0..50).any(|number| {
-        let (wrong, _) = judged(StormKind::Honest, ClockSpeed::Slow, first.wrapping_add(number), Level::INFO);
+        let (wrong, _) =
+            play_with_log(StormKind::Honest, ClockSpeed::Slow, first.wrapping_add(number), Level::INFO);
         wrong.iter().any(|wrong| wrong.contains("together"))
     });
     assert!(caught, "fifty schedules without a lock held twice");
@@ -49,7 +50,7 @@ fn slow_clock_is_caught() {
 
 /// Prints a failing schedule, because the seed alone does not repeat it. The seed fixes the requests and the
 /// accidents. It does not fix which of several ready branches `tokio::select!` takes.
-fn sail_through(storm: StormKind, name: &str, cases: u32) {
+fn assert_storm_is_safe(storm: StormKind, name: &str, cases: u32) {
     let first = run::seed(name);
     let cases = run::cases(cases);
     let exercised = [
@@ -67,8 +68,12 @@ fn sail_through(storm: StormKind, name: &str, cases: u32) {
     let mut counts = exercised.map(|what| (what, 0));
     let mut failed = Vec::new();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
-        let (wrong, chronicle) =
-            judged(storm, ClockSpeed::Right, seed, if cases == 1 { Level::TRACE } else { Level::DEBUG });
+        let (wrong, chronicle) = play_with_log(
+            storm,
+            ClockSpeed::Right,
+            seed,
+            if cases == 1 { Level::TRACE } else { Level::DEBUG },
+        );
         for (what, count) in &mut counts {
             *count += chronicle.matches(*what).count();
         }
@@ -104,7 +109,7 @@ async fn play(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Vec<String> {
 }
 
 /// The violations in the schedule of one seed, and the log of all its events.
-fn judged(storm: StormKind, clocks: ClockSpeed, seed: u64, level: Level) -> (Vec<String>, String) {
+fn play_with_log(storm: StormKind, clocks: ClockSpeed, seed: u64, level: Level) -> (Vec<String>, String) {
     let chronicle = EventLog::default();
     let mut wrong = simulated_time::run(async {
         let _collecting = set_default(chronicle.subscriber(level));

@@ -4,12 +4,12 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, throttled},
     plan::ROOT,
     simulated_time,
 };
@@ -29,12 +29,12 @@ fn parents(ensemble: &SimEnsemble) -> Vec<String> {
     paths
 }
 
-async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
+async fn start(doctor: &FaultInjector) -> (SimEnsemble, GatewayLockStack) {
     // The server removes no empty containers during the test.
     let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
     let ensemble = SimEnsemble::start(settings);
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, LockSide::new(library).await)
+    (ensemble, GatewayLockStack::new(library).await)
 }
 
 /// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
@@ -54,7 +54,7 @@ fn refused_set_leaves_no_parent() {
                 }
                 _ => RequestFate::Passes,
             });
-            let result = locks.acquire(&["a", "b"], Hold::Strict).await.map(drop);
+            let result = locks.acquire(&["a", "b"], HoldPolicy::Strict).await.map(drop);
             assert!(result.is_err(), "every round was refused");
             sleep(T).await;
             assert_eq!(parents(&ensemble), [""; 0], "refused after {refused_after}");
@@ -70,7 +70,7 @@ fn refused_node_leaves_no_parent() {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         // Makes the folder above the parent.
-        drop(locks.acquire(&["a"], Hold::Strict).await.expect("free"));
+        drop(locks.acquire(&["a"], HoldPolicy::Strict).await.expect("free"));
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
@@ -89,7 +89,7 @@ fn refused_node_leaves_no_parent() {
             }
             _ => RequestFate::Passes,
         });
-        let result = locks.acquire(&["a"], Hold::Strict).await.map(drop);
+        let result = locks.acquire(&["a"], HoldPolicy::Strict).await.map(drop);
         assert!(result.is_err(), "every round was refused");
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
@@ -103,7 +103,7 @@ fn refused_removal_retries_after_pause() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
-        let tenure = locks.acquire(&["a"], Hold::Strict).await.expect("free");
+        let tenure = locks.acquire(&["a"], HoldPolicy::Strict).await.expect("free");
         let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
         // Another client waits in the queue, so the node is removed without its parent.
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");

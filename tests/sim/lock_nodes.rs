@@ -18,7 +18,7 @@ use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkError};
 use fencegate_tests::memory::SimSession;
 use tokio::time::{sleep, timeout};
 
-use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered_counts};
+use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count_requests, hold, nodes, registered_counts};
 use crate::{
     faulty_client::{RequestFate, SessionRequest},
     simulated_time,
@@ -56,7 +56,7 @@ fn release_takes_one_request() {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let asked = count(&session, |_| true);
+            let asked = count_requests(&session, |_| true);
             held.clear().await;
             drop(held);
             assert_eq!(asked.get(), 1, "{kind:?}");
@@ -67,7 +67,7 @@ fn release_takes_one_request() {
 }
 
 /// Watches while `happens`, and returns the paths that were reported as gone. `Err`: it still watches.
-async fn told_while(
+async fn watch_while(
     session: &SupervisedSession,
     held: &HeldLock,
     happens: impl AsyncFnOnce(),
@@ -102,7 +102,7 @@ fn holder_learns_of_each_removed_node() {
                     return;
                 }
                 let steals = async || session.ensemble.steal(&stolen);
-                let told = told_while(&session, &held, steals).await;
+                let told = watch_while(&session, &held, steals).await;
                 let lock = match held {
                     // A node in the queue is reported by the parent of its key.
                     HeldLock::One(_) => stolen.rsplit_once('/').expect("absolute").0.to_owned(),
@@ -124,7 +124,7 @@ fn session_end_reports_no_removal() {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
-            let told = told_while(&session, &held, async || session.doctor.wire().expire()).await;
+            let told = watch_while(&session, &held, async || session.doctor.wire().expire()).await;
             assert_eq!(told, Ok(Vec::new()), "{kind:?}");
             drop(held);
             session.end().await;
@@ -144,7 +144,7 @@ fn watch_ends_with_session_without_client() {
                 session.doctor.end_task(ZkError::Ambiguous("nobody is there".into()));
                 write_to_all(&session, &stranger).await;
             };
-            let told = told_while(&session, &held, happens).await;
+            let told = watch_while(&session, &held, happens).await;
             assert_eq!(told, Ok(Vec::new()), "{kind:?}");
             drop(held);
             session.end().await;
@@ -177,7 +177,7 @@ fn undisturbed_holder_sends_no_requests() {
                     RequestFate::Passes
                 });
             };
-            assert_eq!(told_while(&session, &held, counts).await, Err(Vec::new()), "{kind:?}");
+            assert_eq!(watch_while(&session, &held, counts).await, Err(Vec::new()), "{kind:?}");
             assert_eq!(asked.get(), 0, "{kind:?}");
             held.clear().await;
             drop(held);
@@ -195,7 +195,7 @@ fn overwritten_node_is_kept_and_removed() {
             let held = hold(&session, kind).await;
             let stranger = session.connect_other().await;
             let writes = async || write_to_all(&session, &stranger).await;
-            assert_eq!(told_while(&session, &held, writes).await, Err(Vec::new()), "{kind:?}");
+            assert_eq!(watch_while(&session, &held, writes).await, Err(Vec::new()), "{kind:?}");
             held.clear().await;
             drop(held);
             assert_eq!(nodes(&session), [""; 0], "{kind:?}");
@@ -218,7 +218,7 @@ fn replacement_node_is_reported_and_left() {
                 session.ensemble.steal(&lock);
                 stranger.create(&lock, b"theirs", NodeKind::Ephemeral).await.expect("free");
             };
-            assert_eq!(told_while(&session, &held, happens).await, Ok(vec![lock.clone()]), "{kind:?}");
+            assert_eq!(watch_while(&session, &held, happens).await, Ok(vec![lock.clone()]), "{kind:?}");
             held.clear().await;
             drop(held);
             assert_eq!(nodes(&session), [lock], "{kind:?}");

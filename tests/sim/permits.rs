@@ -6,10 +6,10 @@ mod fixture;
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_lock::manager::{
-    admin_query::BreakOutcome, grant_guard::GrantGuard, lock_manager::AcquireError,
+    admin_query::BreakLockOutcome, grant_guard::GrantGuard, lock_manager::AcquireError,
 };
 use fencegate_policies::plan::LockSite;
-use fencegate_tests::memory::Direction;
+use fencegate_tests::memory::WireDirection;
 use fixture::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_acquire_queued};
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +25,7 @@ struct PermitEpochs(BTreeMap<u16, u64>);
 impl PermitEpochs {
     fn announce(&mut self, tenure: &GrantGuard) -> u16 {
         let permit = tenure.permit().expect("one of several").number();
-        let epoch = tenure.dispatch().expect("open").token.number();
+        let epoch = tenure.next_dispatch().expect("open").token.number();
         let before = self.0.insert(permit, epoch).unwrap_or_default();
         assert!(epoch > before, "permit {permit}: {epoch} after {before}");
         permit
@@ -91,7 +91,7 @@ fn queue_limit_excludes_permit_holders() {
 }
 
 /// The number of requests to ZooKeeper by all waiting requests when one holder leaves.
-async fn asked_at_one_leaving(waiters: usize) -> u32 {
+async fn requests_when_one_leaves(waiters: usize) -> u32 {
     let stage = PermitFixture::new(2).await;
     let mut held = Vec::new();
     for number in 0..2 {
@@ -115,8 +115,8 @@ async fn asked_at_one_leaving(waiters: usize) -> u32 {
 /// other request is woken.
 #[test]
 fn release_wakes_two_waiters_only() {
-    let few = simulated_time::run(asked_at_one_leaving(3));
-    let many = simulated_time::run(asked_at_one_leaving(60));
+    let few = simulated_time::run(requests_when_one_leaves(3));
+    let many = simulated_time::run(requests_when_one_leaves(60));
     assert_eq!(few, many);
     assert!(many <= 16, "{many}");
 }
@@ -139,7 +139,7 @@ fn newly_first_waiter_sees_release() {
         let doctor = stage.gateways[1].doctor.clone();
         doctor.clone().set_rule(move |request| {
             if matches!(request, SessionRequest::Other { path } if path == place) {
-                doctor.wire().stall(Direction::ToServer);
+                doctor.wire().stall(WireDirection::ToServer);
             }
             RequestFate::Passes
         });
@@ -168,7 +168,7 @@ fn slow_grant_gets_newest_token() {
         let doctor = stage.gateways[0].doctor.clone();
         doctor.clone().set_rule(move |request| {
             if fixture::takes_a_permit(request) {
-                doctor.wire().stall(Direction::ToServer);
+                doctor.wire().stall(WireDirection::ToServer);
             }
             RequestFate::Passes
         });
@@ -254,7 +254,7 @@ fn broken_holder_frees_its_permit() {
         let number = held[0].first_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
         let broken = lock_manager.break_lock(&fixture::key(), semaphore(2), line[0].node.clone()).await;
-        assert_eq!(broken, Ok(BreakOutcome::Gone));
+        assert_eq!(broken, Ok(BreakLockOutcome::Gone));
         let next = expect_granted(waits).await;
         assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
         sleep(T / 2).await;

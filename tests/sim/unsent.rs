@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::recipe::attempt::Attempt;
+use fencegate_lock::recipe::attempt::LockAttempt;
 use fencegate_policies::plan::{LockSite, Mode};
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
@@ -25,7 +25,7 @@ fn abandoned_unsent_create_is_removed_later() {
         let live = session.live();
 
         let begin = async |name: &str| {
-            let begun = Attempt::begin(&live, &key(name), &LockSite::Native, Mode::Exclusive).await;
+            let begun = LockAttempt::begin(&live, &key(name), &LockSite::Native, Mode::Exclusive).await;
             begun.expect("there is room")
         };
         // The folder of all of them is there.

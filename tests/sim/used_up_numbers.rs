@@ -11,7 +11,7 @@ use fencegate_lock::{
     },
     session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
 };
-use fencegate_policies::plan::{ForeignLayout, Hold, LockSite, Mode};
+use fencegate_policies::plan::{ForeignLayout, HoldPolicy, LockSite, Mode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, key, parent},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, key, parent},
     plan::ROOT,
     simulated_time,
 };
@@ -31,29 +31,33 @@ const LIMIT: u32 = 2;
 
 struct SequenceFixture {
     ensemble: SimEnsemble,
-    gateways: Vec<LockSide>,
+    gateways: Vec<GatewayLockStack>,
     looker: SimSession,
 }
 
 impl SequenceFixture {
-    async fn set() -> Self {
+    async fn new() -> Self {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let mut gateways = Vec::new();
         for _ in 0..2 {
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
-            gateways.push(LockSide::with_sequence_limit(library, LIMIT).await);
+            gateways.push(GatewayLockStack::with_sequence_limit(library, LIMIT).await);
         }
         let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         Self { ensemble, gateways, looker }
     }
 
     /// Requests these keys at a gateway.
-    fn asks(&self, gateway: usize, names: &[&'static str]) -> JoinHandle<Result<GrantGuard, AcquireError>> {
-        self.asks_of(gateway, names, &KeyOptions::default())
+    fn spawn_acquire(
+        &self,
+        gateway: usize,
+        names: &[&'static str],
+    ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
+        self.spawn_acquire_with(gateway, names, &KeyOptions::default())
     }
 
-    fn asks_of(
+    fn spawn_acquire_with(
         &self,
         gateway: usize,
         names: &[&'static str],
@@ -63,7 +67,7 @@ impl SequenceFixture {
     }
 
     /// Returns when so many nodes wait in the queue of the key.
-    async fn stand_in_line(&self, name: &str, many: usize) {
+    async fn wait_queued(&self, name: &str, many: usize) {
         let parent = parent(name);
         loop {
             let nodes = self.looker.children(&parent).await.unwrap_or_default();
@@ -98,7 +102,7 @@ async fn acquire(
 ) -> Result<GrantGuard, AcquireError> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
     let mode = Mode::Exclusive;
-    let hold = Hold::Strict;
+    let hold = HoldPolicy::Strict;
     let wait = T * 20;
     let route = "sim".into();
     let sites = &of.sites;
@@ -114,12 +118,12 @@ async fn acquire(
 const DIGITS: usize = 10;
 
 fn sequence(tenure: &GrantGuard) -> u32 {
-    let nodes = tenure.nodes();
+    let nodes = tenure.node_paths();
     let number = nodes[0].len() - DIGITS;
     nodes[0][number..].parse().expect("a numbered node")
 }
 
-fn gives_back(tenure: GrantGuard) {
+fn release(tenure: GrantGuard) {
     tenure.mark_settled();
     drop(tenure);
 }
@@ -127,25 +131,25 @@ fn gives_back(tenure: GrantGuard) {
 /// The queue is never empty, so the parent stays and its numbers are used up.
 async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize) -> Vec<(u64, u32)> {
     let mut seen = Vec::new();
-    let mut held = stage.asks(0, names).await.expect("no panic").expect("free");
+    let mut held = stage.spawn_acquire(0, names).await.expect("no panic").expect("free");
     for turn in 0..times {
         seen.push((held.first_token().expect("its first").number(), sequence(&held)));
-        let next = stage.asks((turn + 1) % 2, names);
+        let next = stage.spawn_acquire((turn + 1) % 2, names);
         if sequence(&held) < LIMIT {
-            stage.stand_in_line(names[0], 2).await;
+            stage.wait_queued(names[0], 2).await;
         } else {
             // Its node has a number above the limit. It goes, and waits for the end of the parent.
             sleep(T / 2).await;
-            stage.stand_in_line(names[0], 1).await;
+            stage.wait_queued(names[0], 1).await;
         }
-        gives_back(held);
+        release(held);
         held = next.await.expect("no panic").expect("its turn comes");
     }
-    gives_back(held);
+    release(held);
     seen
 }
 
-fn check(seen: &[(u64, u32)]) {
+fn assert_numbers_restart(seen: &[(u64, u32)]) {
     assert!(seen.windows(2).all(|two| two[0].0 < two[1].0), "tokens grow: {seen:?}");
     assert!(seen.iter().all(|(_, number)| *number <= LIMIT), "{seen:?}");
     let numbers: Vec<u32> = seen.iter().map(|(_, number)| *number).collect();
@@ -156,8 +160,8 @@ fn check(seen: &[(u64, u32)]) {
 #[test]
 fn numbers_restart_below_new_parent() {
     simulated_time::run(async {
-        let stage = SequenceFixture::set().await;
-        check(&hand_over(&stage, &["hot"], 7).await);
+        let stage = SequenceFixture::new().await;
+        assert_numbers_restart(&hand_over(&stage, &["hot"], 7).await);
         stage.end().await;
     });
 }
@@ -166,8 +170,8 @@ fn numbers_restart_below_new_parent() {
 #[test]
 fn numbers_of_set_keys_restart() {
     simulated_time::run(async {
-        let stage = SequenceFixture::set().await;
-        check(&hand_over(&stage, &["hot", "warm"], 7).await);
+        let stage = SequenceFixture::new().await;
+        assert_numbers_restart(&hand_over(&stage, &["hot", "warm"], 7).await);
         stage.end().await;
     });
 }
@@ -176,23 +180,23 @@ fn numbers_of_set_keys_restart() {
 #[test]
 fn parent_with_record_is_not_replaced() {
     simulated_time::run(async {
-        let stage = SequenceFixture::set().await;
-        let first = stage.asks(0, &["hot"]).await.expect("no panic").expect("free");
-        let second = stage.asks(1, &["hot"]);
-        stage.stand_in_line("hot", 2).await;
-        gives_back(first);
+        let stage = SequenceFixture::new().await;
+        let first = stage.spawn_acquire(0, &["hot"]).await.expect("no panic").expect("free");
+        let second = stage.spawn_acquire(1, &["hot"]);
+        stage.wait_queued("hot", 2).await;
+        release(first);
         let second = second.await.expect("no panic").expect("its turn");
-        let third = stage.asks(0, &["hot"]);
-        stage.stand_in_line("hot", 2).await;
-        gives_back(second);
+        let third = stage.spawn_acquire(0, &["hot"]);
+        stage.wait_queued("hot", 2).await;
+        release(second);
         let third = third.await.expect("no panic").expect("its turn");
         assert_eq!(sequence(&third), LIMIT);
         let parent = parent("hot");
         let record = [MultiOp::Set { path: &parent, data: b"a record of a former policy" }];
         stage.looker.commit(&record).await.expect("written");
-        let fourth = stage.asks(1, &["hot"]);
+        let fourth = stage.spawn_acquire(1, &["hot"]);
         sleep(T).await;
-        gives_back(third);
+        release(third);
         let fourth = fourth.await.expect("no panic");
         assert!(matches!(fourth, Err(AcquireError::KeyLimit(_))), "{:?}", fourth.err());
         let (data, _) = stage.looker.data(&parent).await.expect("it is there");
@@ -204,7 +208,7 @@ fn parent_with_record_is_not_replaced() {
 #[test]
 fn parent_replacement_waits_for_foreign_nodes() {
     simulated_time::run(async {
-        let stage = SequenceFixture::set().await;
+        let stage = SequenceFixture::new().await;
         let parent = parent("hot");
         // Nodes of another client have used up the numbers, and one of them stays for a while.
         for folder in [format!("{ROOT}/locks"), parent.rsplit_once('/').expect("absolute").0.to_owned()] {
@@ -216,14 +220,14 @@ fn parent_replacement_waits_for_foreign_nodes() {
             stage.looker.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         }
         let before = stage.looker.children(&parent).await.expect("there");
-        let asked = stage.asks(0, &["hot"]);
+        let asked = stage.spawn_acquire(0, &["hot"]);
         sleep(T).await;
         for node in before {
             stage.looker.delete(&format!("{parent}/{node}")).await.expect("ours");
         }
         let held = asked.await.expect("no panic").expect("free");
         assert_eq!(sequence(&held), 0);
-        gives_back(held);
+        release(held);
         stage.end().await;
     });
 }
@@ -247,17 +251,17 @@ fn number_after_last_is_refused() {
             let of = KeyOptions { sites: of.sites.iter().take(names.len()).cloned().collect(), ..of.clone() };
             let parents = &parents[..names.len()];
             simulated_time::run(async {
-                let stage = SequenceFixture::set().await;
-                let first = stage.asks_of(0, names, &of).await.expect("no panic").expect("free");
+                let stage = SequenceFixture::new().await;
+                let first = stage.spawn_acquire_with(0, names, &of).await.expect("no panic").expect("free");
                 parents.iter().for_each(|parent| stage.ensemble.set_child_count(parent, LAST));
-                let second = stage.asks_of(1, names, &of);
+                let second = stage.spawn_acquire_with(1, names, &of);
                 sleep(T).await;
-                gives_back(first);
+                release(first);
                 let second = second.await.expect("no panic").expect("its number is the last one");
                 assert_eq!(i64::from(sequence(&second)), i64::from(LAST));
-                let third = stage.asks_of(0, names, &of).await.expect("no panic");
+                let third = stage.spawn_acquire_with(0, names, &of).await.expect("no panic");
                 assert!(matches!(third, Err(AcquireError::KeyLimit(_))), "{names:?}: {:?}", third.err());
-                gives_back(second);
+                release(second);
                 sleep(T).await;
                 stage.end().await;
             });

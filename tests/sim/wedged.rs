@@ -11,7 +11,7 @@ use fencegate_lock::{
         supervisor::supervise,
     },
 };
-use fencegate_policies::plan::{CachedHold, Hold};
+use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
 use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
 use tokio::{
     join,
@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, clock, settings},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, clock, settings},
     simulated_time,
 };
 
@@ -50,16 +50,16 @@ fn unanswering_session_is_given_up() {
         let settings = Rc::new(settings(clock(), T));
         let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
-        let first = session(&mut seen).await;
+        let first = wait_session(&mut seen).await;
         sleep(T * 3).await;
-        assert_eq!(session(&mut seen).await, first, "a session that answers is kept");
+        assert_eq!(wait_session(&mut seen).await, first, "a session that answers is kept");
 
         end_task(&doctor);
         let gone = Instant::now();
         let next = async {
             loop {
                 seen.changed().await.expect("supervised");
-                let next = session(&mut seen).await;
+                let next = wait_session(&mut seen).await;
                 if next != first {
                     return;
                 }
@@ -71,7 +71,7 @@ fn unanswering_session_is_given_up() {
     });
 }
 
-async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
+async fn wait_session(seen: &mut watch::Receiver<SessionState>) -> i64 {
     let live = seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
     match &*live {
         SessionState::Active { deadline, .. } => deadline.session(),
@@ -84,20 +84,20 @@ async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
 fn keys_move_to_next_session() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
-        let locks = LockSide::new(library(&doctor)).await;
+        let locks = GatewayLockStack::new(library(&doctor)).await;
         drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
-        let strict = locks.acquire(&["strict/1"], Hold::Strict).await.expect("free");
+        let strict = locks.acquire(&["strict/1"], HoldPolicy::Strict).await.expect("free");
 
         end_task(&doctor);
         drop(strict);
         let (kept, strict) =
-            join!(locks.acquire(&["kept/2"], KEPT), locks.acquire(&["strict/2"], Hold::Strict));
+            join!(locks.acquire(&["kept/2"], KEPT), locks.acquire(&["strict/2"], HoldPolicy::Strict));
         assert!(
             kept.is_ok() && strict.is_ok(),
             "asked for under the session that was gone: {kept:?}, {strict:?}"
         );
         let (kept, strict) =
-            join!(locks.acquire(&["kept/1"], KEPT), locks.acquire(&["strict/1"], Hold::Strict));
+            join!(locks.acquire(&["kept/1"], KEPT), locks.acquire(&["strict/1"], HoldPolicy::Strict));
         assert!(kept.is_ok() && strict.is_ok(), "held under it: {kept:?}, {strict:?}");
         drop((kept, strict));
         locks.stop().await;
@@ -110,7 +110,7 @@ fn keys_move_to_next_session() {
 fn key_of_ended_session_yields() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
-        let locks = LockSide::new(library(&doctor)).await;
+        let locks = GatewayLockStack::new(library(&doctor)).await;
         doctor.end_task(ZkError::SessionEnded);
         let kept = locks.acquire(&["kept"], KEPT).await;
         assert!(kept.is_ok(), "under the next session: {kept:?}");
@@ -121,7 +121,7 @@ fn key_of_ended_session_yields() {
     });
 }
 
-const KEPT: Hold = Hold::Cached(CachedHold {
+const KEPT: HoldPolicy = HoldPolicy::Cached(CachedHoldLimits {
     linger: Duration::from_millis(250),
     max_local: 64,
     max_hold: Duration::from_millis(100),

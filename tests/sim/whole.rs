@@ -114,7 +114,7 @@ fn standstills(way: UpstreamPath, first: u64, plays: u64) -> impl Iterator<Item 
 ///
 /// # Panics
 /// If a promise was broken.
-fn no_standstill_breaks_a_promise(way: UpstreamPath, cases: u64) -> BTreeMap<String, u64> {
+fn assert_standstills_safe(way: UpstreamPath, cases: u64) -> BTreeMap<String, u64> {
     let first = run::seed_from(0, "standstills");
     let RunResults { failed, seen } = run_all(standstills(way, first, cases), 1);
     eprintln!("standstills, {way:?}: {cases} schedules; {seen:?}");
@@ -128,7 +128,7 @@ fn no_standstill_breaks_a_promise(way: UpstreamPath, cases: u64) -> BTreeMap<Str
 #[test]
 fn with_filter_no_standstill_breaks_promise() {
     let cases = standstill_cases();
-    let seen = no_standstill_breaks_a_promise(UpstreamPath::Filtered, cases);
+    let seen = assert_standstills_safe(UpstreamPath::Filtered, cases);
     let refused = seen.get("refused by the filter").copied().unwrap_or_default();
     assert!(refused > cases / 3, "not exercised: {seen:?}");
 }
@@ -137,7 +137,7 @@ fn with_filter_no_standstill_breaks_promise() {
 #[test]
 fn without_filter_standstill_is_outside_promise() {
     let cases = standstill_cases();
-    let seen = no_standstill_breaks_a_promise(UpstreamPath::Relayed, cases);
+    let seen = assert_standstills_safe(UpstreamPath::Relayed, cases);
     let outside = seen.get("outside").copied().unwrap_or_default();
     assert!(outside > cases / 10, "not exercised: {seen:?}");
 }

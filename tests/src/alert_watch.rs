@@ -99,7 +99,7 @@ impl WatchedInstallation<'_> {
     /// If it does not in time.
     pub async fn wait_for_value(&self, expression: &str) {
         let seen = async {
-            while self.watch.0.now(expression).await.is_empty() {
+            while self.watch.0.query(expression).await.is_empty() {
                 sleep(Duration::from_millis(100)).await;
             }
         };
@@ -114,7 +114,7 @@ impl WatchedInstallation<'_> {
     pub async fn wait_firing(&self, alert: &str) -> FiringAlert {
         let fires = async {
             loop {
-                if let Some(found) = self.found(alert).await {
+                if let Some(found) = self.find_alert(alert).await {
                     return found;
                 }
                 sleep(Duration::from_millis(100)).await;
@@ -137,7 +137,7 @@ impl WatchedInstallation<'_> {
     /// If it goes on.
     pub async fn wait_resolved(&self, firing: &FiringAlert) {
         let ends = async {
-            while self.found(&firing.alert).await.is_some() {
+            while self.find_alert(&firing.alert).await.is_some() {
                 sleep(Duration::from_millis(100)).await;
             }
         };
@@ -145,7 +145,7 @@ impl WatchedInstallation<'_> {
     }
 
     /// An alert without a target label is about all targets.
-    async fn found(&self, alert: &str) -> Option<Value> {
+    async fn find_alert(&self, alert: &str) -> Option<Value> {
         let files = fs::read_dir(self.watch.0.targets()).expect("our own folder");
         let own: Vec<String> = files
             .flatten()

@@ -165,7 +165,7 @@ mod tests {
     use crate::wait::wait_until;
 
     /// The processes whose command lines name a folder.
-    fn naming(folder: &Path) -> Vec<String> {
+    fn processes_naming(folder: &Path) -> Vec<String> {
         let folder = folder.display().to_string();
         let entries = fs::read_dir("/proc").expect("procfs").flatten();
         // A process may end while we look; one that has ended has an empty line.
@@ -178,13 +178,17 @@ mod tests {
     async fn ends_when_chromedriver_is_killed() {
         let browser = Browser::start().await;
         let profile = browser.profile();
-        assert!(!naming(profile).is_empty(), "not exercised: no process names {}", profile.display());
+        assert!(
+            !processes_naming(profile).is_empty(),
+            "not exercised: no process names {}",
+            profile.display()
+        );
         browser.kill_driver();
         let gone = async {
-            while !naming(profile).is_empty() {
+            while !processes_naming(profile).is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        wait_until("the browser to be gone", gone, || naming(profile)).await;
+        wait_until("the browser to be gone", gone, || processes_naming(profile)).await;
     }
 }

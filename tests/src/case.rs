@@ -15,8 +15,8 @@ pub mod service;
 use std::{fs, path::PathBuf};
 
 pub use self::script::{
-    ClientAction, Event, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
-    MessageCheck, ScriptedResponse, WireCase,
+    AwaitedEvent, ClientAction, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
+    MessageCheck, ScriptedResponse, WireCase, WireExchange,
 };
 
 /// Where the cases stand.
@@ -31,7 +31,7 @@ pub fn folder() -> PathBuf {
 pub fn load(file: &str) -> Vec<WireCase> {
     let path = folder().join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    parse::cases(file, &text).unwrap_or_else(|error| panic!("{error}"))
+    parse::parse_cases(file, &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The names of all files with cases, sorted.

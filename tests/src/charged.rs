@@ -34,7 +34,7 @@ pub struct LockedCommand {
 
 /// The record that a command has written of its own life, see `charged/heart.py`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommandRecord {
+pub struct CommandLifetime {
     pub token: String,
     pub began: BootInstant,
     pub last: BootInstant,
@@ -135,12 +135,12 @@ impl LockedCommand {
     }
 
     /// `None` until the command has written its record.
-    pub fn record(&self) -> Option<CommandRecord> {
-        CommandRecord::read(&self.home().join("life"))
+    pub fn record(&self) -> Option<CommandLifetime> {
+        CommandLifetime::read(&self.home().join("life"))
     }
 
     /// Waits until the command runs.
-    pub async fn wait_record(&self) -> CommandRecord {
+    pub async fn wait_record(&self) -> CommandLifetime {
         let lives = async {
             loop {
                 if let Some(life) = self.record() {
@@ -158,14 +158,14 @@ impl LockedCommand {
 
     /// # Panics
     /// If there is none.
-    pub fn watchman(&self) -> Pid {
+    pub fn supervisor(&self) -> Pid {
         only_child(self.keeper())
     }
 
     /// # Panics
     /// If there is none.
     pub fn command(&self) -> Pid {
-        only_child(self.watchman())
+        only_child(self.supervisor())
     }
 
     /// Its exit code, or 128 and the number of the signal.
@@ -224,7 +224,7 @@ impl LockedCommand {
     }
 }
 
-impl CommandRecord {
+impl CommandLifetime {
     /// # Panics
     /// Never: what cannot be read is nothing.
     pub fn read(file: &Path) -> Option<Self> {

@@ -223,11 +223,11 @@ fn cells(row: &Value) -> Vec<String> {
     let times =
         bouts.iter().filter_map(|bout| bout["recovery_s"].as_array()).flatten().filter_map(Value::as_f64);
     let counts = ["executions", "overlaps", "lost_updates", "stale_writes", "refused"].map(sum);
-    [vec![name], counts.into(), vec![spread(rates, 0, ""), spread(times, 2, " s")]].concat()
+    [vec![name], counts.into(), vec![format_spread(rates, 0, ""), format_spread(times, 2, " s")]].concat()
 }
 
 /// The middle value, the smallest and the largest.
-fn spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> String {
+fn format_spread(values: impl Iterator<Item = f64>, digits: usize, unit: &str) -> String {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return "none".to_owned() };

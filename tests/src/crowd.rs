@@ -8,7 +8,7 @@ use fencegate::demo::child::Signal;
 use crate::{
     gateway::Gateway,
     history::{Execution, History},
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     origin::Origin,
     policy::TestPolicy,
 };
@@ -39,7 +39,7 @@ impl RestartLoad {
             let victim = Gateway::start(&policy(&format!("victim-{round}"))).await;
             let plan = LoadPlan::payments(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
             let before = origin.log().records.len();
-            let load = Load::start(&format!("round-{round}"), &plan);
+            let load = RunningLoad::start(&format!("round-{round}"), &plan);
             let done = |part: usize| {
                 move |log: &crate::origin::OriginLog| (log.records.len() >= before + part).then_some(())
             };
@@ -48,7 +48,7 @@ impl RestartLoad {
             origin.wait_for("the rest of a round", done(self.requests)).await;
             told.extend(load.stop().await);
         }
-        LoadResult { history: History::from_log(&origin.log()).with(&told), told }
+        LoadResult { history: History::from_log(&origin.log()).with_results(&told), told }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, LogLine},
     history::{History, Violation},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
     zookeeper_proxy::ZooKeeperProxy,
@@ -40,16 +40,16 @@ fn policy(site: &TestSite, name: &str, response_timeout: Duration) -> TestPolicy
 }
 
 /// The holder is paused for longer than its session deadline and for less than its session.
-pub async fn pause() -> ExpiryRound {
+pub async fn run_pause_round() -> ExpiryRound {
     const EXECUTION: Duration = Duration::from_millis(5600);
     let site = TestSite::fresh().await;
     let ours = |name| policy(&site, name, EXECUTION + Duration::from_millis(400));
     let victim_policy = ours("victim");
     let next_policy = ours("next");
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
-    site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(EXECUTION, OriginReply::ok())]);
     let given_up = victim.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let newer = next.begin(TestRequest::post("/pay/7"));
 
     victim.signal(Signal::STOP);
@@ -58,12 +58,12 @@ pub async fn pause() -> ExpiryRound {
     let given_up = given_up.answer().await;
     let newer = newer.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
-    judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
+    judge_round(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
 /// The holder does not reach ZooKeeper for longer than its session deadline and for less than its session; a request
 /// is sent late in that time.
-pub async fn short_cut() -> ExpiryRound {
+pub async fn run_short_cut_round() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(3));
@@ -76,9 +76,9 @@ pub async fn short_cut() -> ExpiryRound {
     let cut = Instant::now();
     link.lose_all();
     sleep(Duration::from_millis(3200)).await;
-    site.origin.script("/pay/7", [Act::Answer(Duration::from_secs(2), OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(Duration::from_secs(2), OriginReply::ok())]);
     let given_up = victim.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 2).await;
+    site.origin.wait_for_request("/pay/7", 2).await;
     let newer = next.begin(TestRequest::post("/pay/7"));
     sleep(Duration::from_millis(4600).saturating_sub(cut.elapsed())).await;
     link.cut();
@@ -86,17 +86,17 @@ pub async fn short_cut() -> ExpiryRound {
     let given_up = given_up.answer().await;
     let newer = newer.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
-    judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
+    judge_round(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
 /// Connecting takes nearly as long as the deadline of a session lasts. A lock that is granted then must not be given up
 /// at once.
-pub async fn reconnect() -> ExpiryRound {
+pub async fn run_reconnect_round() -> ExpiryRound {
     let site = TestSite::fresh().await;
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(2));
     let next = Gateway::start(&ours("next")).await;
-    site.origin.script("/pay/7", [Act::Answer(Duration::from_millis(1200), OriginReply::ok())]);
+    site.origin.script("/pay/7", [OriginAction::Answer(Duration::from_millis(1200), OriginReply::ok())]);
     link.lose_all();
     let began = Instant::now();
     let victim = GatewayLaunch::new(&ours("victim").with_zookeeper(link.address())).start().await;
@@ -107,12 +107,12 @@ pub async fn reconnect() -> ExpiryRound {
     let connected = began.elapsed();
     victim.wait_ready().await;
     let first = victim.begin(TestRequest::post("/pay/7"));
-    site.origin.request("/pay/7", 1).await;
+    site.origin.wait_for_request("/pay/7", 1).await;
     let newer = next.send(&TestRequest::post("/pay/7")).await;
     let first = first.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
     let late = Duration::from_millis(3500)..Duration::from_millis(4500);
-    let round = judged(&site, &victim, late.contains(&connected));
+    let round = judge_round(&site, &victim, late.contains(&connected));
     if round.violations.is_empty() {
         assert_eq!(
             first.outcome(),
@@ -123,9 +123,9 @@ pub async fn reconnect() -> ExpiryRound {
     round
 }
 
-fn judged(site: &TestSite, victim: &Gateway, reached: bool) -> ExpiryRound {
+fn judge_round(site: &TestSite, victim: &Gateway, reached: bool) -> ExpiryRound {
     let log = site.origin.log();
     let lived = !victim.log().contains("session.ended");
-    let newer = log.on("/pay/7").last().is_some_and(|last| last.gateway == "next");
+    let newer = log.requests_for("/pay/7").last().is_some_and(|last| last.gateway == "next");
     ExpiryRound { violations: History::from_log(&log).violations(), exercised: reached && lived && newer }
 }

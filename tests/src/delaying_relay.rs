@@ -120,7 +120,7 @@ impl RelayState {
         let (first, answers) = if *self.holds.borrow() {
             (Vec::new(), None)
         } else {
-            let Some((first, answers)) = self.until_it_holds(&mut from_client, to_client).await else {
+            let Some((first, answers)) = self.relay_until_held(&mut from_client, to_client).await else {
                 return;
             };
             (first, Some(answers))
@@ -141,7 +141,7 @@ impl RelayState {
 
     /// Passes on what a connection brings while the relay does not hold. Gives the bytes that came when it did, and what
     /// still passes answers on. None: the connection has ended before.
-    async fn until_it_holds(
+    async fn relay_until_held(
         &self,
         from_client: &mut OwnedReadHalf,
         mut to_client: OwnedWriteHalf,

@@ -65,7 +65,7 @@ pub const FLOOR: u64 = 10;
 impl GuardFixture {
     pub async fn new() -> Self {
         let origin = Origin::start();
-        let door = origin.door("guard");
+        let door = origin.open_listener("guard");
         Self { origin, door, _turn: TestSlot::beside_others().await }
     }
 

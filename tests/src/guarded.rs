@@ -47,7 +47,8 @@ impl GuardedSite {
     /// The same for tokens of the installation `ensemble`.
     pub async fn launch_of(&self, ensemble: &str) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
-        let launch = GuardLaunch::for_upstream(self.site.origin.door("guard")).for_ensemble(ensemble);
+        let launch =
+            GuardLaunch::for_upstream(self.site.origin.open_listener("guard")).for_ensemble(ensemble);
         launch.with("/listener/address", address.to_string()).init_with_floor(self.floor).await
     }
 

@@ -27,7 +27,7 @@ impl Origin {
         let latch = self.hold(&path);
         let mut request = through.begin(ask);
         let record = tokio::select! {
-            record = self.request(&path, before + 1) => record,
+            record = self.wait_for_request(&path, before + 1) => record,
             answer = request.take_answer() => panic!("{path} is answered and was not sent on: {answer:?}"),
         };
         HeldRequest { request, record, latch }

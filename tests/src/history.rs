@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub executions: Vec<Execution>,
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<ClientOutcome>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Execution {
 
 /// One request, with the outcome that its client saw.
 #[derive(Debug, Clone)]
-pub struct Attempt {
+pub struct ClientOutcome {
     pub id: String,
     /// None: the connection broke, or the answer has no outcome.
     pub outcome: Option<FencingOutcome>,
@@ -84,7 +84,8 @@ impl History {
 
     /// Adds the outcome that the client of one attempt received.
     pub fn record_answer(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
-        self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
+        self.attempts
+            .push(ClientOutcome { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
     /// How often a key went from one gateway to another: a history without handovers shows little.
@@ -108,8 +109,8 @@ impl History {
     }
 
     pub fn violations(&self) -> Vec<Violation> {
-        let serial = self.by_key().into_iter().flat_map(|(key, line)| serial(key, &line));
-        serial.chain(self.truth()).collect()
+        let serial = self.by_key().into_iter().flat_map(|(key, line)| order_violations(key, &line));
+        serial.chain(self.outcome_violations()).collect()
     }
 
     /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
@@ -120,12 +121,12 @@ impl History {
         let executions = self.executions.iter().filter(kept).cloned().collect();
         let inside = Self { executions, attempts: Vec::new() };
         let serial = |history: &Self| -> Vec<Violation> {
-            history.by_key().into_iter().flat_map(|(key, line)| serial(key, &line)).collect()
+            history.by_key().into_iter().flat_map(|(key, line)| order_violations(key, &line)).collect()
         };
         let mut broken = serial(&inside);
         let all = serial(self).into_iter();
         let mut outside: Vec<_> = all.filter(|violation| !broken.contains(violation)).collect();
-        for violation in self.truth() {
+        for violation in self.outcome_violations() {
             let excused = matches!(&violation, Violation::ExecutedTwice(id)
                 if self.executions.iter().any(|one| one.attempt.as_ref() == Some(id) && !kept(&one)));
             if excused { outside.push(violation) } else { broken.push(violation) }
@@ -143,13 +144,13 @@ impl History {
         keys
     }
 
-    fn truth(&self) -> Vec<Violation> {
+    fn outcome_violations(&self) -> Vec<Violation> {
         let mut times = BTreeMap::<&str, usize>::new();
         for id in self.executions.iter().filter_map(|execution| execution.attempt.as_deref()) {
             *times.entry(id).or_default() += 1;
         }
         let mut broken = Vec::new();
-        for Attempt { id, outcome } in &self.attempts {
+        for ClientOutcome { id, outcome } in &self.attempts {
             match (outcome, times.get(id.as_str()).copied().unwrap_or(0)) {
                 (Some(FencingOutcome::Done), 0) => broken.push(Violation::DoneWithoutExecution(id.clone())),
                 (Some(FencingOutcome::NotDispatched), 1..) => {
@@ -191,7 +192,7 @@ impl PromiseCondition {
 }
 
 /// Sweeps one key's executions.
-fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
+fn order_violations(key: &str, line: &[&Execution]) -> Vec<Violation> {
     let mut broken = Vec::new();
     let mut writers = EarlierExecutions::default();
     let mut readers = EarlierExecutions::default();
@@ -278,21 +279,21 @@ mod tests {
     }
 
     /// Three executions in a row, each reported to its client as done.
-    fn good() -> History {
+    fn good_history() -> History {
         let start = Instant::now();
         let executions = vec![
             execution(start, 1, 0, Some(10)),
             execution(start, 2, 10, Some(20)),
             execution(start, 3, 25, Some(30)),
         ];
-        let told = |id: u64| Attempt { id: id.to_string(), outcome: Some(FencingOutcome::Done) };
+        let told = |id: u64| ClientOutcome { id: id.to_string(), outcome: Some(FencingOutcome::Done) };
         History { executions, attempts: (1..=3).map(told).collect() }
     }
 
     #[test]
     fn clean_history_has_no_violations() {
-        good().assert_holds();
-        assert_eq!(good().hand_overs(), 2);
+        good_history().assert_holds();
+        assert_eq!(good_history().hand_overs(), 2);
     }
 
     /// Each single change of a sound history is reported as exactly the violations that it causes.
@@ -333,7 +334,7 @@ mod tests {
             ),
         ];
         for (name, doctor, expected) in cases {
-            let mut history = good();
+            let mut history = good_history();
             doctor(&mut history);
             assert_eq!(history.violations(), expected, "{name}");
         }
@@ -343,7 +344,7 @@ mod tests {
     #[test]
     fn late_start_is_judged_by_condition() {
         let ms = Duration::from_millis;
-        let mut history = good();
+        let mut history = good_history();
         // The first one was sent at the beginning, and is begun late: within the third one.
         let sent = history.executions[0].began;
         history.executions[0].sent = Some(sent);
@@ -364,7 +365,7 @@ mod tests {
     #[test]
     fn late_second_execution_is_outside_promise() {
         let ms = Duration::from_millis;
-        let mut history = good();
+        let mut history = good_history();
         history.executions[1].attempt = Some("1".into());
         history.executions[0].sent = Some(history.executions[0].began);
         let twice = Violation::ExecutedTwice("1".into());

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     origin::Latch,
-    wire::{MessageReader, NoLengthMeaning, WireMessage},
+    wire::{MessageReader, MissingLengthMeaning, WireMessage},
 };
 
 const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -114,7 +114,7 @@ impl ProxyState {
         let mut requests = MessageReader::new(input, |_| {});
         while requests.wait_first_byte().await? {
             let mut request = requests.read_head().await?;
-            requests.read_body(&mut request, NoLengthMeaning::Empty).await?;
+            requests.read_body(&mut request, MissingLengthMeaning::Empty).await?;
             if self.shows == ViaMode::Itself {
                 request.fields.push(("Via".to_owned(), "1.1 hop".to_owned()));
             }
@@ -125,7 +125,7 @@ impl ProxyState {
                 kept.said.release();
                 kept.heard.wait_released().await;
             }
-            output.write_all(&written(&answer)).await?;
+            output.write_all(&message_bytes(&answer)).await?;
         }
         Ok(())
     }
@@ -145,16 +145,16 @@ impl ProxyState {
                 let sent = self.send(request).await?;
                 latch.wait_released().await;
                 drop(sent);
-                Ok(own(status))
+                Ok(own_response(status))
             }
         }
     }
 
     async fn pass(&self, request: &WireMessage) -> io::Result<WireMessage> {
         // Both halves stay open. For the guard, a closed half would mean that no client waits.
-        let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
+        let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own_response(502)) };
         let mut answer = answers.read_head().await?;
-        answers.read_body(&mut answer, NoLengthMeaning::UntilClose).await?;
+        answers.read_body(&mut answer, MissingLengthMeaning::UntilClose).await?;
         Ok(answer)
     }
 
@@ -165,18 +165,18 @@ impl ProxyState {
         let stream = TcpStream::connect(self.guard).await?;
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
-        output.write_all(&written(request)).await?;
+        output.write_all(&message_bytes(request)).await?;
         Ok((output, MessageReader::new(input, |_| {})))
     }
 }
 
-fn own(status: u16) -> WireMessage {
+fn own_response(status: u16) -> WireMessage {
     let start = format!("HTTP/1.1 {status} From-The-Hop");
     WireMessage { start, body: b"no answer from behind".to_vec(), ..WireMessage::default() }
 }
 
 /// The bytes of a message with a Content-Length, whatever its framing was.
-fn written(message: &WireMessage) -> Vec<u8> {
+fn message_bytes(message: &WireMessage) -> Vec<u8> {
     let framing = ["content-length", "transfer-encoding", "connection"];
     let mut head = format!("{}\r\n", message.start);
     for (name, value) in &message.fields {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Clients at work. They end by themselves after `requests` each.
-pub struct Load {
+pub struct RunningLoad {
     clients: Vec<JoinHandle<Vec<AttemptResult>>>,
     stop: watch::Sender<bool>,
 }
@@ -60,7 +60,7 @@ pub struct AttemptResult {
     pub answer: Result<ClientResponse, String>,
 }
 
-impl Load {
+impl RunningLoad {
     /// Clients that send POST. `name` sets its attempts apart from those of other loads.
     pub fn start(name: &str, plan: &LoadPlan) -> Self {
         Self::start_with(TestRequest::post, name, plan)
@@ -87,7 +87,7 @@ impl Load {
     /// If a promise was broken, or if there were too few hand-overs.
     pub async fn assert_promises(self, origin: &Origin, hand_overs: usize) -> Vec<AttemptResult> {
         let told = self.stop().await;
-        let history = History::from_log(&origin.log()).with(&told);
+        let history = History::from_log(&origin.log()).with_results(&told);
         history.assert_holds();
         let seen = history.hand_overs();
         assert!(seen >= hand_overs, "not exercised: {seen} hand-overs");
@@ -156,7 +156,7 @@ async fn send(
 impl History {
     /// Adds the outcomes of all clients of a load.
     #[must_use]
-    pub fn with(mut self, told: &[AttemptResult]) -> Self {
+    pub fn with_results(mut self, told: &[AttemptResult]) -> Self {
         for AttemptResult { id, answer } in told {
             self.record_answer(id, answer.as_ref().ok());
         }

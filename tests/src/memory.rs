@@ -25,5 +25,5 @@ mod znode_path;
 
 pub use ensemble::{EnsembleSettings, SimEnsemble};
 pub use rng::SeededRng;
-pub use session::{SimClient, SimSession};
-pub use wire::{Direction, InFlightFate, Wire};
+pub use session::{SimConnector, SimSession};
+pub use wire::{InFlightFate, Wire, WireDirection};

@@ -8,15 +8,15 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MutantList {
-    pub code: Vec<MutatedPackage>,
+    pub code: Vec<MutationTarget>,
     #[serde(default)]
-    pub survivor: Vec<Survivor>,
+    pub survivor: Vec<SurvivingMutant>,
 }
 
 /// Files of one package, whose own unit tests have to notice.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MutatedPackage {
+pub struct MutationTarget {
     pub package: String,
     /// From the root of the repository.
     pub files: Vec<String>,
@@ -29,7 +29,7 @@ pub struct MutatedPackage {
 /// A change that no test can distinguish from the original.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Survivor {
+pub struct SurvivingMutant {
     pub file: String,
     /// As cargo-mutants prints it, without line and column.
     pub change: String,
@@ -82,7 +82,7 @@ impl MutantList {
     }
 }
 
-impl Survivor {
+impl SurvivingMutant {
     /// The function that is changed, without the type that it is of.
     pub fn function(&self) -> &str {
         let words = match self.change.rsplit_once(" in ") {
@@ -106,8 +106,8 @@ pub fn parse_line(line: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    fn survivor(change: &str) -> Survivor {
-        Survivor { file: "a.rs".into(), change: change.into(), why: "x".into(), times: 1 }
+    fn survivor(change: &str) -> SurvivingMutant {
+        SurvivingMutant { file: "a.rs".into(), change: change.into(), why: "x".into(), times: 1 }
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
     fn word_selects_matching_files() {
         let code = |files: [&str; 2]| {
             let files = files.map(str::to_owned).into();
-            MutatedPackage { package: "p".into(), files, simulated: Vec::new() }
+            MutationTarget { package: "p".into(), files, simulated: Vec::new() }
         };
         let code = vec![code(["a/recipe/b.rs", "a/c.rs"]), code(["d.rs", "e.rs"])];
         let list = MutantList { code, survivor: vec![survivor("replace | with ^ in hex")] }.only("recipe/");

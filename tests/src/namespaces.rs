@@ -75,15 +75,17 @@ impl NetworkNamespaces {
         removal::sweep();
         let number = format!("{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let prefix = format!("{}{number}", removal::OURS);
-        let names: Vec<String> =
-            (0..members).map(|member| named(&prefix, member)).chain([hub(&prefix)]).collect();
+        let names: Vec<String> = (0..members)
+            .map(|member| namespace_name(&prefix, member))
+            .chain([bridge_name(&prefix)])
+            .collect();
         let made = Self { net: unused_net()?, _removal: NamespaceCleanup::start(&names), prefix };
         // The kernel allows names of interfaces up to fifteen letters.
-        shell(HUB, &[&hub(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
+        shell(HUB, &[&bridge_name(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
         for member in 0..members {
-            let name = named(&made.prefix, member);
+            let name = namespace_name(&made.prefix, member);
             let address = made.address(member).to_string();
-            shell(MEMBER, &[&hub(&made.prefix), &name, &place(member), &address])?;
+            shell(MEMBER, &[&bridge_name(&made.prefix), &name, &bridge_end(member), &address])?;
             made.reaches(&name)?;
         }
         Ok(made)
@@ -113,7 +115,7 @@ impl NetworkNamespaces {
 
     /// The arguments in front of a command line that start it in the namespace of a member.
     pub fn command(&self, member: usize) -> Vec<String> {
-        let entered = format!("--net=/run/netns/{}", named(&self.prefix, member));
+        let entered = format!("--net=/run/netns/{}", namespace_name(&self.prefix, member));
         vec!["nsenter".to_owned(), entered, "--".to_owned()]
     }
 
@@ -123,7 +125,7 @@ impl NetworkNamespaces {
     /// # Panics
     /// If the kernel does not let us into the namespace.
     pub fn listener(&self, member: usize) -> TcpListener {
-        let file = format!("/run/netns/{}", named(&self.prefix, member));
+        let file = format!("/run/netns/{}", namespace_name(&self.prefix, member));
         let address = self.address(member);
         // A thread of its own, because it stays in the namespace. A socket belongs to the one that it was made in.
         let bound = thread::spawn(move || {
@@ -136,18 +138,18 @@ impl NetworkNamespaces {
 
     /// From now on what a member sends vanishes.
     pub fn drop_outgoing(&self, member: usize) {
-        self.drops(&["iifname", &place(member)]);
+        self.drops(&["iifname", &bridge_end(member)]);
     }
 
     /// From now on what is sent to a member vanishes.
     pub fn drop_incoming(&self, member: usize) {
-        self.drops(&["oifname", &place(member)]);
+        self.drops(&["oifname", &bridge_end(member)]);
     }
 
     /// From now on what a member sends to these ports vanishes.
     pub fn drop_outgoing_to(&self, member: usize, ports: &[u16]) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        self.drops(&["iifname", &place(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
+        self.drops(&["iifname", &bridge_end(member), "tcp", "dport", &format!("{{ {} }}", ports.join(", "))]);
     }
 
     /// Everything passes again. What was lost is sent again by the kernel of its sender, over the same connections.
@@ -165,7 +167,7 @@ impl NetworkNamespaces {
     }
 
     fn sets(&self, member: usize, state: &str) {
-        let name = named(&self.prefix, member);
+        let name = namespace_name(&self.prefix, member);
         shell(r#"ip -n "$1" link set eth0 "$2""#, &[&name, state]).expect("an interface of ours");
     }
 
@@ -176,22 +178,22 @@ impl NetworkNamespaces {
     /// # Panics
     /// If `nft` refuses.
     fn at_the_bridge(&self, words: &[&str]) {
-        let hub = hub(&self.prefix);
+        let hub = bridge_name(&self.prefix);
         let words = [&[hub.as_str()], words].concat();
         shell(r#"hub=$1; shift; ip netns exec "$hub" nft "$@""#, &words).expect("a bridge of ours");
     }
 }
 
-fn hub(prefix: &str) -> String {
+fn bridge_name(prefix: &str) -> String {
     format!("{prefix}-hub")
 }
 
-fn named(prefix: &str, member: usize) -> String {
+fn namespace_name(prefix: &str, member: usize) -> String {
     format!("{prefix}-{member}")
 }
 
 /// The end of its cable at the bridge.
-fn place(member: usize) -> String {
+fn bridge_end(member: usize) -> String {
     format!("member{member}")
 }
 

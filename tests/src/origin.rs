@@ -26,8 +26,8 @@ use tokio::{
 
 use self::{accounts::Accounts, state::OriginState};
 pub use self::{
-    accounts::{AccountFault, AccountRow, AccountRule, WORK},
-    action::{Act, Latch, OriginReply},
+    accounts::{AccountFault, AccountIsolation, AccountRow, WORK},
+    action::{Latch, OriginAction, OriginReply},
     request_log::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
 use crate::wait::wait_until;
@@ -54,7 +54,7 @@ impl Origin {
 
     /// Keeps accounts, and adds one for every fenced request. Each works for as long as the request demands
     /// ([`WORK`]), and is answered with its own name.
-    pub fn with_accounts(rule: AccountRule) -> Self {
+    pub fn with_accounts(rule: AccountIsolation) -> Self {
         Self::launch(None, Some(Accounts::new(rule)))
     }
 
@@ -73,15 +73,15 @@ impl Origin {
     }
 
     /// Opens a listener whose requests are recorded under the name of the gateway that is configured to use it.
-    pub fn door(&self, gateway: &str) -> SocketAddr {
-        self.door_at(gateway, ([127, 0, 0, 1], 0).into())
+    pub fn open_listener(&self, gateway: &str) -> SocketAddr {
+        self.open_listener_at(gateway, ([127, 0, 0, 1], 0).into())
     }
 
     /// The same at an address of the test's choice.
     ///
     /// # Panics
     /// If another process listens there.
-    pub fn door_at(&self, gateway: &str, address: SocketAddr) -> SocketAddr {
+    pub fn open_listener_at(&self, gateway: &str, address: SocketAddr) -> SocketAddr {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::clone(&self.shared);
@@ -104,24 +104,24 @@ impl Origin {
     }
 
     /// Appends the acts of the next requests for a path.
-    pub fn script(&self, path: &str, acts: impl IntoIterator<Item = Act>) {
+    pub fn script(&self, path: &str, acts: impl IntoIterator<Item = OriginAction>) {
         self.shared.script().by_path.entry(path.to_owned()).or_default().extend(acts);
     }
 
     /// What happens to requests that no script names.
-    pub fn set_default_action(&self, act: Act) {
+    pub fn set_default_action(&self, act: OriginAction) {
         self.shared.script().otherwise = act;
     }
 
     /// Every request takes this long.
     pub fn set_work_time(&self, work: Duration) {
-        self.set_default_action(Act::Answer(work, OriginReply::ok()));
+        self.set_default_action(OriginAction::Answer(work, OriginReply::ok()));
     }
 
     /// The next request for this path is held until let go, then answered with 200.
     pub fn hold(&self, path: &str) -> Latch {
         let latch = Latch::default();
-        self.script(path, [Act::Hold(latch.clone(), OriginReply::ok())]);
+        self.script(path, [OriginAction::Hold(latch.clone(), OriginReply::ok())]);
         latch
     }
 
@@ -173,10 +173,12 @@ impl Origin {
     }
 
     /// Waits until the n-th request (from 1) for this path was read in full.
-    pub async fn request(&self, path: &str, n: usize) -> RequestRecord {
+    pub async fn wait_for_request(&self, path: &str, n: usize) -> RequestRecord {
         let what = format!("request {n} for {path} at the origin");
-        self.wait_for(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned())
-            .await
+        self.wait_for(&what, |log| {
+            log.requests_for(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned()
+        })
+        .await
     }
 
     /// Waits until so many further requests have come through one listener.
@@ -189,7 +191,7 @@ impl Origin {
 
     /// Requests for this path so far.
     pub fn count(&self, path: &str) -> usize {
-        self.log().on(path).count()
+        self.log().requests_for(path).count()
     }
 }
 
@@ -217,8 +219,8 @@ mod tests {
     #[tokio::test]
     async fn requests_are_recorded_with_times() {
         let origin = Origin::start();
-        let one = origin.door("gw-1");
-        let two = origin.door("gw-2");
+        let one = origin.open_listener("gw-1");
+        let two = origin.open_listener("gw-2");
         origin.set_work_time(Duration::from_millis(5));
         fenced("/a?x=1", 7).body("hi").send_to(one).await.expect("answered");
         let between = Instant::now();
@@ -240,10 +242,10 @@ mod tests {
     #[tokio::test]
     async fn held_request_runs_until_release() {
         let origin = Origin::start();
-        let door = origin.door("gw-1");
+        let door = origin.open_listener("gw-1");
         let latch = origin.hold("/a");
         let asked = tokio::spawn(async move { fenced("/a", 1).send_to(door).await });
-        assert!(origin.request("/a", 1).await.ended.is_none());
+        assert!(origin.wait_for_request("/a", 1).await.ended.is_none());
         tokio::time::sleep(QUIET).await;
         assert!(!asked.is_finished());
         latch.release();
@@ -255,10 +257,10 @@ mod tests {
     #[tokio::test]
     async fn execution_continues_after_caller_disconnects() {
         let origin = Origin::start();
-        let door = origin.door("gw-1");
+        let door = origin.open_listener("gw-1");
         let latch = origin.hold("/a");
         let asked = tokio::spawn(async move { fenced("/a", 1).send_to(door).await });
-        origin.request("/a", 1).await;
+        origin.wait_for_request("/a", 1).await;
         asked.abort();
         origin.wait_for("the caller to be gone", |log| log.records[0].abandoned).await;
         assert!(origin.log().records[0].ended.is_none());
@@ -270,10 +272,11 @@ mod tests {
     #[tokio::test]
     async fn scripts_run_in_order_then_default() {
         let origin = Origin::start();
-        let door = origin.door("gw-1");
+        let door = origin.open_listener("gw-1");
         let reply = OriginReply::with_body("ten bytes.").status(201).field("X-A", "b");
-        let failures = [Act::Reset, Act::CloseInHead, Act::CloseInBody(reply.clone())];
-        origin.script("/a", failures.into_iter().chain([Act::now(reply.trailer("X-T", "t"))]));
+        let failures =
+            [OriginAction::Reset, OriginAction::CloseInHead, OriginAction::CloseInBody(reply.clone())];
+        origin.script("/a", failures.into_iter().chain([OriginAction::now(reply.trailer("X-T", "t"))]));
         for failure in ["reset", "close in head", "close in body"] {
             TestRequest::post("/a").send_to(door).await.expect_err(failure);
         }
@@ -291,9 +294,12 @@ mod tests {
     #[tokio::test]
     async fn half_body_arrives_before_release() {
         let origin = Origin::start();
-        let mut raw = RawClient::connect(origin.door("gw-1")).await.expect("listens");
+        let mut raw = RawClient::connect(origin.open_listener("gw-1")).await.expect("listens");
         let latch = Latch::default();
-        origin.script("/a", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
+        origin.script(
+            "/a",
+            [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))],
+        );
         raw.send("GET /a HTTP/1.1\r\n\r\n").await.expect("connected");
         let mut answer = raw.read_head().await.expect("a head");
         assert!(origin.log().records[0].ended.is_none());
@@ -306,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn comparing_origin_refuses_stale_token() {
         let origin = Origin::with_comparison();
-        let door = origin.door("gw-1");
+        let door = origin.open_listener("gw-1");
         for (epoch, status) in [(5, 200), (5, 412), (4, 412), (6, 200)] {
             let answer = fenced("/a", epoch).send_to(door).await.expect("answered");
             assert_eq!(answer.status, status, "epoch {epoch}");

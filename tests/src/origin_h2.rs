@@ -189,7 +189,7 @@ impl H2Connection {
         }
         if path.ends_with("/reset") {
             // An error of the service becomes a reset of the stream.
-            return Err(self.broken().await);
+            return Err(self.broken_stream_error().await);
         }
         if path.ends_with("/last") {
             self.last.notify_one();
@@ -198,7 +198,7 @@ impl H2Connection {
     }
 
     /// An error of the library's kind can only be had from the library.
-    async fn broken(&self) -> hyper::Error {
+    async fn broken_stream_error(&self) -> hyper::Error {
         let (near, far) = tokio::io::duplex(1);
         drop(far);
         let handshake =

@@ -38,7 +38,7 @@ impl ProxyProcess {
     /// second.
     ///
     /// # Panics
-    /// As [`Self::nginx`].
+    /// As [`Self::read_like_nginx`].
     pub fn nginx_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::nginx_after("", shipped, listens, instead)
     }
@@ -46,7 +46,7 @@ impl ProxyProcess {
     /// The same with one of Debian's modules: `http_js` of `libnginx-mod-http-js`.
     ///
     /// # Panics
-    /// As [`Self::nginx`], also if the module is not there.
+    /// As [`Self::read_like_nginx`], also if the module is not there.
     pub fn nginx_with_module(module: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         let load = format!("load_module /usr/lib/nginx/modules/ngx_{module}_module.so;\n");
         Self::nginx_after(&load, shipped, listens, instead)
@@ -93,14 +93,14 @@ impl ProxyProcess {
     /// # Panics
     /// If it does not start; Debian has it as `caddy`.
     pub fn caddy_with(shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
-        Self::caddy_of("caddy", shipped, port, instead)
+        Self::caddy_with_program("caddy", shipped, port, instead)
     }
 
     /// The same with another program than Debian's.
     ///
     /// # Panics
     /// If it does not start.
-    pub fn caddy_of(program: &str, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
+    pub fn caddy_with_program(program: &str, shipped: &str, port: &str, instead: &[(&str, String)]) -> Self {
         Self::start(
             "caddy",
             |home, _| caddy_command(program, home),
@@ -179,7 +179,7 @@ impl ProxyProcess {
             let (program, arguments) = command(home.path(), address);
             let child = ChildProcess::spawn(program, arguments).expect("setpriv");
             let peer = Self { address, child, _home: home };
-            if peer.listens() {
+            if peer.wait_listening() {
                 return peer;
             }
             said = peer.child.log();
@@ -188,7 +188,7 @@ impl ProxyProcess {
     }
 
     /// Polls, because it sends no event.
-    fn listens(&self) -> bool {
+    fn wait_listening(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.child.is_running() && Instant::now() < deadline {
             if TcpStream::connect(self.address).is_ok() {

@@ -54,7 +54,7 @@ pub struct PodProcess {
 impl FakeCluster {
     /// # Panics
     /// If the kernel has no randomness.
-    pub fn none() -> Self {
+    pub fn empty() -> Self {
         let mut network = [0; 2];
         getrandom::fill(&mut network).expect("the kernel has randomness");
         // Not 127.0: that is where everybody else is.
@@ -141,7 +141,7 @@ impl FakeCluster {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub async fn job(&mut self, name: &str) -> Output {
+    pub async fn run_job(&mut self, name: &str) -> Output {
         let job = self.resource("Job", name).clone();
         let arguments = words(&job["spec"]["template"]["spec"]["containers"][0]["args"]);
         self.run(name, &job["spec"], arguments).await

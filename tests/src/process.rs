@@ -67,7 +67,7 @@ impl TestProcess {
         command.extend(["env".to_owned(), failpoints.variable(), binary.display().to_string()]);
         command.extend(arguments);
         let child = Arc::new(ChildProcess::spawn("prlimit", command).expect("setpriv"));
-        let public = listening(&child, listener).await?;
+        let public = wait_listening(&child, listener).await?;
         let (relay, public) = match public.strip_prefix("unix:") {
             Some(path) => {
                 let (relay, address) = SocketRelay::to_socket(Path::new(path)).await;
@@ -75,7 +75,7 @@ impl TestProcess {
             }
             None => (None, public.parse().expect("an address")),
         };
-        let admin = listening(&child, "admin").await?.parse().expect("an address");
+        let admin = wait_listening(&child, "admin").await?.parse().expect("an address");
         Ok(Self { child, public, admin, panics: failpoints.0.contains("panic"), token: None, _relay: relay })
     }
 
@@ -115,11 +115,11 @@ impl TestProcess {
 
     /// Polls, because readiness sends no event.
     pub async fn wait_ready(&self) {
-        self.readiness(200).await;
+        self.wait_readiness(200).await;
     }
 
     pub async fn wait_unready(&self) {
-        self.readiness(503).await;
+        self.wait_readiness(503).await;
     }
 
     /// Whether it is ready, and `Some(false)` where it has ended.
@@ -136,7 +136,7 @@ impl TestProcess {
         answer.is_ok_and(|answer| answer.status == 200).then_some(true)
     }
 
-    async fn readiness(&self, status: u16) {
+    async fn wait_readiness(&self, status: u16) {
         let reached = async {
             while self.admin("/ready").await.status != status {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -219,7 +219,7 @@ impl TestProcess {
     /// If the kernel refuses.
     pub fn reset_peak(&self) {
         // The kernel's word for "reset the peak" (proc(5)).
-        fs::write(self.proc("clear_refs"), "5").expect("our own child");
+        fs::write(self.proc_path("clear_refs"), "5").expect("our own child");
     }
 
     /// Bytes of memory in use now.
@@ -239,13 +239,13 @@ impl TestProcess {
     }
 
     fn status(&self, name: &str) -> usize {
-        let status = fs::read_to_string(self.proc("status")).expect("a running process");
+        let status = fs::read_to_string(self.proc_path("status")).expect("a running process");
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says so");
         let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
         kib << 10
     }
 
-    fn proc(&self, file: &str) -> PathBuf {
+    fn proc_path(&self, file: &str) -> PathBuf {
         PathBuf::from("/proc").join(self.pid().to_string()).join(file)
     }
 }
@@ -324,7 +324,7 @@ fn named(name: &str) -> PathBuf {
     file
 }
 
-async fn listening(child: &Arc<ChildProcess>, listener: &'static str) -> Result<String, String> {
+async fn wait_listening(child: &Arc<ChildProcess>, listener: &'static str) -> Result<String, String> {
     let wanted = move |line: &LogLine| line.message() == "listening" && line.field("listener") == listener;
     let line = await_line(child, wanted).await;
     let line = line.map_err(|log| format!("no {listener} listener:\n{log}"))?;

@@ -82,13 +82,13 @@ impl Prometheus {
     }
 
     /// What an expression gives at this moment.
-    pub async fn now(&self, expression: &str) -> Vec<Value> {
+    pub async fn query(&self, expression: &str) -> Vec<Value> {
         self.result("/api/v1/query", &[("query", expression)]).await
     }
 
     /// What it gives at every second of the last minutes: how many values that are numbers.
-    pub async fn values(&self, expression: &str) -> usize {
-        let now = self.now("time()").await;
+    pub async fn count_values(&self, expression: &str) -> usize {
+        let now = self.query("time()").await;
         // A scalar: its time and its value.
         let end = now.first().and_then(Value::as_f64).expect("Prometheus knows the time");
         let start = (end - 300.0).to_string();

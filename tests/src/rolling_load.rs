@@ -31,7 +31,7 @@ impl RollingLoad {
         let stop = watch::Sender::new(false);
         let callers = addresses.iter().cycle().take(6).enumerate().map(|(n, &address)| {
             let caller = RollingClient { address, name: format!("c{n}"), told: Vec::new(), again: 0 };
-            tokio::spawn(caller.calls(stop.subscribe()))
+            tokio::spawn(caller.send_until_stopped(stop.subscribe()))
         });
         Self { callers: callers.collect(), stop }
     }
@@ -69,7 +69,7 @@ impl RollingLoad {
 }
 
 impl RollingClient {
-    async fn calls(mut self, stop: watch::Receiver<bool>) -> Self {
+    async fn send_until_stopped(mut self, stop: watch::Receiver<bool>) -> Self {
         let mut connection = None;
         for number in 0.. {
             if *stop.borrow() {

@@ -75,7 +75,7 @@ impl RunbookWalk {
     pub async fn follow(self) {
         assert!(!self.commands.is_empty(), "nothing to run");
         for told in &self.commands {
-            let typed: Vec<String> = split_words(told).iter().map(|word| self.typed(word)).collect();
+            let typed: Vec<String> = split_words(told).iter().map(|word| self.fill_in_word(word)).collect();
             let expected =
                 self.ends.iter().find(|(start, _)| told.starts_with(start)).map_or(0, |(_, code)| *code);
             let ended = run(&typed).await;
@@ -89,7 +89,7 @@ impl RunbookWalk {
         }
     }
 
-    fn typed(&self, word: &str) -> String {
+    fn fill_in_word(&self, word: &str) -> String {
         let own = |(printed, own): &(&str, String)| {
             let is_place = printed.contains(['/', ':']);
             (word == *printed || is_place && word.contains(printed)).then(|| word.replace(printed, own))

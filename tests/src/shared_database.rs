@@ -67,21 +67,22 @@ impl SharedDatabase {
     }
 
     /// The first of them, which makes the store and waits its quarantine out.
-    pub async fn first(&self, launch: GuardLaunch, floor: u64) -> GuardLaunch {
+    pub async fn init_first(&self, launch: GuardLaunch, floor: u64) -> GuardLaunch {
         self.guard(launch).init_with_floor(floor).await
     }
 }
 
 impl GuardedSite {
     /// Two of its guards that share a store.
-    pub async fn sharing(&self, sharing: &SharedDatabase) -> [GuardLaunch; 2] {
-        let launch =
-            || GuardLaunch::for_upstream(self.site.origin.door("guard")).for_ensemble(&self.ensemble);
-        [sharing.first(launch(), self.floor).await, sharing.guard(launch())]
+    pub async fn launch_pair(&self, sharing: &SharedDatabase) -> [GuardLaunch; 2] {
+        let launch = || {
+            GuardLaunch::for_upstream(self.site.origin.open_listener("guard")).for_ensemble(&self.ensemble)
+        };
+        [sharing.init_first(launch(), self.floor).await, sharing.guard(launch())]
     }
 
     /// A gateway that reaches the service through any of these.
-    pub fn through(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
+    pub fn policy_through(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
         self.policy(name, guards)
             .with("/upstreams/ledger/response_timeout", "4s")
             .with("/upstreams/ledger/connect_timeout", "500ms")
@@ -89,6 +90,6 @@ impl GuardedSite {
     }
 
     pub async fn gateway_through(&self, name: &str, guards: &[SocketAddr]) -> Gateway {
-        Gateway::start(&self.through(name, guards)).await
+        Gateway::start(&self.policy_through(name, guards)).await
     }
 }

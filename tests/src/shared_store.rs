@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{GuardTimings, PostgresConfig, PostgresStore, SCHEMA, UnusableDatabaseError},
+    postgres::{GuardTimeLimits, PostgresConfig, PostgresStore, SCHEMA, UnusableDatabaseError},
     store::StoreIdentity,
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
@@ -22,7 +22,7 @@ pub struct SharedStore {
 pub const FLOOR: u64 = 10;
 
 /// Short, so that tests are.
-pub const TERMS: GuardTimings = GuardTimings {
+pub const TERMS: GuardTimeLimits = GuardTimeLimits {
     send_within: Duration::from_secs(2),
     max_execution: Duration::from_secs(3),
     begun_within: Duration::ZERO,
@@ -51,7 +51,7 @@ impl SharedStore {
     ///
     /// # Panics
     /// Never: these are addresses.
-    pub fn at(&self, addresses: &[SocketAddr]) -> Self {
+    pub fn at_addresses(&self, addresses: &[SocketAddr]) -> Self {
         let url = self.database.url_at(addresses);
         let place = PostgresConfig::parse(&url, None, SCHEMA).expect("a URL");
         Self { place, ..self.clone() }

@@ -7,7 +7,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{
     ensemble::over_tls::{is_enabled, shared as secured_servers},
     gateway::{Gateway, GatewayLaunch},
-    origin::{AccountRule, Origin},
+    origin::{AccountIsolation, Origin},
     policy::TestPolicy,
     zookeeper::{self, OwnZooKeeper, ZnodeTree},
 };
@@ -104,19 +104,19 @@ impl TestSite {
 
     /// With an upstream that keeps accounts.
     #[must_use]
-    pub fn with_accounts(self, rule: AccountRule) -> Self {
+    pub fn with_accounts(self, rule: AccountIsolation) -> Self {
         Self { origin: Origin::with_accounts(rule), ..self }
     }
 
     /// The policy of a gateway with a listener of its own at the origin.
     pub fn policy(&self, name: &str) -> TestPolicy {
-        let policy = TestPolicy::new(name, self.zookeeper, &self.root, self.origin.door(name));
+        let policy = TestPolicy::new(name, self.zookeeper, &self.root, self.origin.open_listener(name));
         if !self.over_tls {
             return policy;
         }
         let servers = secured_servers();
         let listed = policy.with("/zookeeper/servers", servers.addresses());
-        let shown = listed.with("/zookeeper/tls", servers.known_as("gateways"));
+        let shown = listed.with("/zookeeper/tls", servers.tls_for_client("gateways"));
         if is_enabled() { shown.with("/zookeeper/acl", "closed") } else { shown }
     }
 
@@ -139,7 +139,7 @@ impl TestSite {
     }
 
     pub async fn tree(&self) -> ZnodeTree {
-        let server = if self.over_tls { secured_servers().plain() } else { self.zookeeper };
+        let server = if self.over_tls { secured_servers().plain_address() } else { self.zookeeper };
         ZnodeTree::connect(server, &self.root).await
     }
 }

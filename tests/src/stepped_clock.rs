@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     /// Wall clock, boot clock and monotonic clock as another process sees them, in seconds.
-    fn seen(clock: &SteppedClock) -> [f64; 3] {
+    fn observed_clocks(clock: &SteppedClock) -> [f64; 3] {
         let script =
             "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic())";
         let command = clock.command();
@@ -89,10 +89,10 @@ mod tests {
     #[test]
     fn wall_and_boot_clock_move_separately() {
         let clock = SteppedClock::start();
-        let before = seen(&clock);
+        let before = observed_clocks(&clock);
         clock.set_wall(-3600);
         clock.add_sleep(Duration::from_millis(60_500));
-        let after = seen(&clock);
+        let after = observed_clocks(&clock);
         for (moved, by) in [0, 1, 2].map(|at| after[at] - before[at]).into_iter().zip([-3600.0, 60.5, 0.0]) {
             assert!((by..by + 20.0).contains(&moved), "{moved} instead of {by}: {before:?} {after:?}");
         }

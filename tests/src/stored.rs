@@ -11,7 +11,7 @@ use crate::{
     guard::{self, FLOOR, Guard, GuardFixture, StampedRequest},
     guarded::with_short_times,
     held_request::HeldRequest,
-    origin::{Act, Origin, OriginReply},
+    origin::{Origin, OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -29,7 +29,7 @@ pub async fn write_guard_store(beside: &GuardFixture, version: &Path) -> guard::
     let guard = launch.start().await;
     guard.wait_ready().await;
     assert_eq!(guard.send(&StampedRequest::new("used", 20).post("/used")).await.status, 200);
-    beside.origin.script("/done", [Act::now(OriginReply::with_body(KEPT).status(201))]);
+    beside.origin.script("/done", [OriginAction::now(OriginReply::with_body(KEPT).status(201))]);
     assert_eq!(guard.send(&StampedRequest::new("done", 20).once(1).post("/done")).await.status, 201);
     let lost = StampedRequest::new("lost", 20).once(2).post("/lost");
     let HeldRequest { request, latch, .. } = beside.origin.hold_request(&guard, lost).await;
@@ -45,13 +45,13 @@ pub async fn assert_guard_store(guard: &Guard, origin: &Origin) {
     guard.wait_ready().await;
     let before = origin.count("/done") + origin.count("/lost");
     let late = guard.send(&StampedRequest::new("used", 15).post("/used")).await;
-    assert_eq!(told(&late), (412, "stale".into()));
+    assert_eq!(status_and_reason(&late), (412, "stale".into()));
     assert_eq!(guard.send(&StampedRequest::new("used", 30).post("/used")).await.status, 200);
     let done = guard.send(&StampedRequest::new("done", 30).once(1).post("/done")).await;
     assert_eq!((done.status, done.outcome()), (201, Some(FencingOutcome::Replayed)), "{done:?}");
     assert_eq!(done.body, KEPT);
     let lost = guard.send(&StampedRequest::new("lost", 30).once(2).post("/lost")).await;
-    assert_eq!(told(&lost), (409, "outcome-unknown".into()));
+    assert_eq!(status_and_reason(&lost), (409, "outcome-unknown".into()));
     assert_eq!(origin.count("/done") + origin.count("/lost"), before, "it was done again");
 }
 
@@ -92,15 +92,15 @@ pub async fn write_gateway_state(site: &TestSite, version: &Path, state: &Path) 
         GatewayLaunch::new(&policy_with_operations(site, "gw-1")).with_binary(version).start().await;
     gateway.wait_ready().await;
     assert_eq!(gateway.send(&pay(7, "done")).await.status, 200);
-    killed_under(site, &gateway, pay(8, "lost")).await;
+    kill_in_flight(site, &gateway, pay(8, "lost")).await;
     let gateway = GatewayLaunch::new(&policy_with_delay(site, "gw-2")).with_binary(version).start().await;
     gateway.wait_ready().await;
-    killed_under(site, &gateway, TestRequest::post("/pay/9")).await;
+    kill_in_flight(site, &gateway, TestRequest::post("/pay/9")).await;
     site.tree().await.persistent_nodes().await
 }
 
 /// Returns when its session has ended.
-async fn killed_under(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
+async fn kill_in_flight(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
     let HeldRequest { request, latch, .. } = site.origin.hold_request(gateway, ask).await;
     gateway.signal(Signal::KILL);
     request.result().await.expect_err("nobody is left to answer");
@@ -109,7 +109,7 @@ async fn killed_under(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
 }
 
 /// By the reason alone: the addresses in a refusal are those of its version.
-fn told(answer: &ClientResponse) -> (u16, String) {
+fn status_and_reason(answer: &ClientResponse) -> (u16, String) {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, problem["reason"].as_str().unwrap_or_default().to_owned())
 }
@@ -125,8 +125,8 @@ pub async fn assert_gateway_state(site: &TestSite, version: &Path) {
         .start()
         .await;
     gateway.wait_ready().await;
-    assert_eq!(told(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
-    assert_eq!(told(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
+    assert_eq!(status_and_reason(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
+    assert_eq!(status_and_reason(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
     // Gateways at one time have to agree how a request is fenced.
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
@@ -136,6 +136,6 @@ pub async fn assert_gateway_state(site: &TestSite, version: &Path) {
         .start()
         .await;
     gateway.wait_ready().await;
-    assert_eq!(told(&gateway.send(&TestRequest::post("/pay/9")).await), (423, "delayed".into()));
+    assert_eq!(status_and_reason(&gateway.send(&TestRequest::post("/pay/9")).await), (423, "delayed".into()));
     assert_eq!(arrived(), before, "it was done again");
 }

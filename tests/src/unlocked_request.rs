@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{
     client::TestRequest,
     gateway::Gateway,
-    origin::{Act, Latch, OriginReply},
+    origin::{Latch, OriginAction, OriginReply},
     policy::TestPolicy,
     process::PendingRequest,
     site::TestSite,
@@ -33,10 +33,12 @@ impl TestSite {
         let gateway =
             Gateway::start(&fencing.clone().with("/routes/0/fence/enforce", json!("observe"))).await;
         let latch = Latch::default();
-        self.origin
-            .script("/pay", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
+        self.origin.script(
+            "/pay",
+            [OriginAction::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))],
+        );
         let request = gateway.begin(TestRequest::post("/pay"));
-        assert_eq!(self.origin.request("/pay", 1).await.token(), None, "it names no account");
+        assert_eq!(self.origin.wait_for_request("/pay", 1).await.token(), None, "it names no account");
         UnlockedRequest { gateway, fencing, request, latch }
     }
 }

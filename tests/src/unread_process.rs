@@ -75,7 +75,7 @@ impl UnreadProcess {
     ///
     /// # Panics
     /// If it has ended before.
-    pub async fn wait_end(self, most: Duration) -> bool {
+    pub async fn terminate_within(self, most: Duration) -> bool {
         self.child.signal(Signal::TERM).expect("it runs");
         spawn_blocking(move || self.child.wait(most).is_some()).await.expect("no panic")
     }

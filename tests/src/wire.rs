@@ -17,7 +17,7 @@ pub struct WireMessage {
 
 /// What a message without a length means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoLengthMeaning {
+pub enum MissingLengthMeaning {
     /// A request, or the response to HEAD: no body.
     Empty,
     /// A response: the body ends with the connection.
@@ -54,7 +54,9 @@ impl WireMessage {
     }
 
     fn length(&self) -> io::Result<Option<usize>> {
-        self.field("content-length").map(|text| text.parse().map_err(|_| bad("content-length"))).transpose()
+        self.field("content-length")
+            .map(|text| text.parse().map_err(|_| invalid_data("content-length")))
+            .transpose()
     }
 
     fn chunked(&self) -> bool {
@@ -74,29 +76,29 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
 
     /// Waits for the first byte of the next message; false if the connection ended instead.
     pub async fn wait_first_byte(&mut self) -> io::Result<bool> {
-        Ok(!self.ahead.is_empty() || self.more().await? > 0)
+        Ok(!self.ahead.is_empty() || self.read_more().await? > 0)
     }
 
     /// Start line and fields; the body is still to be read.
     pub async fn read_head(&mut self) -> io::Result<WireMessage> {
-        let start = self.line().await?;
-        Ok(WireMessage { start, fields: self.block().await?, ..WireMessage::default() })
+        let start = self.read_line().await?;
+        Ok(WireMessage { start, fields: self.read_fields().await?, ..WireMessage::default() })
     }
 
     /// Completes a message with its body and trailers.
     pub async fn read_body(
         &mut self,
         message: &mut WireMessage,
-        unframed: NoLengthMeaning,
+        unframed: MissingLengthMeaning,
     ) -> io::Result<()> {
         if message.chunked() {
-            return self.chunks(message).await;
+            return self.read_chunks(message).await;
         }
         match (message.length()?, unframed) {
-            (Some(length), _) => message.body = self.exactly(length).await?,
-            (None, NoLengthMeaning::Empty) => {}
-            (None, NoLengthMeaning::UntilClose) => {
-                while self.more().await? > 0 {}
+            (Some(length), _) => message.body = self.read_exactly(length).await?,
+            (None, MissingLengthMeaning::Empty) => {}
+            (None, MissingLengthMeaning::UntilClose) => {
+                while self.read_more().await? > 0 {}
                 message.body = std::mem::take(&mut self.ahead);
             }
         }
@@ -107,7 +109,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     pub async fn read_rest(&mut self, rest: &mut Vec<u8>) {
         loop {
             rest.append(&mut self.ahead);
-            if !self.more().await.is_ok_and(|count| count > 0) {
+            if !self.read_more().await.is_ok_and(|count| count > 0) {
                 return;
             }
         }
@@ -115,37 +117,37 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
 
     /// Resolves when the other side ends the connection, whatever it sends before.
     pub async fn wait_end(&mut self) {
-        while self.more().await.is_ok_and(|count| count > 0) {}
+        while self.read_more().await.is_ok_and(|count| count > 0) {}
     }
 
-    async fn chunks(&mut self, message: &mut WireMessage) -> io::Result<()> {
+    async fn read_chunks(&mut self, message: &mut WireMessage) -> io::Result<()> {
         loop {
-            let size = self.line().await?;
+            let size = self.read_line().await?;
             let digits = size.split(';').next().unwrap_or_default().trim();
-            let size = usize::from_str_radix(digits, 16).map_err(|_| bad("chunk size"))?;
+            let size = usize::from_str_radix(digits, 16).map_err(|_| invalid_data("chunk size"))?;
             if size == 0 {
-                message.trailers = self.block().await?;
+                message.trailers = self.read_fields().await?;
                 return Ok(());
             }
-            message.body.extend(self.exactly(size).await?);
-            self.line().await?;
+            message.body.extend(self.read_exactly(size).await?);
+            self.read_line().await?;
         }
     }
 
     /// Field lines up to the empty line.
-    async fn block(&mut self) -> io::Result<Vec<(String, String)>> {
+    async fn read_fields(&mut self) -> io::Result<Vec<(String, String)>> {
         let mut fields = Vec::new();
         loop {
-            let line = self.line().await?;
+            let line = self.read_line().await?;
             if line.is_empty() {
                 return Ok(fields);
             }
-            let (name, value) = line.split_once(':').ok_or_else(|| bad("field line"))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| invalid_data("field line"))?;
             fields.push((name.to_owned(), value.trim().to_owned()));
         }
     }
 
-    async fn line(&mut self) -> io::Result<String> {
+    async fn read_line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.ahead.windows(2).position(|pair| pair == b"\r\n") {
                 let line = String::from_utf8_lossy(&self.ahead[..end]).into_owned();
@@ -156,7 +158,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         }
     }
 
-    async fn exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
+    async fn read_exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.ahead.len() < count {
             self.needed().await?;
         }
@@ -164,14 +166,14 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     }
 
     async fn needed(&mut self) -> io::Result<()> {
-        match self.more().await? {
+        match self.read_more().await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
     /// Dropping the future loses nothing: what was read is in `ahead`.
-    async fn more(&mut self) -> io::Result<usize> {
+    async fn read_more(&mut self) -> io::Result<usize> {
         let before = self.ahead.len();
         let count = match self.pause {
             None => self.io.read_buf(&mut self.ahead).await?,
@@ -187,7 +189,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
 
 const A_LITTLE: u64 = 16 << 10;
 
-fn bad(what: &str) -> io::Error {
+fn invalid_data(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed {what}"))
 }
 
@@ -195,7 +197,7 @@ fn bad(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    async fn read(text: &str, unframed: NoLengthMeaning) -> io::Result<WireMessage> {
+    async fn read(text: &str, unframed: MissingLengthMeaning) -> io::Result<WireMessage> {
         let mut reader = MessageReader::new(text.as_bytes(), |_| {});
         let mut message = reader.read_head().await?;
         reader.read_body(&mut message, unframed).await?;
@@ -211,7 +213,7 @@ mod tests {
     async fn lookalike_fields_keep_spelling() {
         let text = "POST /a HTTP/1.1\r\nFENCING_token: x\r\nTransfer-Encoding: chunked\r\n\r\n\
                     2;ext\r\nhi\r\n0\r\nfencing-Token:y\r\n\r\n";
-        let message = read(text, NoLengthMeaning::Empty).await.expect("well formed");
+        let message = read(text, MissingLengthMeaning::Empty).await.expect("well formed");
         assert_eq!(message.fields, pairs(&[("FENCING_token", "x"), ("Transfer-Encoding", "chunked")]));
         assert_eq!(message.trailers, pairs(&[("fencing-Token", "y")]));
         assert_eq!(message.body, b"hi");
@@ -220,9 +222,9 @@ mod tests {
     #[tokio::test]
     async fn every_framing_yields_same_body() {
         for (framing, unframed) in [
-            ("Content-Length: 2\r\n\r\nhi", NoLengthMeaning::Empty),
-            ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", NoLengthMeaning::Empty),
-            ("\r\nhi", NoLengthMeaning::UntilClose),
+            ("Content-Length: 2\r\n\r\nhi", MissingLengthMeaning::Empty),
+            ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", MissingLengthMeaning::Empty),
+            ("\r\nhi", MissingLengthMeaning::UntilClose),
         ] {
             let text = format!("HTTP/1.1 200 OK\r\n{framing}");
             assert_eq!(read(&text, unframed).await.expect(framing).body, b"hi", "{framing:?}");
@@ -233,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn truncated_message_is_error() {
         for cut in ["POST / HT", "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nhi"] {
-            let error = read(cut, NoLengthMeaning::Empty).await.expect_err(cut);
+            let error = read(cut, MissingLengthMeaning::Empty).await.expect_err(cut);
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{cut:?}");
         }
     }

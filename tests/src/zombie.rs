@@ -10,7 +10,7 @@ use crate::{
     client::{ClientResponse, TestRequest},
     gateway::{Gateway, GatewayLaunch, PendingRequest},
     history::ATTEMPT,
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     origin::Latch,
     policy::TestPolicy,
     site::TestSite,
@@ -26,7 +26,7 @@ pub struct ZombieFixture {
     held: Option<(PendingRequest, Latch)>,
     /// Wait for it, at both.
     waiting: Vec<PendingRequest>,
-    load: Load,
+    load: RunningLoad,
 }
 
 /// Longer than a session, with time for the next holder.
@@ -63,11 +63,11 @@ impl ZombieFixture {
             GatewayLaunch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;
         let other = GatewayLaunch::new(&policy("gw-2")).start().await;
         tokio::join!(sleeper.wait_ready(), other.wait_ready());
-        accident(&site, &sleeper, &other).await;
+        run_accident(&site, &sleeper, &other).await;
 
         let latch = site.origin.hold(HELD);
         let holder = other.begin(TestRequest::post(HELD));
-        site.origin.request(HELD, 1).await;
+        site.origin.wait_for_request(HELD, 1).await;
         let waiting = vec![
             sleeper.begin(TestRequest::post(HELD)),
             sleeper.begin(TestRequest::post(HELD)),
@@ -80,7 +80,7 @@ impl ZombieFixture {
             requests: 100_000,
             pause: Duration::from_millis(20),
         };
-        let load = Load::start("live", &plan);
+        let load = RunningLoad::start("live", &plan);
         for gateway in [&sleeper, &other] {
             gateway.send(&TestRequest::post(HOSTILE).field(ATTEMPT, "hostile")).await;
         }
@@ -106,7 +106,7 @@ impl ZombieFixture {
 
 /// The sleeping gateway is paused between its check and its write until its session is over and another one has the
 /// key.
-async fn accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
+async fn run_accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
     let late = sleeper.begin(TestRequest::post("/pay/accident"));
     sleeper.wait_at_failpoint("after_proof_check").await;
     sleeper.signal(Signal::STOP);

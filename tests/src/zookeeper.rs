@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -28,7 +28,7 @@ use crate::scratch;
 pub fn shared() -> SocketAddr {
     static SERVER: LazyLock<PrivateZooKeeper> = LazyLock::new(|| {
         let data = scratch::folder().join("zookeeper");
-        PrivateZooKeeper::start(&data, ZooKeeperConfig::default()).expect("ZooKeeper starts")
+        PrivateZooKeeper::start(&data, ZooKeeperServerConfig::default()).expect("ZooKeeper starts")
     });
     SERVER.address()
 }

@@ -20,13 +20,13 @@ use fencegate_tests::{
     },
 };
 
-fn before() -> PathBuf {
+fn other_version_binary() -> PathBuf {
     env::var_os("FENCEGATE_BEFORE").expect("`tests/run --versions` sets it").into()
 }
 
 /// Upgrade and downgrade: the second version must read what the first version has stored.
 fn both_ways() -> [(PathBuf, PathBuf); 2] {
-    [(before(), binary()), (binary(), before())]
+    [(other_version_binary(), binary()), (binary(), other_version_binary())]
 }
 
 /// A guard reads the store that the other version wrote, in both directions.
@@ -63,17 +63,22 @@ fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
 async fn gateway_versions_alternate_without_failed_request() {
     let site = TestSite::alone().await;
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut gateway =
-        GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).with_binary(&before()).start().await;
+    let mut gateway = GatewayLaunch::new(&policy(&site, "gw-0", anywhere))
+        .with_binary(&other_version_binary())
+        .start()
+        .await;
     gateway.wait_ready().await;
     let address = gateway.public;
     // Another gateway of the version before. It is not replaced, so that keys are handed over all the time.
-    let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere)).with_binary(&before()).start().await;
+    let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere))
+        .with_binary(&other_version_binary())
+        .start()
+        .await;
     stays.wait_ready().await;
     let load = RollingLoad::start(&[address, stays.public]);
-    for (round, version) in [binary(), before(), binary()].iter().enumerate() {
+    for (round, version) in [binary(), other_version_binary(), binary()].iter().enumerate() {
         let seen = site.origin.count("/read");
-        site.origin.request("/read", seen + 20).await;
+        site.origin.wait_for_request("/read", seen + 20).await;
         let policy = policy(&site, &format!("gw-{}", round + 1), address);
         let next = GatewayLaunch::new(&policy).with_binary(version).with_shared_address().start().await;
         next.wait_ready().await;
@@ -113,7 +118,7 @@ async fn store_state_of_previous_version() {
     let state = kept.join("state_dir");
     fs::create_dir_all(&state).expect("our own tree");
     let site = TestSite::fresh().await;
-    let nodes = write_gateway_state(&site, &before(), &state).await;
+    let nodes = write_gateway_state(&site, &other_version_binary(), &state).await;
     let nodes: Vec<String> = nodes.iter().map(|node| format!("  {node}")).collect();
     fs::write(kept.join("nodes.json"), format!("[\n{}\n]\n", nodes.join(",\n"))).expect("our own tree");
     for left in fs::read_dir(&state).expect("our own tree").map(|entry| entry.expect("our own tree").path()) {
@@ -122,7 +127,7 @@ async fn store_state_of_previous_version() {
         }
     }
     let beside = GuardFixture::new().await;
-    let launch = write_guard_store(&beside, &before()).await;
+    let launch = write_guard_store(&beside, &other_version_binary()).await;
     let packed = Command::new("gzip").arg("-9nc").arg(launch.store()).output().expect("gzip");
     assert!(packed.status.success(), "{packed:?}");
     fs::write(kept.join("guard.redb.gz"), packed.stdout).expect("our own tree");

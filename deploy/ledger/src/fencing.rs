@@ -7,7 +7,7 @@ use fencegate_upstream::{self as upstream, Fence, Number, Settings, Token};
 
 /// What is compared with the last execution on the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Compare {
+pub(crate) enum TokenComparison {
     /// The token must be greater. This refuses stale requests and duplicates.
     Token,
     /// The number must not be smaller. This refuses stale requests, for services that get several requests of one
@@ -19,7 +19,7 @@ pub(crate) enum Compare {
 
 /// The names of the header fields, and how `Fencing-Not-After` is read.
 #[derive(Debug, Clone)]
-pub(crate) struct FieldNames {
+pub(crate) struct FieldSettings {
     pub(crate) token: HeaderName,
     pub(crate) number: HeaderName,
     /// `None`: the moment is not looked at.
@@ -27,16 +27,16 @@ pub(crate) struct FieldNames {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stamp {
+pub(crate) struct FencingStamp {
     pub(crate) token: Option<Token>,
     pub(crate) number: Option<Number>,
     /// The fence that the order has to claim; `None` if nothing is compared.
     pub(crate) fence: Option<Fence>,
 }
 
-impl Compare {
+impl TokenComparison {
     /// The settings of the layer; `None` if nothing is compared. The keys are those of the order.
-    pub(crate) fn settings(self, fields: &FieldNames) -> Option<Settings> {
+    pub(crate) fn settings(self, fields: &FieldSettings) -> Option<Settings> {
         let compare = match self {
             Self::Token => upstream::Compare::Token,
             Self::Number => upstream::Compare::Number,
@@ -53,14 +53,14 @@ impl Compare {
     }
 }
 
-impl Stamp {
+impl FencingStamp {
     pub(crate) fn from_fence(fence: Fence) -> Self {
         let stamp = fence.stamp();
         Self { token: stamp.token, number: Some(stamp.number), fence: Some(fence) }
     }
 
     /// The fields as far as they can be read, for the record of a service that compares nothing.
-    pub(crate) fn from_headers(headers: &HeaderMap, fields: &FieldNames) -> Self {
+    pub(crate) fn from_headers(headers: &HeaderMap, fields: &FieldSettings) -> Self {
         let one = |field| {
             let mut values = headers.get_all(field).iter();
             values.next().filter(|_| values.next().is_none())
@@ -80,7 +80,7 @@ mod tests {
     /// A service that compares nothing accepts a request with any stamp or none.
     #[test]
     fn service_without_comparison_accepts_any_stamp() {
-        let fields = FieldNames {
+        let fields = FieldSettings {
             token: "fencing-token".parse().unwrap(),
             number: "fencing-number".parse().unwrap(),
             clock_error: None,
@@ -88,12 +88,12 @@ mod tests {
         let offered = |name: &'static str, value: &str| {
             let mut map = HeaderMap::new();
             map.append(name, value.parse().unwrap());
-            let stamp = Stamp::from_headers(&map, &fields);
+            let stamp = FencingStamp::from_headers(&map, &fields);
             (stamp.token.is_some(), stamp.number.map(Number::as_i64))
         };
         assert_eq!(offered("fencing-token", "nonsense"), (false, None));
         assert_eq!(offered("fencing-number", "5"), (false, Some(5)));
         assert_eq!(offered("fencing-token", "v1-00000000000000ab-00000007-00000001"), (true, None));
-        assert!(Compare::Off.settings(&fields).is_none());
+        assert!(TokenComparison::Off.settings(&fields).is_none());
     }
 }

@@ -22,7 +22,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::fencing::{Compare, FieldNames};
+use crate::fencing::{FieldSettings, TokenComparison};
 use crate::store::LedgerStore;
 
 /// A sample payment and stock service that compares fencing tokens in its own transaction.
@@ -36,8 +36,8 @@ struct Arguments {
     #[arg(long)]
     database: Option<PathBuf>,
     /// What to compare with the last execution on the same key.
-    #[arg(long, value_enum, default_value_t = Compare::Token)]
-    compare: Compare,
+    #[arg(long, value_enum, default_value_t = TokenComparison::Token)]
+    compare: TokenComparison,
     /// The header field that carries the token.
     #[arg(long, default_value = "fencing-token")]
     token_field: HeaderName,
@@ -60,12 +60,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(file) => LedgerStore::open(file, arguments.work_time)?,
         None => LedgerStore::temporary(arguments.work_time)?,
     };
-    let fields = FieldNames {
+    let fields = FieldSettings {
         token: arguments.token_field,
         number: arguments.number_field,
         clock_error: arguments.clock_error,
     };
-    let service = routes::service(Arc::new(book), arguments.compare, fields);
+    let service = routes::router(Arc::new(book), arguments.compare, fields);
 
     let listener = TcpListener::bind(arguments.listen).await?;
     announce(listener.local_addr()?)?;

@@ -9,18 +9,18 @@ pub(crate) struct Order {
     /// The client's name for the operation. The ledger does not check that it is executed only once.
     pub(crate) operation: String,
     /// At least one, each of another resource.
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<BalanceChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) resource: Resource,
+pub(crate) struct BalanceChange {
+    pub(crate) resource: LedgerResource,
     /// Cents or units, negative when they are taken; never 0.
     pub(crate) amount: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Resource {
+pub(crate) enum LedgerResource {
     Account(String),
     Sku(String),
 }
@@ -41,7 +41,7 @@ pub(crate) enum ParseOrderError {
 const MOST: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Direction {
+pub(crate) enum ChangeDirection {
     Give,
     Take,
 }
@@ -50,17 +50,17 @@ impl Order {
     /// # Errors
     /// [`ParseOrderError`] names the part that is not allowed.
     pub(crate) fn parse(
-        resource: Resource,
+        resource: LedgerResource,
         operation: String,
-        direction: Direction,
+        direction: ChangeDirection,
         amount: i64,
     ) -> Result<Self, ParseOrderError> {
         check_operation(&operation, amount)?;
         let amount = match direction {
-            Direction::Give => amount,
-            Direction::Take => -amount,
+            ChangeDirection::Give => amount,
+            ChangeDirection::Take => -amount,
         };
-        Ok(Self { operation, changes: vec![Change { resource, amount }] })
+        Ok(Self { operation, changes: vec![BalanceChange { resource, amount }] })
     }
 
     /// Takes from one and gives to another.
@@ -68,8 +68,8 @@ impl Order {
     /// # Errors
     /// [`ParseOrderError`] names the part that is not allowed.
     pub(crate) fn transfer(
-        from: Resource,
-        to: Resource,
+        from: LedgerResource,
+        to: LedgerResource,
         operation: String,
         amount: i64,
     ) -> Result<Self, ParseOrderError> {
@@ -77,7 +77,8 @@ impl Order {
         if from == to {
             return Err(ParseOrderError::ToItself);
         }
-        let changes = vec![Change { resource: from, amount: -amount }, Change { resource: to, amount }];
+        let changes =
+            vec![BalanceChange { resource: from, amount: -amount }, BalanceChange { resource: to, amount }];
         Ok(Self { operation, changes })
     }
 
@@ -99,21 +100,21 @@ fn check_operation(operation: &str, amount: i64) -> Result<(), ParseOrderError> 
     Ok(())
 }
 
-impl Resource {
+impl LedgerResource {
     /// # Errors
     /// [`ParseOrderError::Id`].
     pub(crate) fn account(id: &str) -> Result<Self, ParseOrderError> {
-        id_parsed(id).map(Self::Account)
+        parse_id(id).map(Self::Account)
     }
 
     /// # Errors
     /// [`ParseOrderError::Id`].
     pub(crate) fn sku(id: &str) -> Result<Self, ParseOrderError> {
-        id_parsed(id).map(Self::Sku)
+        parse_id(id).map(Self::Sku)
     }
 
     /// The initial balance of a resource, in cents or units.
-    pub(crate) fn initial(&self) -> i64 {
+    pub(crate) fn initial_balance(&self) -> i64 {
         match self {
             Self::Account(_) => 1_000_000,
             Self::Sku(_) => 1_000,
@@ -122,7 +123,7 @@ impl Resource {
 }
 
 /// Writes the fencing key of the resource.
-impl fmt::Display for Resource {
+impl fmt::Display for LedgerResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Account(id) => write!(f, "account/{id}"),
@@ -131,7 +132,7 @@ impl fmt::Display for Resource {
     }
 }
 
-fn id_parsed(id: &str) -> Result<String, ParseOrderError> {
+fn parse_id(id: &str) -> Result<String, ParseOrderError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if (1..=64).contains(&id.len()) && id.bytes().all(allowed) {
         Ok(id.to_owned())

@@ -12,16 +12,16 @@ use fencegate_upstream::{Fence, FenceLayer, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fencing::{Compare, FieldNames, Stamp};
-use crate::order::{Direction, Order, Resource};
+use crate::fencing::{FencingStamp, FieldSettings, TokenComparison};
+use crate::order::{ChangeDirection, LedgerResource, Order};
 use crate::problem::{ApiError, ProblemResponder};
 use crate::store::{LedgerStore, OrderOutcome};
 
 #[derive(Clone)]
 struct AppState {
     book: Arc<LedgerStore>,
-    compare: Compare,
-    fields: Arc<FieldNames>,
+    compare: TokenComparison,
+    fields: Arc<FieldSettings>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +77,7 @@ struct TransferResponse {
 
 type ApiResult<T> = Result<Json<T>, ApiError>;
 
-pub(crate) fn service(book: Arc<LedgerStore>, compare: Compare, fields: FieldNames) -> Router {
+pub(crate) fn router(book: Arc<LedgerStore>, compare: TokenComparison, fields: FieldSettings) -> Router {
     let keyed = Router::new()
         .route("/v1/accounts/{id}/debit", post(debit))
         .route("/v1/accounts/{id}/credit", post(credit))
@@ -98,7 +98,7 @@ pub(crate) fn service(book: Arc<LedgerStore>, compare: Compare, fields: FieldNam
 }
 
 /// Has a fence if the layer is on, which has refused requests without one.
-impl FromRequestParts<AppState> for Stamp {
+impl FromRequestParts<AppState> for FencingStamp {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, service: &AppState) -> Result<Self, Infallible> {
@@ -110,37 +110,45 @@ impl FromRequestParts<AppState> for Stamp {
 async fn debit(
     State(service): State<AppState>,
     Path(id): Path<String>,
-    stamp: Stamp,
+    stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
-    pay(service, &id, Direction::Take, stamp, body).await
+    pay(service, &id, ChangeDirection::Take, stamp, body).await
 }
 
 async fn credit(
     State(service): State<AppState>,
     Path(id): Path<String>,
-    stamp: Stamp,
+    stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
-    pay(service, &id, Direction::Give, stamp, body).await
+    pay(service, &id, ChangeDirection::Give, stamp, body).await
 }
 
 async fn pay(
     service: AppState,
     id: &str,
-    direction: Direction,
-    stamp: Stamp,
+    direction: ChangeDirection,
+    stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
     let PaymentRequest { operation, amount } = serde_json::from_slice(&body)?;
-    let order = Order::parse(Resource::account(id)?, operation, direction, amount)?;
-    service.change(order, stamp).await
+    let order = Order::parse(LedgerResource::account(id)?, operation, direction, amount)?;
+    service.execute_single(order, stamp).await
 }
 
-async fn transfer(State(service): State<AppState>, stamp: Stamp, body: Bytes) -> ApiResult<TransferResponse> {
+async fn transfer(
+    State(service): State<AppState>,
+    stamp: FencingStamp,
+    body: Bytes,
+) -> ApiResult<TransferResponse> {
     let TransferRequest { operation, from, to, amount } = serde_json::from_slice(&body)?;
-    let order =
-        Order::transfer(Resource::account(&from)?, Resource::account(&to)?, operation.clone(), amount)?;
+    let order = Order::transfer(
+        LedgerResource::account(&from)?,
+        LedgerResource::account(&to)?,
+        operation.clone(),
+        amount,
+    )?;
     let (balances, sequence) = service.execute(order, stamp).await?;
     let [from, to] = balances.try_into().expect("a transfer changes two accounts");
     Ok(Json(TransferResponse { operation, from, to, sequence }))
@@ -149,21 +157,29 @@ async fn transfer(State(service): State<AppState>, stamp: Stamp, body: Bytes) ->
 async fn reserve(
     State(service): State<AppState>,
     Path(sku): Path<String>,
-    stamp: Stamp,
+    stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
     let ReservationRequest { operation, quantity } = serde_json::from_slice(&body)?;
-    let order = Order::parse(Resource::sku(&sku)?, operation, Direction::Take, quantity)?;
-    service.change(order, stamp).await
+    let order = Order::parse(LedgerResource::sku(&sku)?, operation, ChangeDirection::Take, quantity)?;
+    service.execute_single(order, stamp).await
 }
 
-async fn account(State(service): State<AppState>, Path(id): Path<String>, stamp: Stamp) -> ApiResult<Value> {
-    let balance = service.balance(Resource::account(&id)?, stamp).await?;
+async fn account(
+    State(service): State<AppState>,
+    Path(id): Path<String>,
+    stamp: FencingStamp,
+) -> ApiResult<Value> {
+    let balance = service.balance(LedgerResource::account(&id)?, stamp).await?;
     Ok(Json(json!({ "account": id, "balance": balance })))
 }
 
-async fn sku(State(service): State<AppState>, Path(sku): Path<String>, stamp: Stamp) -> ApiResult<Value> {
-    let available = service.balance(Resource::sku(&sku)?, stamp).await?;
+async fn sku(
+    State(service): State<AppState>,
+    Path(sku): Path<String>,
+    stamp: FencingStamp,
+) -> ApiResult<Value> {
+    let available = service.balance(LedgerResource::sku(&sku)?, stamp).await?;
     Ok(Json(json!({ "sku": sku, "available": available })))
 }
 
@@ -179,7 +195,7 @@ async fn refusals(State(service): State<AppState>) -> Json<Value> {
 
 impl AppState {
     /// An order for one resource.
-    async fn change(self, order: Order, stamp: Stamp) -> ApiResult<OrderResponse> {
+    async fn execute_single(self, order: Order, stamp: FencingStamp) -> ApiResult<OrderResponse> {
         let [change] = order.changes.as_slice() else { unreachable!("parsed as an order for one resource") };
         let operation = order.operation.clone();
         let key = change.resource.to_string();
@@ -189,7 +205,7 @@ impl AppState {
     }
 
     /// The new balance of each resource, and the number of the execution.
-    async fn execute(&self, order: Order, stamp: Stamp) -> Result<(Vec<i64>, i64), ApiError> {
+    async fn execute(&self, order: Order, stamp: FencingStamp) -> Result<(Vec<i64>, i64), ApiError> {
         let compare = self.compare;
         match self.run_blocking(move |book| book.execute(&order, &stamp, compare)).await? {
             OrderOutcome::Done { balances, sequence } => Ok((balances, sequence)),
@@ -199,7 +215,7 @@ impl AppState {
     }
 
     /// A read without a token is not compared. A read with one is in mode `shared`, and is refused if it is stale.
-    async fn balance(&self, resource: Resource, stamp: Stamp) -> Result<i64, ApiError> {
+    async fn balance(&self, resource: LedgerResource, stamp: FencingStamp) -> Result<i64, ApiError> {
         if stamp.fence.is_none() {
             return self.run_blocking(move |book| book.balance(&resource)).await;
         }

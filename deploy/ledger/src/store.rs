@@ -9,9 +9,9 @@ use fencegate_upstream::{ClaimError, Number};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::Serialize;
 
-use crate::fencing::{Compare, Stamp};
-use crate::order::{Change, Order, Resource};
-use crate::watermarks::{MarkTransaction, RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN};
+use crate::fencing::{FencingStamp, TokenComparison};
+use crate::order::{BalanceChange, LedgerResource, Order};
+use crate::watermarks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN, WatermarkTransaction};
 
 #[derive(Debug)]
 pub(crate) struct LedgerStore {
@@ -123,18 +123,23 @@ impl LedgerStore {
     pub(crate) fn execute(
         &self,
         order: &Order,
-        stamp: &Stamp,
-        compare: Compare,
+        stamp: &FencingStamp,
+        compare: TokenComparison,
     ) -> rusqlite::Result<OrderOutcome> {
         match compare {
-            Compare::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
-            Compare::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
-            Compare::Off => self.execute_unfenced(order, stamp),
+            TokenComparison::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
+            TokenComparison::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
+            TokenComparison::Off => self.execute_unfenced(order, stamp),
         }
     }
 
     /// The comparison, the effect and its record are one transaction.
-    fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<OrderOutcome> {
+    fn execute_fenced(
+        &self,
+        order: &Order,
+        stamp: &FencingStamp,
+        raise: &str,
+    ) -> rusqlite::Result<OrderOutcome> {
         let mut writer = lock_mutex(&self.writer);
         // Immediate takes the write lock first, so that the rows read below do not change before the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -158,14 +163,14 @@ impl LedgerStore {
     /// When the database fails.
     pub(crate) fn read_fenced(
         &self,
-        resource: &Resource,
-        stamp: &Stamp,
-        compare: Compare,
+        resource: &LedgerResource,
+        stamp: &FencingStamp,
+        compare: TokenComparison,
     ) -> rusqlite::Result<Option<i64>> {
         let raise = match compare {
-            Compare::Token => READ_TOKEN,
-            Compare::Number => READ_NUMBER,
-            Compare::Off => return self.balance(resource).map(Some),
+            TokenComparison::Token => READ_TOKEN,
+            TokenComparison::Number => READ_NUMBER,
+            TokenComparison::Off => return self.balance(resource).map(Some),
         };
         let mut writer = lock_mutex(&self.writer);
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -183,11 +188,11 @@ impl LedgerStore {
         transaction: &rusqlite::Transaction<'_>,
         statement: &str,
         keys: &[String],
-        stamp: &Stamp,
+        stamp: &FencingStamp,
         operation: &str,
     ) -> rusqlite::Result<bool> {
         let fence = stamp.fence.as_ref().expect("what is compared has passed the layer");
-        let mut raising = MarkTransaction { transaction, statement, stamp, stale: None };
+        let mut raising = WatermarkTransaction { transaction, statement, stamp, stale: None };
         match fence.claim_keys(&mut raising, keys) {
             Ok(()) => return Ok(true),
             Err(ClaimError::Database(error)) => return Err(error),
@@ -203,7 +208,7 @@ impl LedgerStore {
 
     /// Read, work, write, without a transaction and without a comparison. Two runs at once lose one of the effects, and
     /// a late one overwrites a newer one. This is the accident that fencing prevents, kept here for the demo.
-    fn execute_unfenced(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<OrderOutcome> {
+    fn execute_unfenced(&self, order: &Order, stamp: &FencingStamp) -> rusqlite::Result<OrderOutcome> {
         let begin_ns = now_ns();
         let before = balances(&lock_mutex(&self.reader), order)?;
         thread::sleep(self.work_time);
@@ -214,7 +219,7 @@ impl LedgerStore {
     ///
     /// # Errors
     /// When the database fails.
-    pub(crate) fn balance(&self, resource: &Resource) -> rusqlite::Result<i64> {
+    pub(crate) fn balance(&self, resource: &LedgerResource) -> rusqlite::Result<i64> {
         balance(&lock_mutex(&self.reader), resource)
     }
 
@@ -265,10 +270,10 @@ fn connect(file: &Path, synchronous: &str) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn balance(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
+fn balance(connection: &Connection, resource: &LedgerResource) -> rusqlite::Result<i64> {
     let mut statement = connection.prepare_cached("SELECT amount FROM balances WHERE key = ?1")?;
     let amount = statement.query_row([resource.to_string()], |row| row.get(0)).optional()?;
-    Ok(amount.unwrap_or_else(|| resource.initial()))
+    Ok(amount.unwrap_or_else(|| resource.initial_balance()))
 }
 
 /// The balances, in the order of the changes.
@@ -280,7 +285,7 @@ fn balances(connection: &Connection, order: &Order) -> rusqlite::Result<Vec<i64>
 fn apply_changes(
     connection: &Connection,
     order: &Order,
-    stamp: &Stamp,
+    stamp: &FencingStamp,
     begin_ns: i64,
     before: &[i64],
 ) -> rusqlite::Result<OrderOutcome> {
@@ -314,8 +319,8 @@ fn apply_changes(
 fn record(
     connection: &Connection,
     operation: &str,
-    change: &Change,
-    stamp: &Stamp,
+    change: &BalanceChange,
+    stamp: &FencingStamp,
     begin_ns: i64,
     effective: bool,
 ) -> rusqlite::Result<i64> {

@@ -3,13 +3,13 @@
 use fencegate_upstream::{Number, Token, Transaction, WatermarkOutcome, WatermarkUpdate};
 use rusqlite::params;
 
-use crate::fencing::Stamp;
+use crate::fencing::FencingStamp;
 
 /// A transaction in which watermarks are raised.
-pub(crate) struct MarkTransaction<'t> {
+pub(crate) struct WatermarkTransaction<'t> {
     pub(crate) transaction: &'t rusqlite::Transaction<'t>,
     pub(crate) statement: &'t str,
-    pub(crate) stamp: &'t Stamp,
+    pub(crate) stamp: &'t FencingStamp,
     /// The key whose row did not change.
     pub(crate) stale: Option<String>,
 }
@@ -41,7 +41,7 @@ pub(crate) const READ_NUMBER: &str = "
     SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
     WHERE excluded.read_number >= marks.number";
 
-impl Transaction for MarkTransaction<'_> {
+impl Transaction for WatermarkTransaction<'_> {
     type Error = rusqlite::Error;
 
     /// The row gets both token and number; the statement compares one of them.

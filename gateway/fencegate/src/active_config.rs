@@ -8,34 +8,34 @@ mod service_groups;
 use std::sync::Arc;
 
 use fencegate_http::upstream::endpoint_set::Upstreams;
-use fencegate_policies::plan::{Plan, UpstreamId};
+use fencegate_policies::plan::{ServingPlan, UpstreamId};
 use fencegate_process::failpoint;
 
 pub use self::{
-    entry_counter::{CountedEntry, EntryCounter},
-    key_generation::{GenerationSwitch, KeyGeneration, RequestToken},
+    entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
+    key_generation::{KeyRulesGeneration, PendingGeneration, RunningRequestGuard},
 };
 use self::{
     key_generation::dedup_generations,
-    service_groups::{KeyChange, TrackedUpstream, group_services},
+    service_groups::{KeyRulesChange, TrackedUpstream, group_services},
 };
 
 /// One plan, as all workers serve it.
 #[derive(Debug)]
 pub struct ActiveConfig {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<ServingPlan>,
     pub fleets: Arc<Upstreams>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
     upstreams: Vec<TrackedUpstream>,
     /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
-    moved_generations: Vec<Arc<KeyGeneration>>,
+    moved_generations: Vec<Arc<KeyRulesGeneration>>,
 }
 
 impl ActiveConfig {
-    pub fn initial(plan: Arc<Plan>, fleets: Arc<Upstreams>) -> Arc<Self> {
-        let known = service_groups::upstream_locations(&plan)
-            .map(|upstream| upstream.with_generation(KeyGeneration::new_open()))
+    pub fn initial(plan: Arc<ServingPlan>, fleets: Arc<Upstreams>) -> Arc<Self> {
+        let known = service_groups::upstream_identities(&plan)
+            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
             .collect();
         Arc::new(Self { plan, fleets, upstreams: known, moved_generations: Vec::new() })
     }
@@ -54,17 +54,17 @@ impl ActiveConfig {
     /// requests change their route, they also wait for all former generations in which requests changed their route.
     pub fn successor(
         old: &Self,
-        plan: Arc<Plan>,
+        plan: Arc<ServingPlan>,
         fleets: Arc<Upstreams>,
         rekeyed: &[String],
-    ) -> (Arc<Self>, Vec<GenerationSwitch>) {
+    ) -> (Arc<Self>, Vec<PendingGeneration>) {
         let mut openings = Vec::new();
         let mut known = vec![None; plan.upstreams.len()];
         let mut left = Vec::new();
-        let mut moved = old.unfinished_moved();
+        let mut moved = old.unfinished_moved_generations();
         for group in group_services((&old.plan, old.tracked_upstreams()), &plan, rekeyed) {
             let mut before = group.generations();
-            if group.keys == KeyChange::Moved {
+            if group.keys == KeyRulesChange::Moved {
                 moved = dedup_generations(moved.into_iter().chain(before));
                 before = moved.clone();
             }
@@ -73,11 +73,11 @@ impl ActiveConfig {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => KeyGeneration::new_open(),
-                _ if failpoint::is_off("rule_inheritance") => KeyGeneration::new_open(),
-                [same] if group.keys == KeyChange::Same => same.clone(),
+                [] => KeyRulesGeneration::new_open(),
+                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open(),
+                [same] if group.keys == KeyRulesChange::Same => same.clone(),
                 _ => {
-                    let (term, opening) = KeyGeneration::new_after(before);
+                    let (term, opening) = KeyRulesGeneration::new_after(before);
                     openings.push(opening);
                     term
                 }
@@ -95,8 +95,8 @@ impl ActiveConfig {
     }
 
     /// The key generations of plans before `new` whose requests hold locks that are not in `new` any more.
-    pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyGeneration>> {
-        let stay = |term: &Arc<KeyGeneration>| {
+    pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyRulesGeneration>> {
+        let stay = |term: &Arc<KeyRulesGeneration>| {
             new.upstreams[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.generation, term))
         };
         let before = old.upstreams.iter().map(|known| &known.generation).chain(&old.moved_generations);
@@ -104,7 +104,7 @@ impl ActiveConfig {
     }
 
     /// No request begins in these generations: the workers have switched plans since.
-    fn unfinished_moved(&self) -> Vec<Arc<KeyGeneration>> {
+    fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
         self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
@@ -123,7 +123,7 @@ impl ActiveConfig {
     }
 
     /// Counts a fenced request. Keep the token as long as any part of the request runs.
-    pub fn track_request(&self, upstream: UpstreamId) -> RequestToken {
+    pub fn track_request(&self, upstream: UpstreamId) -> RunningRequestGuard {
         self.upstreams[upstream.0].generation.track_request()
     }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use fencegate_guard::ticket::Origin;
+use fencegate_guard::ticket::TenureOrigin;
 use fencegate_policies::{key::ResourceKey, token::Token};
 use hyper::header::HeaderValue;
 
@@ -20,7 +20,7 @@ pub struct CallbackOrigin {
     pub keys: Rc<[ResourceKey]>,
     pub token: Token,
     /// The process that holds the grant. Older gateways do not send it.
-    pub origin: Option<Origin>,
+    pub origin: Option<TenureOrigin>,
     /// The ticket and the token as received, for the gateway to which the request is forwarded.
     pub ticket: HeaderValue,
     pub token_header: HeaderValue,

@@ -16,7 +16,7 @@ pub struct ConcurrencyLimit {
 
 /// One request in flight, until its response has been sent in full.
 #[derive(Debug)]
-pub struct Permit {
+pub struct ConcurrencyPermit {
     count: Rc<Cell<usize>>,
     /// The same request in the count of its client, if clients are limited.
     client: OnceCell<QuotaPermit>,
@@ -32,23 +32,23 @@ impl ConcurrencyLimit {
         Self { count: self.count.clone(), limit: most }
     }
 
-    pub(crate) fn try_acquire(&self) -> Option<Permit> {
+    pub(crate) fn try_acquire(&self) -> Option<ConcurrencyPermit> {
         let count = self.count.get();
         (count < self.limit).then(|| {
             self.count.set(count + 1);
-            Permit { count: self.count.clone(), client: OnceCell::new() }
+            ConcurrencyPermit { count: self.count.clone(), client: OnceCell::new() }
         })
     }
 }
 
-impl Permit {
+impl ConcurrencyPermit {
     /// Counts the request for its client as well, until this permit ends.
     pub(crate) fn add_client_share(&self, share: QuotaPermit) {
         self.client.get_or_init(|| share);
     }
 }
 
-impl Drop for Permit {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         self.count.set(self.count.get() - 1);
     }

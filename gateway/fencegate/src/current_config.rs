@@ -18,7 +18,7 @@ use crate::active_config::ActiveConfig;
 #[derive(Debug, Clone)]
 pub struct CurrentConfig {
     current: Arc<ArcSwap<ConfigSnapshot>>,
-    history: Arc<Mutex<ConfigHistory>>,
+    history: Arc<Mutex<KeyTemplateHistory>>,
 }
 
 /// A plan, and how it came into force.
@@ -32,7 +32,7 @@ struct ConfigSnapshot {
 /// The keys of all plans that were in force since the process began. A request runs to its end under the plan with
 /// which it arrived, so a key that was corrected since may still be in use.
 #[derive(Debug, Default)]
-struct ConfigHistory {
+struct KeyTemplateHistory {
     /// Keys of routes whose tokens are not compared.
     uncompared: HashMap<String, KeyTemplate>,
     /// Keys of the other routes.
@@ -102,7 +102,7 @@ impl CurrentConfig {
 
     /// True if every service compares tokens to which requests under this key go or went, from any gateway with our
     /// plans. The routes in use now do not decide this: a newer grant may belong to another route.
-    pub fn all_compare(&self, key: &ResourceKey) -> bool {
+    pub fn all_services_compare_tokens(&self, key: &ResourceKey) -> bool {
         let past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let may_be =
             |keys: &HashMap<String, KeyTemplate>| keys.values().any(|template| template.may_produce(key));

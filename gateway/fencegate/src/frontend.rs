@@ -16,7 +16,7 @@ use fencegate_http::{
     body::Reply,
     listen::{
         handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
-        time_limit::TimeLimit,
+        time_limit::ListenerTimeLimit,
     },
 };
 use fencegate_process::{display::HumanDuration, key_redaction};
@@ -30,14 +30,14 @@ use tracing::info;
 
 pub use self::raw_request::RawRequest;
 use crate::{
-    active_config::{CountedEntry, EntryCounter},
+    active_config::{PipelineEntryCounter, PipelineEntryGuard},
     handler::Handler,
     headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
     metrics::{RouteMetrics, WorkerMetrics},
     peers::outcome::announce_trailers,
     refusal::{Outcome, Reason, Refusal},
     request_context::{ReplayExtent, RequestContext},
-    telemetry::{PlanSinks, RequestReporter},
+    telemetry::{PlanTelemetrySinks, RequestReporter},
 };
 
 /// Serves the connections of one worker.
@@ -45,7 +45,7 @@ use crate::{
 pub struct Frontend {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
-    role: Role,
+    role: ServingRole,
     /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
     drains: Rc<Cell<bool>>,
@@ -56,23 +56,23 @@ pub struct Frontend {
 pub struct PipelineInstance {
     handler: Rc<dyn Pipeline>,
     metrics: Rc<WorkerMetrics>,
-    sinks: Option<Rc<PlanSinks>>,
-    entries: Rc<EntryCounter>,
+    sinks: Option<Rc<PlanTelemetrySinks>>,
+    entries: Rc<PipelineEntryCounter>,
 }
 
 /// The role in which this process responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum ServingRole {
     Gateway,
     /// To peers, which read the reason of a refusal.
     Peer,
     /// Its refusals carry a word for the gateway.
     Guard,
-    /// As [`Role::Guard`], but the outcome of a response of the service is not known.
+    /// As [`ServingRole::Guard`], but the outcome of a response of the service is not known.
     Filter,
 }
 
-impl Role {
+impl ServingRole {
     /// True if the sender of a request reads the words of refusals.
     fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
@@ -86,14 +86,14 @@ impl PipelineInstance {
 
     /// Reports each request to `sinks`.
     #[must_use]
-    pub fn with_sinks(self, sinks: Option<Rc<PlanSinks>>) -> Self {
+    pub fn with_sinks(self, sinks: Option<Rc<PlanTelemetrySinks>>) -> Self {
         Self { sinks, ..self }
     }
 }
 
 impl Frontend {
     /// `drain`: from then on each response makes its client use another connection for the next request.
-    pub fn new(pipeline: PipelineInstance, role: Role, drain: CancellationToken) -> Self {
+    pub fn new(pipeline: PipelineInstance, role: ServingRole, drain: CancellationToken) -> Self {
         let drains = Rc::new(Cell::new(drain.is_cancelled()));
         let noted = drains.clone();
         spawn_local(async move {
@@ -112,7 +112,7 @@ impl Frontend {
 
     /// The same steps, for connections of peers.
     pub fn for_peers(&self) -> Self {
-        Self { role: Role::Peer, ..self.clone() }
+        Self { role: ServingRole::Peer, ..self.clone() }
     }
 }
 
@@ -141,10 +141,10 @@ impl HttpHandler for Frontend {
 struct PipelineRequest {
     incoming: IncomingRequest,
     metrics: Rc<WorkerMetrics>,
-    sinks: Option<Rc<PlanSinks>>,
-    role: Role,
+    sinks: Option<Rc<PlanTelemetrySinks>>,
+    role: ServingRole,
     drains: Rc<Cell<bool>>,
-    counted_entry: CountedEntry,
+    counted_entry: PipelineEntryGuard,
 }
 
 /// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
@@ -159,15 +159,15 @@ impl<S: Handler<RawRequest>> Pipeline for S {
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let is_http2 = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
-        let allows_interim = http.version() == Version::HTTP_11 && role != Role::Peer;
+        let allows_interim = http.version() == Version::HTTP_11 && role != ServingRole::Peer;
         Box::pin(async move {
             let notes = Rc::<RequestContext>::default();
-            notes.of_gateways.set(role == Role::Peer);
+            notes.of_gateways.set(role == ServingRole::Peer);
             notes.entrance.replace(Some(counted_entry));
             notes.head.replace(head);
             let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &notes);
             let entry = sinks.as_ref().map(begin);
-            let in_progress = InProgress::begin(metrics, notes.clone(), role, entry);
+            let in_progress = RequestInProgress::begin(metrics, notes.clone(), role, entry);
             let informational = allows_interim.then(|| exchange.informational().cloned()).flatten();
             if let Some(interims) = &informational {
                 let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
@@ -210,20 +210,20 @@ fn slow_client_refusal(refusal: &Refusal) -> Refusal {
 }
 
 /// One request, up to the head of its response. If it is dropped before that, its client has disconnected.
-struct InProgress {
+struct RequestInProgress {
     metrics: Rc<WorkerMetrics>,
     notes: Rc<RequestContext>,
-    role: Role,
+    role: ServingRole,
     began: Instant,
     answered: bool,
     reporter: Option<RequestReporter>,
 }
 
-impl InProgress {
+impl RequestInProgress {
     fn begin(
         metrics: Rc<WorkerMetrics>,
         notes: Rc<RequestContext>,
-        role: Role,
+        role: ServingRole,
         entry: Option<RequestReporter>,
     ) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
@@ -261,15 +261,15 @@ impl InProgress {
             let came = reply.version();
             name.stamp(reply.headers_mut(), came);
         }
-        let knows = self.notes.fenced.get() || self.role != Role::Gateway;
-        if told.is_none() && knows && self.role != Role::Filter {
-            let told = refused.filter(|_| self.role != Role::Gateway);
+        let knows = self.notes.fenced.get() || self.role != ServingRole::Gateway;
+        if told.is_none() && knows && self.role != ServingRole::Filter {
+            let told = refused.filter(|_| self.role != ServingRole::Gateway);
             stamp_headers(reply.headers_mut(), &self.notes, outcome, told);
         }
-        if self.role == Role::Peer {
+        if self.role == ServingRole::Peer {
             announce_trailers(&mut reply);
         }
-        if let (Role::Guard, Some(reference)) = (self.role, reference) {
+        if let (ServingRole::Guard, Some(reference)) = (self.role, reference) {
             let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
             value.extend(format!("; ref={reference}").bytes());
             let value = HeaderValue::from_bytes(&value).expect("a reference is a word");
@@ -302,7 +302,7 @@ impl InProgress {
         if let Some(reason) = refused {
             self.route().record_rejection(reason);
             if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
-                self.metrics.clients().record_timeout(TimeLimit::RequestBody);
+                self.metrics.clients().record_timeout(ListenerTimeLimit::RequestBody);
             }
         }
         if outcome == Outcome::Unknown {
@@ -323,7 +323,7 @@ impl InProgress {
     }
 }
 
-impl Drop for InProgress {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.notes.in_flight.take();
         if !self.answered {

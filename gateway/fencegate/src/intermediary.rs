@@ -26,7 +26,7 @@ const FIELDS: [&str; 3] = ["x-cache", "x-varnish", "x-amz-cf-id"];
 /// The field of a response that shows an intermediary, such as `Server: nginx`; `None` if no field does.
 ///
 /// Not every intermediary is visible, and a service may have one of these fields of its own.
-pub fn detect(headers: &HeaderMap) -> Option<String> {
+pub fn find_intermediary_field(headers: &HeaderMap) -> Option<String> {
     let said = |name: &HeaderName| {
         let value = headers.get(name)?.as_bytes();
         Some(format!("{name}: {}", value.escape_ascii()))
@@ -52,7 +52,10 @@ mod tests {
     use super::*;
 
     fn describe(name: &'static str, value: &'static str) -> Option<String> {
-        detect(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]))
+        find_intermediary_field(&HeaderMap::from_iter([(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )]))
     }
 
     #[test]

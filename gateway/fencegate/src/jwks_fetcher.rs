@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_guard::ticket::{LARGEST, TicketKeyError, Verifier};
+use fencegate_guard::ticket::{LARGEST, TicketKeyError, TicketVerifier};
 use fencegate_process::display::HumanDuration;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -31,13 +31,13 @@ mod tests;
 #[derive(Debug)]
 pub struct JwksFetcher {
     url: Uri,
-    pace: RefreshPolicy,
-    verifier: Arc<Verifier>,
+    pace: JwksRefreshPolicy,
+    verifier: Arc<TicketVerifier>,
 }
 
 /// How often a key set is fetched.
 #[derive(Debug, Clone, Copy)]
-pub struct RefreshPolicy {
+pub struct JwksRefreshPolicy {
     /// The usual interval. Default 5 min.
     pub every: Duration,
     /// The least time between two fetches, after a failure and however many tickets name unknown keys. Default 10 s.
@@ -46,7 +46,7 @@ pub struct RefreshPolicy {
     pub patience: Duration,
 }
 
-impl Default for RefreshPolicy {
+impl Default for JwksRefreshPolicy {
     fn default() -> Self {
         let [every, least, patience] = [300, 10, 3].map(Duration::from_secs);
         Self { every, least, patience }
@@ -87,11 +87,11 @@ pub enum FetchJwksError {
 
 impl JwksFetcher {
     /// The URL must be `http://`. There are no keys before the first [`JwksFetcher::fetch`]. Some task must run
-    /// [`JwksFetcher::refresh`].
+    /// [`JwksFetcher::run_refresh_loop`].
     ///
     /// # Errors
     /// [`JwksUrlError`].
-    pub fn new(url: &str, pace: RefreshPolicy) -> Result<Self, JwksUrlError> {
+    pub fn new(url: &str, pace: JwksRefreshPolicy) -> Result<Self, JwksUrlError> {
         let form = || JwksUrlError::Form(url.to_owned());
         if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')) {
             return Err(JwksUrlError::User);
@@ -102,10 +102,10 @@ impl JwksFetcher {
             (Some("http") | None, _) => return Err(form()),
             (Some(_), _) => return Err(JwksUrlError::Scheme(url.to_owned())),
         }
-        Ok(Self { url: parsed, pace, verifier: Arc::new(Verifier::without_keys()) })
+        Ok(Self { url: parsed, pace, verifier: Arc::new(TicketVerifier::without_keys()) })
     }
 
-    pub fn verifier(&self) -> &Arc<Verifier> {
+    pub fn verifier(&self) -> &Arc<TicketVerifier> {
         &self.verifier
     }
 
@@ -123,19 +123,19 @@ impl JwksFetcher {
 
     /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that
     /// runs this.
-    pub async fn refresh(&self) {
+    pub async fn run_refresh_loop(&self) {
         loop {
             let fetched = self.fetch().await;
             if let Err(error) = &fetched {
                 let cause = error.source().map(ToString::to_string);
                 warn!(url = %self.url, %error, cause, kids = self.verifier.kids(), "keys not fetched, kept the old");
             }
-            self.wait(fetched.is_ok()).await;
+            self.wait_next_fetch(fetched.is_ok()).await;
         }
     }
 
     /// Waits until it is time for the next fetch.
-    async fn wait(&self, all_is_well: bool) {
+    async fn wait_next_fetch(&self, all_is_well: bool) {
         sleep(self.pace.least).await;
         if all_is_well {
             let rest = self.pace.every.saturating_sub(self.pace.least);

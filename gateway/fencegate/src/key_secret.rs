@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_policies::plan::LogSettings;
-use fencegate_process::key_redaction::KeySecret;
+use fencegate_process::key_redaction::KeyHashSecret;
 
 /// The least length in bytes, so that the secret cannot be guessed and keys tried with it.
 const LEAST: usize = 16;
 
 /// The reason for which there is no secret. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum KeySecretError {
+pub enum KeyHashSecretError {
     #[error("FG0512: read the secret of `log.keys`")]
     File(#[from] KeyFileError),
     #[error(
@@ -24,12 +24,12 @@ pub enum KeySecretError {
 ///
 /// # Errors
 /// The file cannot be used.
-pub fn load(log: &LogSettings) -> Result<Option<KeySecret>, KeySecretError> {
+pub fn load(log: &LogSettings) -> Result<Option<KeyHashSecret>, KeyHashSecretError> {
     let Some(path) = &log.key_secret_file else { return Ok(None) };
     let content = read_secret(path)?;
     let bytes = content.trim_ascii();
     if bytes.len() < LEAST {
-        return Err(KeySecretError::Short { path: path.clone() });
+        return Err(KeyHashSecretError::Short { path: path.clone() });
     }
-    Ok(Some(KeySecret::new(bytes)))
+    Ok(Some(KeyHashSecret::new(bytes)))
 }

@@ -121,7 +121,7 @@ impl ThreadMonitor {
         work: ThreadRole,
         over: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
-        self.member(work, over, || std::future::ready(()))
+        self.monitor_thread(work, over, || std::future::ready(()))
     }
 
     /// Registers a thread with its own check: `probe` returns when the thread has run its tasks once.
@@ -130,10 +130,10 @@ impl ThreadMonitor {
         work: ThreadRole,
         probe: T,
     ) -> impl Future<Output = ()> + use<F, T> {
-        self.member(work, CancellationToken::new(), probe)
+        self.monitor_thread(work, CancellationToken::new(), probe)
     }
 
-    fn member<F: Future<Output = ()>, T: Fn() -> F>(
+    fn monitor_thread<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
         work: ThreadRole,
         over: CancellationToken,
@@ -206,12 +206,12 @@ impl ThreadMonitor {
     }
 
     /// The thread that hangs or has ended too early, if there is one, by the last check of [`ThreadMonitor::watch`].
-    pub(crate) fn hung(&self) -> Option<String> {
+    pub(crate) fn hung_thread(&self) -> Option<String> {
         self.find_silent(ThreadRole::keeps_alive)
     }
 
     /// The same, including the thread on which only a guard's store depends.
-    pub(crate) fn not_ready(&self) -> Option<String> {
+    pub(crate) fn unready_thread(&self) -> Option<String> {
         self.find_silent(ThreadRole::keeps_ready)
     }
 
@@ -279,7 +279,7 @@ impl fmt::Display for MonitoredThread {
 }
 
 /// Returns when this process has run for `time`. Time in which the process is suspended counts as one second.
-pub(crate) async fn sleep_running(time: Duration) {
+pub(crate) async fn sleep_unsuspended(time: Duration) {
     let mut due = check_interval();
     due.tick().await;
     for _ in 0..time.as_secs().max(1) {
@@ -338,20 +338,20 @@ mod tests {
             }
         };
         looks(1 + HUNG_AFTER_CHECKS - 1).await;
-        assert_eq!(threads.hung(), None);
+        assert_eq!(threads.hung_thread(), None);
         looks(1).await;
-        assert_eq!(threads.hung().as_deref(), Some("worker 2 has not turned for 5 s"));
+        assert_eq!(threads.hung_thread().as_deref(), Some("worker 2 has not turned for 5 s"));
         let other = tokio::spawn(hangs);
         yield_now().await;
         looks(1).await;
-        assert_eq!(threads.hung(), None, "it has answered");
+        assert_eq!(threads.hung_thread(), None, "it has answered");
         other.abort();
         yield_now().await;
         looks(2).await;
-        assert_eq!(threads.hung().as_deref(), Some("worker 2 has ended"));
+        assert_eq!(threads.hung_thread().as_deref(), Some("worker 2 has ended"));
         threads.allow_exit();
         looks(1).await;
-        assert_eq!(threads.hung(), None);
+        assert_eq!(threads.hung_thread(), None);
         one.abort();
     }
 
@@ -363,8 +363,11 @@ mod tests {
             threads.check();
             yield_now().await;
         }
-        assert_eq!(threads.hung(), None);
-        assert_eq!(threads.not_ready().as_deref(), Some("the thread of the store has not turned for 5 s"));
+        assert_eq!(threads.hung_thread(), None);
+        assert_eq!(
+            threads.unready_thread().as_deref(),
+            Some("the thread of the store has not turned for 5 s")
+        );
         answers.abort();
     }
 
@@ -383,7 +386,7 @@ mod tests {
         threads.check();
         threads.check();
         assert_eq!(seconds("main"), 2);
-        assert_eq!((threads.hung(), threads.not_ready()), (None, None));
+        assert_eq!((threads.hung_thread(), threads.unready_thread()), (None, None));
     }
 
     /// The thread of a plan's endpoints ends with the plan, and does not count as hung then. Each plan has such a
@@ -420,11 +423,11 @@ mod tests {
         yield_now().await;
         advance(Duration::from_secs(3600)).await;
         yield_now().await;
-        assert_eq!(threads.hung(), None);
+        assert_eq!(threads.hung_thread(), None);
         for _ in 0..HUNG_AFTER_CHECKS {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
-        assert!(threads.hung().is_some());
+        assert!(threads.hung_thread().is_some());
         watched.abort();
     }
 }

@@ -1,7 +1,7 @@
 //! Texts of users that other users see: each becomes one line without hidden or reordered characters.
 
 /// Whether a text is one line, in the order in which it is read.
-pub fn is_line(text: &str) -> bool {
+pub fn is_single_line(text: &str) -> bool {
     !text.contains(is_misleading)
 }
 
@@ -35,7 +35,7 @@ mod tests {
             "\u{6a9}\u{62a}\u{627}\u{628}\u{200c}\u{647}\u{627}",
             "👩\u{200d}💻",
         ] {
-            assert!(is_line(good) && sanitize(good) == good, "{good}");
+            assert!(is_single_line(good) && sanitize(good) == good, "{good}");
         }
         for bad in [
             '\n',
@@ -51,7 +51,7 @@ mod tests {
             '\u{e0041}',
         ] {
             let text = format!("a{bad}b");
-            assert!(!is_line(&text), "{bad:?}");
+            assert!(!is_single_line(&text), "{bad:?}");
             assert_eq!(sanitize(&text), "a\u{fffd}b");
         }
     }

@@ -7,17 +7,17 @@ mod gateway_admin;
 mod guard_admin;
 
 /// The document of a gateway's admin listener.
-pub fn gateway() -> String {
+pub fn gateway_document() -> String {
     gateway_admin::document().document()
 }
 
 /// The document of a guard's admin listener, and of the path at which it announces itself to gateways.
-pub fn guard() -> String {
+pub fn guard_document() -> String {
     guard_admin::document().document()
 }
 
 /// The document of the lease interface.
-pub fn leases() -> String {
+pub fn leases_document() -> String {
     client_leases::document().document()
 }
 

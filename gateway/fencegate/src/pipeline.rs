@@ -2,9 +2,9 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_http::{buffered::Budget, network::Network};
+use fencegate_http::{buffered::MemoryBudget, network::Network};
 use fencegate_lock::peer_secret::PeerSecret;
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::ServingPlan;
 use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
 
@@ -14,16 +14,16 @@ use crate::{
     handler::{BoxHandler, Handler, map_request, middleware},
     steps::{
         self,
-        authorized::AuthorizedRequest,
+        authorized::DispatchableRequest,
         buffer::BufferConfig,
         extract_claim::ClaimDeps,
         fence::{FenceDeps, RequestGrant},
         filter::FilterDeps,
-        guard_admission::{Admission, GuardAdmissionDeps},
+        guard_admission::{AdmissionPermit, GuardAdmissionDeps},
         hop::HopConfig,
         key::KeyedRequest,
         lease_api::LeaseApiStep,
-        limit::ClientLimit,
+        limit::ClientConcurrencyLimit,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -35,17 +35,17 @@ use crate::{
 /// The parts of the steps of both roles, for one worker and one plan.
 pub struct PipelineDeps {
     pub in_flight: ConcurrencyLimit,
-    pub per_client: ClientLimit,
+    pub per_client: ClientConcurrencyLimit,
     pub hop: ViaName,
     /// Memory for bodies that are buffered in full.
-    pub budget: Budget,
+    pub budget: MemoryBudget,
     /// Signs the tickets with which services call back, where that is allowed.
     pub callers: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
     pub leases: Option<LeaseApiStep>,
     /// The secret that other gateways have to show, where there is a listener for them.
     pub pass: Option<PeerSecret>,
-    pub plan: Arc<Plan>,
+    pub plan: Arc<ServingPlan>,
     pub running: TaskTracker,
 }
 
@@ -54,7 +54,7 @@ pub fn gateway_pipeline<N: Network>(
     parts: PipelineDeps,
     routing: RoutingTable,
     fencing: FenceDeps<N>,
-    forward: impl Handler<AuthorizedRequest<Rc<RequestGrant>>>,
+    forward: impl Handler<DispatchableRequest<Rc<RequestGrant>>>,
 ) -> impl Handler<RawRequest> {
     let running = parts.running.clone();
     routing_pipeline(parts, routing, locking_pipeline(running, fencing, forward))
@@ -70,19 +70,19 @@ pub fn routing_pipeline(
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(map_request(parts.in_flight, steps::limit::limit)) // too many at once: refuse before any work
+        .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
         .layer(map_request(parts.pass.clone(), steps::peer_auth::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
         .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
-        .layer(map_request(hop, steps::hop::hop)) // the path of the request so far, and our own report of the client; a request in a loop ends here
+        .layer(map_request(hop, steps::hop::apply_hop)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(recording, steps::trace::trace))
-        .layer(map_request(parts.per_client, steps::limit::per_client)) // too many of one client
+        .layer(map_request(parts.per_client, steps::limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
-        .layer(middleware(parts.leases, steps::lease_api::answer)) // requests about leases are answered here
+        .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
         .layer(middleware(routing, steps::route::route)) // below: route and path are fixed
         .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
-        .layer(middleware((), steps::key::key)) // below: the keys are fixed
+        .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
         .service(act)
 }
@@ -91,7 +91,7 @@ pub fn routing_pipeline(
 fn locking_pipeline<N: Network>(
     running: TaskTracker,
     fencing: FenceDeps<N>,
-    forward: impl Handler<AuthorizedRequest<Rc<RequestGrant>>>,
+    forward: impl Handler<DispatchableRequest<Rc<RequestGrant>>>,
 ) -> impl Handler<KeyedRequest> {
     ServiceBuilder::new()
         .layer(middleware(running, steps::detach::detach)) // below: a client that disconnects cancels nothing
@@ -106,24 +106,24 @@ pub fn guard_pipeline<N: Network>(
     parts: PipelineDeps,
     claiming: ClaimDeps,
     checking: GuardAdmissionDeps<N>,
-    forward: impl Handler<AuthorizedRequest<Admission>>,
+    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(map_request(parts.in_flight, steps::limit::limit))
+        .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
-        .layer(map_request(hop, steps::hop::hop))
+        .layer(map_request(hop, steps::hop::apply_hop))
         .layer(map_request(recording, steps::trace::trace))
-        .layer(middleware(claiming.clone(), steps::extract_claim::announce)) // queries of gateways about the guard itself are answered here
-        .layer(map_request(parts.per_client, steps::limit::per_client))
+        .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
+        .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(claiming, steps::extract_claim::claim)) // below: the claim is read, and its ticket verified
+        .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
         .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops halfway never holds a key
         .layer(middleware(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(middleware(checking, steps::guard_admission::arbitrate)) // below: announced durably, settled, in flight
+        .layer(middleware(checking, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -132,22 +132,22 @@ pub fn guard_pipeline<N: Network>(
 pub fn filter_pipeline(
     parts: PipelineDeps,
     filtering: FilterDeps,
-    forward: impl Handler<AuthorizedRequest<Admission>>,
+    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
     let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(map_request(filtering.clone(), steps::filter::show_clock)) // a refusal shows the clock as well
-        .layer(map_request(parts.in_flight, steps::limit::limit))
+        .layer(map_request(filtering.clone(), steps::filter::add_clock_header)) // a refusal shows the clock as well
+        .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
-        .layer(map_request(hop, steps::hop::hop))
+        .layer(map_request(hop, steps::hop::apply_hop))
         .layer(map_request(recording, steps::trace::trace))
-        .layer(map_request(parts.per_client, steps::limit::per_client))
+        .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(filtering.clone(), steps::filter::filter)) // below: it may start now, and our fields are back
         .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer))
-        .layer(middleware(filtering, steps::filter::begin)) // below: it is sent in time, or not at all
+        .layer(middleware(filtering, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -176,7 +176,7 @@ mod tests {
         body::{Body, Reply},
         connection_info::ConnectionInfo,
         network::sockets::Sockets,
-        upstream::{endpoint_set::Upstreams, pool::Pool},
+        upstream::{endpoint_set::Upstreams, pool::ConnectionPool},
     };
     use fencegate_lock::manager::lock_manager::lock_manager;
     use fencegate_process::{
@@ -216,9 +216,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let running = TaskTracker::new();
         let drain = CancellationToken::new();
-        let budget = Budget::new(1 << 20, all.buffered().clone());
+        let budget = MemoryBudget::new(1 << 20, all.buffered().clone());
         let forward = UpstreamForwarder {
-            pool: Rc::new(Pool::new(Sockets, clock.clone(), guards.clone())),
+            pool: Rc::new(ConnectionPool::new(Sockets, clock.clone(), guards.clone())),
             clock: clock.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
@@ -230,7 +230,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let fencing = FenceDeps::<Sockets> {
             courier: None,
             keeper: lock_manager(clock.clone(), 1).0,
-            accord: PlanCompat::new(&gateway, all.clone()).route_verdicts(&plan),
+            accord: PlanCompat::new(&gateway, all.clone()).route_compat_cache(&plan),
             edition: config.clone(),
             guards,
             tickets: None,
@@ -247,7 +247,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         };
         let parts = PipelineDeps {
             in_flight: ConcurrencyLimit::new(1),
-            per_client: ClientLimit { shares: Default::default(), most: None },
+            per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
             hop: ViaName::new(Guid::new(&SystemRandomness)),
             plan: plan.clone(),
             budget: budget.clone(),
@@ -260,14 +260,14 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let context = Rc::<RequestContext>::default();
         let planned = Rc::new(plan);
         let upstream = UpstreamId(0);
-        let held = AuthorizedRequest {
+        let held = DispatchableRequest {
             http: http(),
             notes: context.clone(),
             plan: planned.clone(),
             upstream,
             hold: None,
         };
-        let sent = size::<AuthorizedRequest<Rc<RequestGrant>>>(&forward, held);
+        let sent = size::<DispatchableRequest<Rc<RequestGrant>>>(&forward, held);
         let keyed =
             KeyedRequest { http: http(), notes: context.clone(), plan: planned, upstream, fenced: None };
         let acted = size(&locking_pipeline(running, fencing, forward), keyed);
@@ -275,7 +275,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let middle = ServiceBuilder::new()
             .layer(middleware(routing.clone(), steps::route::route))
             .layer(middleware(BufferConfig { plan: parts.plan.clone(), budget }, steps::buffer::buffer))
-            .layer(middleware((), steps::key::key))
+            .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)
             .service(NoopHandler);
         let host = CanonicalHost::parse("a").expect("a host");

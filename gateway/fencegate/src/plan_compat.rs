@@ -23,13 +23,13 @@ use std::{
 };
 
 use fencegate_lock::session::plan_publication::{
-    PeerPlan, PeerSession, PlanEvaluator, PlanPublication, PublishOrder,
+    PeerPlan, PeerSession, PlanEvaluator, PlanPublication, PublicationOrder,
 };
 use fencegate_policies::{
-    conflicts::{ConflictReport, find_conflicts},
+    conflicts::{PlanConflictReport, find_conflicts},
     key::ResourceKey,
-    plan::{GatewayPlan, MixedPlans, Plan, RouteId},
-    plan_digest::{FencedRoute, PlanDigest, RouteIdentity},
+    plan::{GatewayPlan, MixedPlanPolicy, RouteId, ServingPlan},
+    plan_digest::{FencedRoute, PublishedLockRules, RouteIdentity},
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ use crate::metrics::Metrics;
 
 /// The facts about other gateways that the sessions of a gateway have collected.
 pub struct PlanCompat {
-    state: RwLock<State>,
+    state: RwLock<FleetFacts>,
     /// Grows before each possible change of the state.
     version: AtomicU64,
     /// Signals each change.
@@ -49,11 +49,11 @@ pub struct PlanCompat {
 }
 
 #[derive(Default)]
-struct State {
-    mixed: MixedPlans,
+struct FleetFacts {
+    mixed: MixedPlanPolicy,
     leases: ActiveLeases,
     route_indices: HashMap<FencedRoute, RouteIndex>,
-    sessions: HashMap<i64, SessionVerdict>,
+    sessions: HashMap<i64, SessionCompatibility>,
     /// By the fingerprint of the published plan.
     plans: HashMap<String, ParsedPlan>,
     /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
@@ -69,7 +69,7 @@ struct RouteIndex(usize);
 /// A published plan that could be read.
 #[derive(Clone)]
 struct ParsedPlan {
-    plan: Arc<PlanDigest>,
+    plan: Arc<PublishedLockRules>,
     /// Its routes, and the entries for its lease patterns.
     entries: Arc<[FencedRoute]>,
     /// The indices of the entries, in the same order.
@@ -77,7 +77,7 @@ struct ParsedPlan {
 }
 
 /// The verdict about one session.
-struct SessionVerdict {
+struct SessionCompatibility {
     /// The routes that the session has published and will keep published.
     published: Arc<HashSet<RouteIndex>>,
     /// For each refused route, the gateways that cause the refusal.
@@ -86,24 +86,24 @@ struct SessionVerdict {
 
 /// The verdicts about the routes of one plan.
 #[derive(Clone)]
-pub struct RouteVerdicts {
+pub struct RouteCompatCache {
     compat: Arc<PlanCompat>,
     /// The index of each route that fences.
     indices: Arc<[Option<RouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
-    cached: RefCell<Vec<CachedVerdict>>,
+    cached: RefCell<Vec<CachedCompatibility>>,
 }
 
 /// The sessions for which a route is compatible, at one version of the state.
 #[derive(Clone, Default)]
-struct CachedVerdict {
+struct CachedCompatibility {
     version: u64,
     sessions: SmallVec<[i64; 4]>,
 }
 
 /// Whether requests of a route may take their locks through one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteStatus {
+pub enum RouteCompatibility {
     Compatible,
     /// These older gateways lock the route in another way.
     Incompatible(String),
@@ -116,9 +116,11 @@ const MOST_KNOWN: usize = 64;
 
 impl PlanCompat {
     pub fn new(gateway: &GatewayPlan, metrics: Arc<Metrics>) -> Arc<Self> {
-        let leases =
-            ActiveLeases::new(&PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()), Vec::new());
-        let state = RwLock::new(State { mixed: gateway.mixed, leases, ..State::default() });
+        let leases = ActiveLeases::new(
+            &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
+            Vec::new(),
+        );
+        let state = RwLock::new(FleetFacts { mixed: gateway.mixed, leases, ..FleetFacts::default() });
         Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
     }
 
@@ -127,20 +129,20 @@ impl PlanCompat {
         self.changed.subscribe()
     }
 
-    /// Whether this session may take locks of this route, for callers without a [`RouteVerdicts`].
-    pub fn route_status(&self, session: i64, route: &FencedRoute) -> RouteStatus {
+    /// Whether this session may take locks of this route, for callers without a [`RouteCompatCache`].
+    pub fn route_compatibility(&self, session: i64, route: &FencedRoute) -> RouteCompatibility {
         let state = self.read();
-        if state.mixed != MixedPlans::Refuse {
-            return RouteStatus::Compatible;
+        if state.mixed != MixedPlanPolicy::Refuse {
+            return RouteCompatibility::Compatible;
         }
-        let Some(index) = state.route_indices.get(route) else { return RouteStatus::Unknown };
-        state.route_status(session, *index)
+        let Some(index) = state.route_indices.get(route) else { return RouteCompatibility::Unknown };
+        state.route_compatibility(session, *index)
     }
 
     /// The part of a plan that its sessions publish.
     pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
         PlanPublication::from_bytes(
-            PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
+            PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
         )
     }
 
@@ -151,11 +153,11 @@ impl PlanCompat {
     }
 
     /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
-    pub fn set_leases(&self, plan: &PlanDigest, held: Vec<ResourceKey>) {
+    pub fn set_leases(&self, plan: &PublishedLockRules, held: Vec<ResourceKey>) {
         self.write().leases = ActiveLeases::new(plan, held);
     }
 
-    pub fn route_verdicts(self: &Arc<Self>, plan: &Plan) -> RouteVerdicts {
+    pub fn route_compat_cache(self: &Arc<Self>, plan: &ServingPlan) -> RouteCompatCache {
         let mut state = self.write();
         let indices = plan.routes.routes().iter().map(|route| {
             let fence = route.fence.as_ref()?;
@@ -163,15 +165,15 @@ impl PlanCompat {
         });
         let indices: Arc<[_]> = indices.collect();
         drop(state);
-        let seen = RefCell::new(vec![CachedVerdict::default(); indices.len()]);
-        RouteVerdicts { compat: self.clone(), indices, cached: seen }
+        let seen = RefCell::new(vec![CachedCompatibility::default(); indices.len()]);
+        RouteCompatCache { compat: self.clone(), indices, cached: seen }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, FleetFacts> {
         self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, FleetFacts> {
         let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Under the lock, and before the change: a reader of the new number waits for the lock, and then reads the
         // change.
@@ -180,7 +182,7 @@ impl PlanCompat {
     }
 
     /// The verdicts of a session were set: log and metrics get those that are new.
-    fn publish(&self, mut state: RwLockWriteGuard<'_, State>) {
+    fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, FleetFacts>) {
         let now = state.refused_routes();
         self.metrics.set_refused_routes(now.len());
         if now != state.logged {
@@ -192,30 +194,30 @@ impl PlanCompat {
     }
 }
 
-impl RouteVerdicts {
-    pub fn route_status(&self, session: i64, route: RouteId) -> RouteStatus {
+impl RouteCompatCache {
+    pub fn route_compatibility(&self, session: i64, route: RouteId) -> RouteCompatibility {
         // Before the state: a change in between causes another look.
         let version = self.compat.version.load(Acquire);
         let seen = &mut self.cached.borrow_mut()[route.0];
         if seen.version == version && seen.sessions.contains(&session) {
-            return RouteStatus::Compatible;
+            return RouteCompatibility::Compatible;
         }
         let standing = self.lookup(session, route);
         if seen.version != version {
-            *seen = CachedVerdict { version, ..CachedVerdict::default() };
+            *seen = CachedCompatibility { version, ..CachedCompatibility::default() };
         }
-        if standing == RouteStatus::Compatible {
+        if standing == RouteCompatibility::Compatible {
             seen.sessions.push(session);
         }
         standing
     }
 
-    fn lookup(&self, session: i64, route: RouteId) -> RouteStatus {
+    fn lookup(&self, session: i64, route: RouteId) -> RouteCompatibility {
         let state = self.compat.read();
-        let Some(index) = self.indices[route.0].filter(|_| state.mixed == MixedPlans::Refuse) else {
-            return RouteStatus::Compatible;
+        let Some(index) = self.indices[route.0].filter(|_| state.mixed == MixedPlanPolicy::Refuse) else {
+            return RouteCompatibility::Compatible;
         };
-        state.route_status(session, index)
+        state.route_compatibility(session, index)
     }
 
     /// Receives every change from now on.
@@ -230,14 +232,14 @@ impl PlanEvaluator for PlanCompat {
         // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
-        for other in others.iter().filter(|other| other.age != PublishOrder::Younger) {
+        for other in others.iter().filter(|other| other.age != PublicationOrder::Younger) {
             for at in state.differing_routes(ours, &known, other).iter() {
                 because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
             }
         }
         let published = Arc::new(known.indices.iter().copied().collect());
-        state.sessions.insert(session, SessionVerdict { published, conflicts: because });
-        self.publish(state);
+        state.sessions.insert(session, SessionCompatibility { published, conflicts: because });
+        self.report_verdicts(state);
     }
 
     fn begin_switch(
@@ -251,7 +253,7 @@ impl PlanEvaluator for PlanCompat {
         let (Some(now), Some(after)) = (state.parse_plan(ours), state.parse_plan(next)) else {
             return Ok(());
         };
-        if state.mixed == MixedPlans::Refuse {
+        if state.mixed == MixedPlanPolicy::Refuse {
             let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
             let stays = |at: usize, leases: &ActiveLeases| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
@@ -259,7 +261,7 @@ impl PlanEvaluator for PlanCompat {
                     && pattern.is_none_or(|pattern| leases.is_granted(pattern))
             };
             let mut compared = HashSet::new();
-            for other in others.iter().filter(|other| other.age == PublishOrder::Younger) {
+            for other in others.iter().filter(|other| other.age == PublicationOrder::Younger) {
                 let unlike = state.differing_routes(ours, &now, other);
                 // Requests on the other routes were waited for; and a route that is refused already may stay refused.
                 let serves =
@@ -293,17 +295,17 @@ impl PlanEvaluator for PlanCompat {
     fn end_session(&self, session: i64) {
         let mut state = self.write();
         state.sessions.remove(&session);
-        self.publish(state);
+        self.report_verdicts(state);
     }
 }
 
-impl State {
-    fn route_status(&self, session: i64, index: RouteIndex) -> RouteStatus {
+impl FleetFacts {
+    fn route_compatibility(&self, session: i64, index: RouteIndex) -> RouteCompatibility {
         match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&index)) {
-            None => RouteStatus::Unknown,
+            None => RouteCompatibility::Unknown,
             Some(verdict) => match verdict.conflicts.get(&index) {
-                None => RouteStatus::Compatible,
-                Some(because) => RouteStatus::Incompatible(join_names(because)),
+                None => RouteCompatibility::Compatible,
+                Some(because) => RouteCompatibility::Incompatible(join_names(because)),
             },
         }
     }
@@ -318,7 +320,7 @@ impl State {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
         }
-        let plan = Arc::new(PlanDigest::parse(publication.bytes()).ok()?);
+        let plan = Arc::new(PublishedLockRules::parse(publication.bytes()).ok()?);
         let entries: Arc<[FencedRoute]> = plan.entries().into();
         let indices = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
         if self.plans.len() >= MOST_KNOWN {
@@ -344,7 +346,7 @@ impl State {
         }
         let found: Arc<[usize]> = match self.parse_plan(theirs) {
             Some(there) => {
-                let ConflictReport { ours, unfinished } = find_conflicts(&plan.plan, &there.plan);
+                let PlanConflictReport { ours, unfinished } = find_conflicts(&plan.plan, &there.plan);
                 if unfinished {
                     log::log_incomplete_comparison(&other.gateway);
                 }

@@ -45,7 +45,7 @@ impl PolicyFile {
         let bytes = fs::read(path).map_err(|source| ReadPolicyError::Io { name: name.clone(), source })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let shown = String::from_utf8_lossy(error.as_bytes());
-            let diagnostic = not_text(error.utf8_error().valid_up_to(), &shown);
+            let diagnostic = invalid_text_diagnostic(error.utf8_error().valid_up_to(), &shown);
             let rendered = diagnostic.render(&name, &shown);
             ReadPolicyError::InvalidText(Box::new(diagnostic), rendered)
         })?;
@@ -59,7 +59,7 @@ impl PolicyFile {
 
     /// With the environment of this process.
     pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> LoadedFile<P> {
-        let mut loaded = check_build(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
+        let mut loaded = refuse_missing_features(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
             *remedy = remedy.replace(THE_FILE, &format!("-c {}", shell_quote(&self.name)));
         }
@@ -79,7 +79,7 @@ impl PolicyFile {
 }
 
 /// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
-fn check_build<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
+fn refuse_missing_features<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
         let none =
@@ -91,7 +91,7 @@ fn check_build<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P>
 }
 
 /// `valid`: how many bytes are text. They stand unchanged in `shown`.
-fn not_text(valid: usize, shown: &str) -> Diagnostic {
+fn invalid_text_diagnostic(valid: usize, shown: &str) -> Diagnostic {
     let before = shown.get(..valid).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -114,7 +114,7 @@ mod tests {
         for (text, sends, plan) in
             [(POLICY, false, true), (POLICY, true, true), (&traced, true, true), (&traced, false, false)]
         {
-            let loaded = check_build(load(text), sends);
+            let loaded = refuse_missing_features(load(text), sends);
             assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
             let reported =
                 loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());

@@ -92,7 +92,7 @@ impl Refusal {
     }
 
     /// Ends the grant, although nothing of this request was dispatched.
-    pub fn with_retirement(self) -> Self {
+    pub fn with_grant_retirement(self) -> Self {
         Self { retires: true, ..self }
     }
 
@@ -101,7 +101,7 @@ impl Refusal {
     }
 
     /// True if nothing may be dispatched any more under the grant of this request.
-    pub fn retires(&self) -> bool {
+    pub fn retires_grant(&self) -> bool {
         self.retires || self.outcome() == Outcome::Unknown
     }
 
@@ -156,7 +156,7 @@ impl Refusal {
             recorded_status: self.recorded,
         };
         let body = serde_json::to_vec(&problem).expect("plain fields serialise");
-        let mut reply = Response::new(Body::whole(Bytes::from(body)));
+        let mut reply = Response::new(Body::from_bytes(Bytes::from(body)));
         *reply.status_mut() = self.status();
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -12,11 +12,11 @@ use fencegate_http::{
     buffered::HeadReservation,
     connection_info::ConnectionInfo,
     connection_state::informational::InformationalSender,
-    upstream::{address::Address, gate::Gate},
+    upstream::{address::EndpointAddress, gate::WriteGate},
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Plan, RouteId},
+    plan::{self, RouteId, ServingPlan},
     token::Token,
 };
 use fencegate_process::{
@@ -27,20 +27,20 @@ use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    active_config::{CountedEntry, RequestToken},
+    active_config::{PipelineEntryGuard, RunningRequestGuard},
     callback::CallerTicket,
     clock_header::ClockHeader,
-    concurrency_limit::Permit,
+    concurrency_limit::ConcurrencyPermit,
     leases::PresentedLease,
-    peers::{ForwardedHeader, PeerOutcome},
+    peers::{PeerForwardHeader, PeerOutcome},
     refusal::Reason,
-    trace::Trace,
+    trace::TraceContext,
     via::ViaName,
 };
 
 /// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
 /// from processor to processor with each request.
-pub type PlanHandle = Rc<Arc<Plan>>;
+pub type PlanHandle = Rc<Arc<ServingPlan>>;
 
 /// How much of an earlier answer is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub enum ReplayExtent {
 #[derive(Default)]
 pub struct RequestContext {
     /// Held until the request is counted under its plan.
-    pub entrance: RefCell<Option<CountedEntry>>,
+    pub entrance: RefCell<Option<PipelineEntryGuard>>,
     /// The memory of a large head.
     pub head: Cell<Option<HeadReservation>>,
     pub route: Cell<Option<RouteId>>,
     /// Counts the exchange as in flight on its worker.
-    pub permit: OnceCell<Rc<Permit>>,
+    pub permit: OnceCell<Rc<ConcurrencyPermit>>,
     /// Counts the request on its route, once the route is known.
     pub in_flight: RefCell<Option<GaugeGuard>>,
     pub fenced: Cell<bool>,
@@ -67,7 +67,7 @@ pub struct RequestContext {
     /// The request came over the listener for gateways.
     pub of_gateways: Cell<bool>,
     /// Another gateway has forwarded the request, and has proven to be a gateway.
-    pub forwarded: OnceCell<ForwardedHeader>,
+    pub forwarded: OnceCell<PeerForwardHeader>,
     /// The gateway to which this one has forwarded the request.
     pub forwarded_to: RefCell<Option<Arc<str>>>,
     /// The report of that gateway about the request.
@@ -89,7 +89,7 @@ pub struct RequestContext {
     /// The digest of the identity in the client's certificate, where it is a part of the request's fingerprint. A
     /// forwarded request carries it.
     pub certificate: OnceCell<Arc<str>>,
-    pub trace: Cell<Option<Trace>>,
+    pub trace: Cell<Option<TraceContext>>,
     /// An id of the request that its client can quote.
     pub request_id: OnceCell<HeaderValue>,
     /// The time of the last sending, and its upstream.
@@ -123,7 +123,7 @@ pub struct RequestContext {
     /// Takes the interim answers of the upstream.
     pub interims: OnceCell<InformationalSender>,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
-    pub unlocked: RefCell<Option<Rc<RequestToken>>>,
+    pub unlocked: RefCell<Option<Rc<RunningRequestGuard>>>,
     /// At a filter: the permission of the request, which ends when it must not be started any more.
     pub begun_by: RefCell<Option<Arc<dyn SendPermission>>>,
     /// At a filter: the word with which the service has refused a stale token.
@@ -131,9 +131,9 @@ pub struct RequestContext {
     /// At a filter: the clock that the answer shows.
     pub shown_clock: OnceCell<ClockHeader>,
     /// The gate of the connection of the last attempt.
-    pub gate: RefCell<Option<Rc<Gate>>>,
+    pub gate: RefCell<Option<Rc<WriteGate>>>,
     /// The address to which that connection leads.
-    pub address: RefCell<Option<Arc<Address>>>,
+    pub address: RefCell<Option<Arc<EndpointAddress>>>,
 }
 
 impl RequestContext {

@@ -20,7 +20,7 @@ use crate::refusal::{Outcome, Reason};
 /// One for the whole gateway.
 #[derive(Debug)]
 pub struct RequestTracker {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<TrackerShard>; SHARDS],
     next: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ const SHARDS: usize = 16;
 const MAX_FINISHED_PER_SHARD: usize = 256;
 
 #[derive(Debug, Default)]
-struct Shard {
+struct TrackerShard {
     /// Most often one request.
     here: HashMap<ResourceKey, SmallVec<[Arc<TrackedRequest>; 1]>>,
     /// The newest last.
@@ -73,7 +73,7 @@ pub struct FinishedRequest {
 }
 
 /// The request is listed at its keys until this is dropped.
-pub struct TrackGuard {
+pub struct RequestTrackGuard {
     all: Arc<RequestTracker>,
     keys: Rc<[ResourceKey]>,
     present: Arc<TrackedRequest>,
@@ -86,13 +86,13 @@ impl Default for RequestTracker {
 }
 
 impl RequestTracker {
-    pub fn track(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &ActiveRequest) -> TrackGuard {
+    pub fn track(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &ActiveRequest) -> RequestTrackGuard {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let present = Arc::new(TrackedRequest { number, staying: Mutex::new(staying.clone()) });
         for key in keys.iter() {
             self.shard(key).here.entry(key.clone()).or_default().push(present.clone());
         }
-        TrackGuard { all: self.clone(), keys: keys.clone(), present }
+        RequestTrackGuard { all: self.clone(), keys: keys.clone(), present }
     }
 
     /// The requests at `key`, the oldest first.
@@ -120,7 +120,7 @@ impl RequestTracker {
         keys
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, TrackerShard> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -130,7 +130,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl TrackGuard {
+impl RequestTrackGuard {
     /// The keys of the request are granted.
     pub fn mark_granted(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
@@ -148,7 +148,7 @@ impl TrackGuard {
     }
 }
 
-impl Drop for TrackGuard {
+impl Drop for RequestTrackGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
@@ -169,7 +169,7 @@ mod tests {
         ResourceKey::parse(text).expect("a key")
     }
 
-    fn staying(request: &'static str) -> ActiveRequest {
+    fn active_request(request: &'static str) -> ActiveRequest {
         ActiveRequest {
             request: Some(HeaderValue::from_static(request)),
             route: "pay".into(),
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    fn over(number: u16) -> FinishedRequest {
+    fn finished_request(number: u16) -> FinishedRequest {
         FinishedRequest {
             request: None,
             route: "pay".into(),
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn request_is_listed_until_it_ends() {
         let tracker = Arc::<RequestTracker>::default();
-        let first = tracker.track(&[key("a"), key("b")].into(), &staying("one"));
-        let second = tracker.track(&[key("b")].into(), &staying("two"));
+        let first = tracker.track(&[key("a"), key("b")].into(), &active_request("one"));
+        let second = tracker.track(&[key("b")].into(), &active_request("two"));
         first.mark_granted();
         let seen = |name| {
             let here = tracker.active(&key(name)).into_iter();
@@ -229,9 +229,9 @@ mod tests {
     #[test]
     fn newest_finished_requests_are_kept() {
         let tracker = Arc::<RequestTracker>::default();
-        let stay = tracker.track(&[key("a")].into(), &staying("one"));
+        let stay = tracker.track(&[key("a")].into(), &active_request("one"));
         for number in 0..2 * MAX_FINISHED_PER_SHARD {
-            stay.record_finished(&over(u16::try_from(number).expect("few")));
+            stay.record_finished(&finished_request(u16::try_from(number).expect("few")));
         }
         let statuses: Vec<_> =
             tracker.finished(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();

@@ -7,13 +7,13 @@ use std::{
 };
 
 use fencegate_guard::ticket::{
-    InvalidTicketError, KeyFileError, Origin, Signer, Ticket, TicketClaims, TicketError, VerifiedTicket,
-    Verifier, jwks, keys::SigningKeyPair, now,
+    InvalidTicketError, KeyFileError, TenureOrigin, Ticket, TicketClaims, TicketError, TicketSigner,
+    TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
-use fencegate_lock::{session::paths::Paths, state::TokenHistory};
+use fencegate_lock::{session::paths::ZkPaths, state::TokenHistory};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Mode, TicketSigning},
+    plan::{self, Mode, TicketSigningKey},
     token::Token,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -23,7 +23,7 @@ use crate::dispatch_window::DispatchWindow;
 
 /// Signs and verifies tickets for all workers.
 pub struct TicketIssuer {
-    signer: Arc<Signer>,
+    signer: Arc<TicketSigner>,
     jwks: Option<Arc<str>>,
     issuer: String,
     /// The name under which the gateway's sessions are registered.
@@ -31,7 +31,7 @@ pub struct TicketIssuer {
     /// An id of this process alone.
     process: String,
     /// Verifiers with our own key, and with the keys of other gateways.
-    verifiers: Vec<Verifier>,
+    verifiers: Vec<TicketVerifier>,
     /// The installation and its era. A guard accepts tokens of a later era although they are far larger.
     memory: Arc<TokenHistory>,
     tickets: Mutex<TicketCache>,
@@ -52,23 +52,23 @@ impl TicketIssuer {
     /// # Errors
     /// The key file is malformed, or others can read it.
     pub fn new(
-        key: &TicketSigning,
+        key: &TicketSigningKey,
         gateway: &plan::GatewayPlan,
         name: &Arc<str>,
         memory: &Arc<TokenHistory>,
     ) -> Result<Arc<Self>, KeyFileError> {
-        let others = gateway.siblings.as_deref().map(Verifier::from_jwks_file).transpose()?;
+        let others = gateway.siblings.as_deref().map(TicketVerifier::from_jwks_file).transpose()?;
         let (signer, jwks, own) = match key {
-            TicketSigning::Ed25519(path) => {
+            TicketSigningKey::Ed25519(path) => {
                 let pair = SigningKeyPair::read(path)?;
                 let jwks = jwks::render(&[pair.public()]).ok().map(Arc::<str>::from);
-                let own = Verifier::without_keys();
+                let own = TicketVerifier::without_keys();
                 let given = jwks.as_ref().map(|keys| own.set_keys(keys.as_bytes(), &path.display()));
                 debug_assert!(matches!(given, Some(Ok(()))), "one key, in the form that is read");
-                (Signer::with_key(&pair), jwks, own)
+                (TicketSigner::with_key(&pair), jwks, own)
             }
-            TicketSigning::Secret(path) => {
-                (Signer::from_secret_file(path)?, None, Verifier::from_secret_file(path)?)
+            TicketSigningKey::Secret(path) => {
+                (TicketSigner::from_secret_file(path)?, None, TicketVerifier::from_secret_file(path)?)
             }
         };
         Ok(Arc::new(Self {
@@ -115,16 +115,16 @@ impl TicketIssuer {
         let served = self.memory.installation()?;
         let make = || {
             let claims = TicketClaims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
-            let member = Paths::member_name(&self.gateway, session);
-            let claims = claims.with_origin(Origin { process: self.process.clone(), member });
+            let member = ZkPaths::member_name(&self.gateway, session);
+            let claims = claims.with_origin(TenureOrigin { process: self.process.clone(), member });
             Arc::new(Ticket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
         // Signing takes time, so it happens outside of the lock that all workers share.
         let (text, bound) = match span {
-            None => (ticket.text(now()), None),
+            None => (ticket.text(unix_seconds()), None),
             Some(DispatchWindow { not_after, remaining: left, .. }) => {
-                let (text, bound) = ticket.text_until(now(), not_after.unix_ms(), left);
+                let (text, bound) = ticket.text_until(unix_seconds(), not_after.unix_ms(), left);
                 (text, Some(bound))
             }
         };
@@ -143,7 +143,7 @@ impl TicketIssuer {
         let Some(served) = self.memory.installation() else { return Err(unknown) };
         let mut bad = unknown;
         for verifier in &self.verifiers {
-            match verifier.verify(ticket, &served.uuid, now()) {
+            match verifier.verify(ticket, &served.uuid, unix_seconds()) {
                 Err(other) if other == unknown => bad = other,
                 done => return done,
             }
@@ -152,7 +152,7 @@ impl TicketIssuer {
     }
 
     /// True if the tenure belongs, or belonged, to this process.
-    pub fn is_own(&self, origin: &Origin) -> bool {
+    pub fn is_own(&self, origin: &TenureOrigin) -> bool {
         origin.process == self.process
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     /// Two grants can have one token: one transaction made both nodes, each as the first below its parent.
     #[test]
     fn grants_with_equal_token_have_own_ticket() {
-        let signer = Arc::new(Signer::with_key(&SigningKeyPair::generate(&SystemRandomness)));
+        let signer = Arc::new(TicketSigner::with_key(&SigningKeyPair::generate(&SystemRandomness)));
         let tenure = Token::new(7, 0, 0).expect("a token");
         let mut known = TicketCache::default();
         let keys = ["a", "b"].map(|key| [ResourceKey::parse(key).expect("a key")]);

@@ -8,7 +8,7 @@ use crate::headers::{TRACEPARENT, TRACESTATE};
 
 /// A trace and our part in it (W3C Trace Context, version 00).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceContext {
     pub id: u128,
     /// The caller's span, if the caller has begun the trace.
     pub parent: Option<u64>,
@@ -48,7 +48,7 @@ impl Sampling {
     }
 }
 
-impl Trace {
+impl TraceContext {
     /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
     /// caller's trace, so it is removed where a new one begins.
     pub fn from_headers(headers: &mut HeaderMap, recording: Sampling) -> Self {
@@ -94,10 +94,10 @@ impl Trace {
     /// allocation.
     pub fn header_values(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
-        hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
-        hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
-        hex::write(&[self.flags], &mut text[53..TRACEPARENT_LEN]);
-        hex::write(&self.span.to_be_bytes(), &mut text[TRACEPARENT_LEN..]);
+        hex::write_digits(&self.id.to_be_bytes(), &mut text[3..35]);
+        hex::write_digits(&self.below.to_be_bytes(), &mut text[36..52]);
+        hex::write_digits(&[self.flags], &mut text[53..TRACEPARENT_LEN]);
+        hex::write_digits(&self.span.to_be_bytes(), &mut text[TRACEPARENT_LEN..]);
         let mut name = Bytes::copy_from_slice(&text);
         let parent = name.split_to(TRACEPARENT_LEN);
         let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("hex digits");
@@ -134,17 +134,17 @@ impl TraceParent {
 mod tests {
     use super::*;
 
-    fn of(parent: &str) -> (Trace, HeaderMap) {
+    fn trace_from_parent(parent: &str) -> (TraceContext, HeaderMap) {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
         headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
-        (Trace::from_headers(&mut headers, Sampling::Off), headers)
+        (TraceContext::from_headers(&mut headers, Sampling::Off), headers)
     }
 
     /// A trace that a client began goes on with a span of the gateway.
     #[test]
     fn trace_continues_with_own_span() {
-        let (trace, headers) = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        let (trace, headers) = trace_from_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
         let expected = format!("00-{}-{}-01", trace.id(), trace.span());
@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(value, expected);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
-        let (later, _) = of("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
+        let (later, _) =
+            trace_from_parent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
         assert_eq!(later.id(), trace.id());
     }
 
@@ -169,7 +170,7 @@ mod tests {
             "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
-            let (trace, headers) = of(bad);
+            let (trace, headers) = trace_from_parent(bad);
             assert!(trace.id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
             assert!(!headers.contains_key(TRACESTATE), "{bad}");
         }
@@ -185,7 +186,7 @@ mod tests {
                 if let Some(parent) = parent {
                     headers.insert(TRACEPARENT, HeaderValue::from_static(parent));
                 }
-                let trace = Trace::from_headers(&mut headers, recording);
+                let trace = TraceContext::from_headers(&mut headers, recording);
                 assert_eq!(trace.below != trace.span, trace.is_recorded());
                 recorded += usize::from(trace.is_recorded());
             }

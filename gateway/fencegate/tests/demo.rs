@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-fn demo(arguments: &[&str]) -> Command {
+fn demo_command(arguments: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_fencegate"));
     let ledger = program.with_file_name("fencegate-ledger");
     assert!(ledger.is_file(), "run `cargo build --workspace` first: {} is missing", ledger.display());
@@ -26,17 +26,17 @@ fn summary(output: &Output) -> Value {
 /// With a guard the late debit is refused before a service that compares nothing.
 #[test]
 fn guard_refuses_late_debit() {
-    every_claim_holds("guard", &["--once", "--format", "json"]);
+    assert_every_claim_holds("guard", &["--once", "--format", "json"]);
 }
 
 /// With a service that compares tokens, the service itself refuses the late debit.
 #[test]
 fn comparing_service_refuses_late_debit() {
-    every_claim_holds("upstream", &["--once", "--level", "upstream", "--format", "json"]);
+    assert_every_claim_holds("upstream", &["--once", "--level", "upstream", "--format", "json"]);
 }
 
-fn every_claim_holds(level: &str, arguments: &[&str]) {
-    let output = demo(arguments).output().expect("started");
+fn assert_every_claim_holds(level: &str, arguments: &[&str]) {
+    let output = demo_command(arguments).output().expect("started");
     let story = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{story}");
     let summary = summary(&output);
@@ -55,7 +55,7 @@ fn every_claim_holds(level: &str, arguments: &[&str]) {
 /// Without the fence a debit is executed twice or with a stale token.
 #[test]
 fn accident_happens_without_fence() {
-    let output = demo(&["--once", "--without-fence", "--format", "json"]).output().expect("started");
+    let output = demo_command(&["--once", "--without-fence", "--format", "json"]).output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary = summary(&output);
     assert_eq!(summary["level"], "none");
@@ -70,18 +70,19 @@ fn demo_leaves_nothing_behind() {
     for (signal, leaves_folder) in [(Signal::INT, false), (Signal::TERM, false), (Signal::KILL, true)] {
         let mark = tempfile::tempdir().expect("a folder");
         let folder = || std::fs::read_dir(mark.path()).expect("our folder").count();
-        let mut demo = demo(&[]).env("TMPDIR", mark.path()).stdout(Stdio::piped()).spawn().expect("started");
+        let mut demo =
+            demo_command(&[]).env("TMPDIR", mark.path()).stdout(Stdio::piped()).spawn().expect("started");
         let mut stdout = demo.stdout.take().expect("piped");
-        until_said(&mut stdout, "gateway-2 at");
-        assert!(processes_of(mark.path()) >= 5, "a ZooKeeper, a ledger, a guard and two gateways");
+        read_until(&mut stdout, "gateway-2 at");
+        assert!(count_processes_of(mark.path()) >= 5, "a ZooKeeper, a ledger, a guard and two gateways");
 
         rustix::process::kill_process(Pid::from_child(&demo), signal).expect("our own child");
         demo.wait().expect("our own child");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while processes_of(mark.path()) > 0 && Instant::now() < deadline {
+        while count_processes_of(mark.path()) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(processes_of(mark.path()), 0, "processes are left behind after {signal:?}");
+        assert_eq!(count_processes_of(mark.path()), 0, "processes are left behind after {signal:?}");
         assert_eq!(folder() > 0, leaves_folder, "{signal:?}");
     }
 }
@@ -90,14 +91,14 @@ fn demo_leaves_nothing_behind() {
 #[test]
 fn missing_java_names_package() {
     let empty = tempfile::tempdir().expect("a folder");
-    let output = demo(&["--once"]).env("PATH", empty.path()).output().expect("started");
+    let output = demo_command(&["--once"]).env("PATH", empty.path()).output().expect("started");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("Java is missing: run `apt-get install") && text.lines().count() == 1, "{text}");
 }
 
 /// Reads until a line contains `text`.
-fn until_said(from: &mut impl Read, text: &str) {
+fn read_until(from: &mut impl Read, text: &str) {
     let mut read_text = String::new();
     let mut byte = [0];
     while !read_text.contains(text) {
@@ -107,7 +108,7 @@ fn until_said(from: &mut impl Read, text: &str) {
 }
 
 /// Processes that name `folder` in their command line, as all children of the demo do.
-fn processes_of(folder: &Path) -> usize {
+fn count_processes_of(folder: &Path) -> usize {
     let folder = folder.display().to_string();
     let processes = std::fs::read_dir("/proc").expect("Linux").flatten();
     let command_lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());

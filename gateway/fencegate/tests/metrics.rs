@@ -19,7 +19,7 @@ This table is written by a test (`REWRITE=1 cargo test -p fencegate --test metri
 ";
 
 /// Each family, and the role that has it.
-fn exposed() -> BTreeMap<MetricDesc, &'static str> {
+fn exposed_metrics() -> BTreeMap<MetricDesc, &'static str> {
     let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
     let gateway = Metrics::for_gateway(&plan.expect("a good file")).families();
     let guard = Metrics::for_guard().families();
@@ -35,7 +35,7 @@ fn exposed() -> BTreeMap<MetricDesc, &'static str> {
 fn documented_metrics_match_exposed_metrics() {
     let mut text = HEAD.to_owned();
     text.push_str("| metric | kind | labels | of | what it says |\n|---|---|---|---|---|\n");
-    for (family, who) in exposed() {
+    for (family, who) in exposed_metrics() {
         let MetricDesc { name, kind, labels, help } = family;
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(text, "| `{name}` | {kind} | {} | {who} | {help} |", labels.join(", ")).expect("memory");
@@ -76,7 +76,7 @@ fn labels_carry_no_client_input() {
         "version",
         "why",
     ];
-    for (family, _) in exposed() {
+    for (family, _) in exposed_metrics() {
         for label in &family.labels {
             assert!(
                 LABELS.contains(&label.as_str()),

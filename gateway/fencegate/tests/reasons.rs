@@ -10,9 +10,9 @@ const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate -
 const END: &str = "<!-- the end of what it writes -->\n";
 
 /// The reasons that a client meets, a row for each.
-fn table() -> String {
+fn reason_table() -> String {
     let mut text = "| status | reason | outcome | what it says |\n|---|---|---|---|\n".to_owned();
-    let mut met = told(Audience::Clients);
+    let mut met = reasons_for(Audience::Clients);
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
         let word = reason.word();
@@ -21,14 +21,14 @@ fn table() -> String {
             text,
             "| {} | [`{word}`](PROBLEMS.md#{word}) | {outcome} | {} |",
             shown_status(reason),
-            said(reason)
+            reason_text(reason)
         )
         .expect("memory");
     }
     text
 }
 
-fn told(hearers: Audience) -> Vec<Reason> {
+fn reasons_for(hearers: Audience) -> Vec<Reason> {
     Reason::ALL.iter().copied().filter(|reason| reason.hearers() == hearers).collect()
 }
 
@@ -47,26 +47,27 @@ fn shown_status(reason: Reason) -> String {
     }
 }
 
-fn said(reason: Reason) -> String {
+fn reason_text(reason: Reason) -> String {
     let note = reason.note();
     if note.is_empty() { reason.title().to_owned() } else { format!("{}. {note}", reason.title()) }
 }
 
-fn of_others() -> String {
+fn other_reasons_text() -> String {
     let listed = |hearers| {
-        let all = told(hearers).into_iter().map(|reason| format!("{} `{}`", status(reason), reason.word()));
+        let all =
+            reasons_for(hearers).into_iter().map(|reason| format!("{} `{}`", status(reason), reason.word()));
         all.collect::<Vec<_>>().join(", ")
     };
     let gateways = listed(Audience::Gateways);
     let askers = listed(Audience::AskersOfGuards);
-    wrapped(&format!(
+    wrap_lines(&format!(
         "Not for clients: {gateways} are told to gateways. A guard tells whoever asks it: {askers}. A gateway answers its client \
          with a reason of the table instead."
     ))
 }
 
 /// Lines as long as those around them.
-fn wrapped(text: &str) -> String {
+fn wrap_lines(text: &str) -> String {
     const WIDTH: usize = 120;
     let mut lines = String::new();
     let mut line = String::new();
@@ -90,7 +91,7 @@ fn documented_reasons_match_table() {
     let document = fs::read_to_string(&file).expect("shipped");
     let (before, rest) = document.split_once(BEGIN).expect("the place where it begins");
     let (written, after) = rest.split_once(END).expect("the place where it ends");
-    let wanted = format!("\n{}\n{}\n", table(), of_others());
+    let wanted = format!("\n{}\n{}\n", reason_table(), other_reasons_text());
     if env::var_os("REWRITE").is_some() {
         let whole = [before, BEGIN, &wanted, END, after].concat();
         fs::write(&file, whole).expect("the repository can be written");
@@ -142,7 +143,7 @@ fn advice(reason: Reason) -> &'static str {
     }
 }
 
-fn reached(outcome: Outcome) -> &'static str {
+fn dispatched_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Done => "the service has done it, before",
         Outcome::Replayed => "the service has answered it, before",
@@ -151,7 +152,7 @@ fn reached(outcome: Outcome) -> &'static str {
     }
 }
 
-fn hearer(reason: Reason) -> &'static str {
+fn audience_text(reason: Reason) -> &'static str {
     match reason.hearers() {
         Audience::Clients => "",
         Audience::Gateways => " It is told to gateways, not to clients.",
@@ -162,7 +163,7 @@ fn hearer(reason: Reason) -> &'static str {
 }
 
 /// One section for each word, in alphabetical order. `operators`: the sentences of each for operators.
-fn page(operators: &BTreeMap<&str, String>) -> String {
+fn problems_page(operators: &BTreeMap<&str, String>) -> String {
     let mut words: BTreeMap<&str, Vec<Reason>> = BTreeMap::new();
     for reason in Reason::ALL {
         words.entry(reason.word()).or_default().push(*reason);
@@ -171,7 +172,7 @@ fn page(operators: &BTreeMap<&str, String>) -> String {
     for (word, reasons) in words {
         write!(text, "\n## {word}\n\n").expect("memory");
         for reason in &reasons {
-            let said = said(*reason);
+            let said = reason_text(*reason);
             let end = if said.ends_with('.') { "" } else { "." };
             let shown = shown_status(*reason);
             let outcome = reason.outcome();
@@ -179,9 +180,9 @@ fn page(operators: &BTreeMap<&str, String>) -> String {
                 text,
                 "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}.{}",
                 outcome.as_str(),
-                reached(outcome),
+                dispatched_text(outcome),
                 advice(*reason),
-                hearer(*reason)
+                audience_text(*reason)
             )
             .expect("memory");
         }
@@ -192,7 +193,7 @@ fn page(operators: &BTreeMap<&str, String>) -> String {
 }
 
 /// The sentences for operators, by the section in which they stand.
-fn written_for_operators(document: &str) -> BTreeMap<&str, String> {
+fn operator_sentences(document: &str) -> BTreeMap<&str, String> {
     let sections = document.split("\n## ").skip(1);
     let read = sections.filter_map(|section| {
         let (word, rest) = section.split_once('\n')?;
@@ -207,8 +208,8 @@ fn written_for_operators(document: &str) -> BTreeMap<&str, String> {
 fn each_reason_has_problem_section() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs/PROBLEMS.md");
     let document = fs::read_to_string(&file).unwrap_or_default();
-    let operators = written_for_operators(&document);
-    let wanted = page(&operators);
+    let operators = operator_sentences(&document);
+    let wanted = problems_page(&operators);
     if env::var_os("REWRITE").is_some() {
         fs::write(&file, &wanted).expect("the repository can be written");
     } else {
@@ -229,6 +230,6 @@ fn reason_texts_fit_in_row() {
         let note = reason.note();
         assert!(!title.is_empty() && !title.ends_with('.'), "{reason:?}: {title}");
         assert!(note.is_empty() || note.ends_with('.'), "{reason:?}: {note}");
-        assert!(!said(*reason).contains(['|', '\n']), "{reason:?}");
+        assert!(!reason_text(*reason).contains(['|', '\n']), "{reason:?}");
     }
 }

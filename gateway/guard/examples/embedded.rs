@@ -4,13 +4,13 @@ use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
     Guard, GuardConfig,
-    admission::Claim,
+    admission::DispatchClaim,
     error::AdmitError,
     metrics::GuardMetrics,
     open::OpenedGuard,
     operation::StoredResponse,
     store::{RedbStore, StoreIdentity},
-    waiter::{AlwaysWaiting, WaitLimit},
+    waiter::{AlwaysWaitingClient, ClientWaitLimit},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{
@@ -19,15 +19,15 @@ use fencegate_process::{
     registry::MetricRegistry,
 };
 
-type Tried<T> = Result<T, Box<dyn Error>>;
+type ExampleResult<T> = Result<T, Box<dyn Error>>;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Tried<()> {
+async fn main() -> ExampleResult<()> {
     let folder = tempfile::tempdir()?;
     serve(folder.path()).await
 }
 
-async fn serve(folder: &Path) -> Tried<()> {
+async fn serve(folder: &Path) -> ExampleResult<()> {
     let store = folder.join("guard.redb");
     // Once in the life of a service: `fencegate era show` prints the installation and the floor.
     drop(RedbStore::init(
@@ -45,7 +45,7 @@ async fn serve(folder: &Path) -> Tried<()> {
         Guard::open(Arc::new(RedbStore::open(&store)?), rules, clock, instance, metrics)?;
     let file = folder.join("balance");
     tokio::select! {
-        served = requests(&guard, &file) => served?,
+        served = send_requests(&guard, &file) => served?,
         () = guard.run_background() => {}
         failed = guard.wait_for_store_failure() => return Err(failed.into()),
     }
@@ -57,7 +57,7 @@ async fn serve(folder: &Path) -> Tried<()> {
 }
 
 /// Three requests as gateways send them, in the order of their arrival.
-async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
+async fn send_requests(guard: &Arc<Guard>, file: &Path) -> ExampleResult<()> {
     // The store is new, so the guard waits: executions that another guard has admitted may still run.
     while let Some(closed) = guard.quarantine() {
         tokio::time::sleep(closed.until.since(guard.now())).await;
@@ -79,10 +79,11 @@ async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
 async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitError> {
     let token = Token::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
-    let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
+    let claim =
+        DispatchClaim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
     // A client that may hang up meanwhile implements `Waiting`.
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, guard.config.settle);
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, guard.config.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
     let running = admitted.map_err(|refused| guard.record_refusal(refused, Some(&claim)))?;
     // The process may have stood still between admission and this line, so that the execution already counts as over.

@@ -16,15 +16,15 @@ mod tests;
 mod view;
 
 pub use self::{
-    claim::{Claim, DispatchId, InDoubtExecution, OpenDispatch},
+    claim::{DispatchClaim, DispatchId, InDoubtExecution, OpenDispatch},
     decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
-    eviction::{EvictionPass, EvictionStep},
+    eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
     key_state::{InDoubtDispatch, RunningDispatch, Watermark},
-    liveness::{EndpointWatch, LivenessAnswer},
+    liveness::{EndpointProbeConfig, LivenessAnswer},
     quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
     view::KeyView,
 };
 pub(crate) use self::{
     key_state::recover_watermarks,
-    liveness::{LivenessAnswers, UnseenTime},
+    liveness::{LivenessTracker, RequiredLivenessTime},
 };

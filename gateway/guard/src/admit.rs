@@ -8,14 +8,14 @@ use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    admission::Claim,
-    backend_types::{AdmitCheck, AdmitOutcome, AdmitPhase},
+    admission::DispatchClaim,
+    backend_types::{AdmitCheckResult, AdmitOutcome, AdmitPhase},
     error::AdmitError,
     execution::Execution,
     guard::Guard,
     postgres::ChangeFuture,
     reserve::ReservedOperation,
-    waiter::{WaitLimit, Waiter},
+    waiter::{ClientWaitLimit, WaitingClient},
 };
 
 impl Guard {
@@ -28,16 +28,16 @@ impl Guard {
     /// Run the future to its end: it ends by itself when the client goes away.
     pub async fn admit(
         self: &Arc<Self>,
-        claim: Claim,
+        claim: DispatchClaim,
         reserved: Option<ReservedOperation>,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Execution, AdmitError> {
         let started = Instant::now();
         let mut running = Execution::new(self.clone(), claim, reserved);
         let mut turn = AdmitPhase::First;
         let mut new_tenure = false;
         loop {
-            let AdmitCheck { outcome: way, raised } = running.try_admit(turn).await?;
+            let AdmitCheckResult { outcome: way, raised } = running.try_admit(turn).await?;
             new_tenure |= raised;
             match way {
                 AdmitOutcome::Admitted { since } => {
@@ -56,7 +56,7 @@ impl Guard {
 
     /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
     /// was overtaken. No watermark moves.
-    pub async fn late_error(&self, claim: &Claim) -> AdmitError {
+    pub async fn late_dispatch_error(&self, claim: &DispatchClaim) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // If the store is not reachable, only the time is known.
@@ -73,7 +73,7 @@ impl Guard {
 
     /// Raises watermarks and registers the dispatch even if its token is stale, for a guard that only observes. Never
     /// lowers a watermark.
-    pub async fn admit_unchecked(self: &Arc<Self>, claim: Claim) -> Result<Execution, AdmitError> {
+    pub async fn admit_unchecked(self: &Arc<Self>, claim: DispatchClaim) -> Result<Execution, AdmitError> {
         let mut running = Execution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
         Ok(running)
@@ -84,7 +84,7 @@ impl Guard {
         &self,
         changed: ChangeFuture,
         doubt: Option<BootInstant>,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(), AdmitError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));

@@ -4,10 +4,10 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 use fencegate_process::clock::BootInstant;
 
 use crate::{
-    admission::{Claim, DispatchEnd, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
+    admission::{DispatchClaim, DispatchEnd, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
     backend_types::{
-        AdmitCheck, AdmitPhase, AdmittedId, OperationLock, PendingOperation, ReserveOutcome, SendRecord,
-        StoreProgress,
+        AdmitCheckResult, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, ReserveOutcome,
+        SendRecord, StoreEpochProgress,
     },
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -15,18 +15,18 @@ use crate::{
     operation::{JournalEntry, JournalUpdate},
     postgres::GuardMembership,
     postgres_backend::PostgresBackend,
-    store::{CommitError, JournalSize, Store},
+    store::{CommitError, GuardStore, JournalSize},
 };
 
 /// The backend that decides for a guard, and keeps its state.
-pub(crate) enum Backend {
+pub(crate) enum GuardBackend {
     /// Memory and a file of the guard's own.
     Local(Box<LocalBackend>),
     /// A database that several guards share.
     Postgres(Box<PostgresBackend>),
 }
 
-impl Backend {
+impl GuardBackend {
     /// Compares the claim with the watermarks, announces it, and admits it if nothing is in the way. All that this
     /// writes is durable when it returns.
     ///
@@ -35,10 +35,10 @@ impl Backend {
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedId,
-    ) -> Result<AdmitCheck, AdmitError> {
+    ) -> Result<AdmitCheckResult, AdmitError> {
         match self {
             Self::Local(local) => local.try_admit(turn, claim, admitting, admitted).await,
             Self::Postgres(postgres) => postgres.try_admit(turn, claim, admitting, admitted).await,
@@ -48,7 +48,7 @@ impl Backend {
     /// Raises watermarks and admits the claim even if its token is stale.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
         match self {
@@ -58,41 +58,41 @@ impl Backend {
     }
 
     /// The dispatch is over, or in doubt from now on. Recorded in the background.
-    pub(crate) fn end(
+    pub(crate) fn end_dispatch(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: AdmittedId,
         ended: DispatchEnd,
         sent: Option<SendRecord>,
     ) {
         match self {
-            Self::Local(local) => local.end(claim, admitted, ended, sent),
-            Self::Postgres(postgres) => postgres.end(&admitted, ended, sent),
+            Self::Local(local) => local.end_dispatch(claim, admitted, ended, sent),
+            Self::Postgres(postgres) => postgres.end_dispatch(&admitted, ended, sent),
         }
     }
 
     /// The dispatch is over, and its operation has this outcome. Both are durable when this returns.
-    pub(crate) async fn conclude(
+    pub(crate) async fn end_dispatch_with_outcome(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: AdmittedId,
         lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {
             Self::Local(local) => {
-                local.end(claim, admitted, DispatchEnd::Known, None);
-                local.record(lock.as_ref(), writing).await
+                local.end_dispatch(claim, admitted, DispatchEnd::Known, None);
+                local.update_entry(lock.as_ref(), writing).await
             }
-            Self::Postgres(postgres) => postgres.conclude(&admitted, lock, writing).await,
+            Self::Postgres(postgres) => postgres.end_dispatch_with_outcome(&admitted, lock, writing).await,
         }
     }
 
     /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
-    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
+    pub(crate) async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
         match self {
-            Self::Local(local) => Ok(local.resolve(keys, token)),
-            Self::Postgres(postgres) => postgres.resolve(keys, token).await,
+            Self::Local(local) => Ok(local.resolve_doubt(keys, token)),
+            Self::Postgres(postgres) => postgres.resolve_doubt(keys, token).await,
         }
     }
 
@@ -111,7 +111,7 @@ impl Backend {
         }
     }
 
-    pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<StoreEpochProgress, AdmitError> {
         match self {
             Self::Local(local) => Ok(local.progress()),
             Self::Postgres(postgres) => postgres.progress().await,
@@ -120,7 +120,7 @@ impl Backend {
 }
 
 /// Calls about operations.
-impl Backend {
+impl GuardBackend {
     /// Tries to take the lock of an operation.
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
         match self {
@@ -139,14 +139,14 @@ impl Backend {
     }
 
     /// Changes the entry of an operation, under its lock. Durable when this returns.
-    pub(crate) async fn record(
+    pub(crate) async fn update_entry(
         &self,
         lock: &OperationLock,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {
-            Self::Local(local) => local.record(Some(lock), writing).await,
-            Self::Postgres(postgres) => postgres.record(lock, writing).await,
+            Self::Local(local) => local.update_entry(Some(lock), writing).await,
+            Self::Postgres(postgres) => postgres.update_entry(lock, writing).await,
         }
     }
 
@@ -203,16 +203,16 @@ impl Backend {
     }
 
     /// Now, in seconds of the store's time.
-    pub(crate) fn time(&self) -> u64 {
+    pub(crate) fn store_time(&self) -> u64 {
         match self {
-            Self::Local(local) => local.time(),
-            Self::Postgres(postgres) => postgres.time(),
+            Self::Local(local) => local.store_time(),
+            Self::Postgres(postgres) => postgres.store_time(),
         }
     }
 }
 
 /// The lifecycle of the backend.
-impl Backend {
+impl GuardBackend {
     /// Does the background work for as long as it is polled.
     pub(crate) async fn run_background(&self) {
         match self {
@@ -262,7 +262,7 @@ impl Backend {
     }
 
     /// The store, if it is the guard's own.
-    pub(crate) fn own_store(&self) -> Option<&dyn Store> {
+    pub(crate) fn own_store(&self) -> Option<&dyn GuardStore> {
         match self {
             Self::Local(local) => Some(local.store()),
             Self::Postgres(_) => None,

@@ -20,7 +20,7 @@ pub(crate) enum AdmitPhase {
 }
 
 /// The operation of the dispatch, which is recorded in the step that admits the dispatch.
-pub(crate) struct PendingOperation<'r> {
+pub(crate) struct OperationToAdmit<'r> {
     pub(crate) lock: &'r OperationLock,
     pub(crate) entry: Box<JournalEntry>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct SendRecord {
 }
 
 /// The result of one check of the keys, which is durable.
-pub(crate) struct AdmitCheck {
+pub(crate) struct AdmitCheckResult {
     pub(crate) outcome: AdmitOutcome,
     /// Whether the token is the first of its tenure on one of the keys.
     pub(crate) raised: bool,
@@ -75,7 +75,7 @@ pub(crate) enum ReserveOutcome {
 
 /// The progress of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoreProgress {
+pub(crate) struct StoreEpochProgress {
     /// A key without a watermark admits no token up to here.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.

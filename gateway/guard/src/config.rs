@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::plan;
 use fencegate_process::clock::BootInstant;
 
-use crate::admission::EndpointWatch;
+use crate::admission::EndpointProbeConfig;
 
 /// The time limits of a guard, and the bounds of its state.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct GuardConfig {
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
     /// Whether a filter behind the guard refuses dispatches that arrive later than `send_within` after the admission.
-    pub expiry: plan::ExpiryPolicy,
+    pub expiry: plan::LateDispatchPolicy,
     /// The largest difference between this wall clock and those of gateways.
     pub clock_error: Duration,
     /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
@@ -26,7 +26,7 @@ pub struct GuardConfig {
     pub journal: plan::JournalLimits,
     /// The endpoints that are probed while anything is in doubt. `None`: they are not probed, and the time that
     /// passes at this guard counts.
-    pub watch: Option<EndpointWatch>,
+    pub watch: Option<EndpointProbeConfig>,
 }
 
 /// The most keys that are kept. Beyond that the least recently used ones are evicted early.
@@ -39,7 +39,7 @@ impl Default for GuardConfig {
             settle: Duration::from_secs(10),
             max_execution: Duration::from_secs(30),
             send_within: Duration::from_secs(5),
-            expiry: plan::ExpiryPolicy::Ignored,
+            expiry: plan::LateDispatchPolicy::Ignored,
             clock_error: Duration::from_millis(500),
             evict_after: Duration::from_secs(3600),
             enforce: plan::Enforcement::Refuse,
@@ -61,7 +61,7 @@ impl GuardConfig {
     /// or it closes the operation name as it answers. Otherwise a queue, a relay or a process that stands still may
     /// deliver the request after the answer.
     pub fn not_done_is_final(&self) -> bool {
-        self.expiry == plan::ExpiryPolicy::Enforced
+        self.expiry == plan::LateDispatchPolicy::Enforced
             || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
     }
 
@@ -82,35 +82,35 @@ impl GuardConfig {
 
     /// How long after the end of this process all executions that it has sent are over.
     pub(crate) fn longest_execution(&self) -> Duration {
-        self.begun_within() + self.max_execution
+        self.late_start_window() + self.max_execution
     }
 
     /// How long after its last byte an execution may still begin. With `not_after: enforced` a dispatch may arrive,
     /// and begin, until `send_within` after its admission.
-    pub(crate) fn begun_within(&self) -> Duration {
+    pub(crate) fn late_start_window(&self) -> Duration {
         match self.expiry {
-            plan::ExpiryPolicy::Ignored => Duration::ZERO,
-            plan::ExpiryPolicy::Enforced => self.send_within,
+            plan::LateDispatchPolicy::Ignored => Duration::ZERO,
+            plan::LateDispatchPolicy::Enforced => self.send_within,
         }
     }
 
     /// The start of `max_execution` for a dispatch that was admitted at `since` and whose last byte was written at
     /// `last`.
-    pub(crate) fn begun_by(&self, since: Option<BootInstant>, last: BootInstant) -> BootInstant {
+    pub(crate) fn latest_start(&self, since: Option<BootInstant>, last: BootInstant) -> BootInstant {
         match (self.expiry, since) {
-            (plan::ExpiryPolicy::Enforced, Some(since)) => last.max(since + self.send_within),
+            (plan::LateDispatchPolicy::Enforced, Some(since)) => last.max(since + self.send_within),
             _ => last,
         }
     }
 }
 
 /// Only with a path for health checks: a service must not get any other probe that it has not opted into.
-fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointWatch> {
+fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointProbeConfig> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;
     let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
     let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-    Some(EndpointWatch { endpoints, interval: every })
+    Some(EndpointProbeConfig { endpoints, interval: every })
 }
 
 #[cfg(test)]
@@ -123,11 +123,11 @@ mod tests {
     fn execution_counts_from_latest_start() {
         let at = |seconds| BootInstant::from_nanos(0) + Duration::from_secs(seconds);
         let ignored = GuardConfig::default();
-        let enforced = GuardConfig { expiry: plan::ExpiryPolicy::Enforced, ..GuardConfig::default() };
-        assert_eq!(ignored.begun_by(Some(at(100)), at(101)), at(101));
-        assert_eq!(enforced.begun_by(Some(at(100)), at(101)), at(105));
-        assert_eq!(enforced.begun_by(Some(at(100)), at(130)), at(130));
-        assert_eq!(enforced.begun_by(None, at(101)), at(101));
+        let enforced = GuardConfig { expiry: plan::LateDispatchPolicy::Enforced, ..GuardConfig::default() };
+        assert_eq!(ignored.latest_start(Some(at(100)), at(101)), at(101));
+        assert_eq!(enforced.latest_start(Some(at(100)), at(101)), at(105));
+        assert_eq!(enforced.latest_start(Some(at(100)), at(130)), at(130));
+        assert_eq!(enforced.latest_start(None, at(101)), at(101));
         let longest = [&ignored, &enforced].map(GuardConfig::longest_execution);
         assert_eq!(longest, [30, 35].map(Duration::from_secs));
     }

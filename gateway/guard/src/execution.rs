@@ -9,8 +9,8 @@ use fencegate_process::{
 };
 
 use crate::{
-    admission::{Claim, DispatchEnd, InDoubtExecution, KeyView},
-    backend_types::{AdmitCheck, AdmitPhase, AdmittedId, SendRecord},
+    admission::{DispatchClaim, DispatchEnd, InDoubtExecution, KeyView},
+    backend_types::{AdmitCheckResult, AdmitPhase, AdmittedId, SendRecord},
     dispatch_target::DispatchTarget,
     error::AdmitError,
     guard::Guard,
@@ -23,7 +23,7 @@ use crate::{
 /// doubt.
 pub struct Execution {
     guard: Arc<Guard>,
-    claim: Claim,
+    claim: DispatchClaim,
     admitted: AdmittedId,
     reserved: Option<ReservedOperation>,
     /// `None`: no permission was granted yet, so nothing was sent.
@@ -51,13 +51,13 @@ impl SendPermission for SendDeadline {
 
 /// Before the admission.
 impl Execution {
-    pub(crate) fn new(guard: Arc<Guard>, claim: Claim, reserved: Option<ReservedOperation>) -> Self {
+    pub(crate) fn new(guard: Arc<Guard>, claim: DispatchClaim, reserved: Option<ReservedOperation>) -> Self {
         Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
     }
 
     /// One check of its keys. After a refusal the dispatch is over.
-    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
-        let admitting = self.reserved.as_ref().and_then(ReservedOperation::pending);
+    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheckResult, AdmitError> {
+        let admitting = self.reserved.as_ref().and_then(ReservedOperation::operation_to_admit);
         self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
@@ -78,7 +78,7 @@ impl Execution {
 }
 
 impl Execution {
-    pub fn claim(&self) -> &Claim {
+    pub fn claim(&self) -> &DispatchClaim {
         &self.claim
     }
 
@@ -102,12 +102,12 @@ impl Execution {
     /// The response could not be written, so the operation's outcome will be unknown.
     pub async fn complete(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(DispatchEnd::Known, None);
+            self.end_dispatch(DispatchEnd::Known, None);
             return Ok(());
         };
         failpoint::pass("before_result_recorded");
         let writing = reserved.completion_update(answer, &self.guard.config.journal);
-        self.conclude(reserved, writing).await
+        self.end_dispatch_with_outcome(reserved, writing).await
     }
 
     /// Records that not one byte left for the upstream, and that none will: the operation may run again.
@@ -116,11 +116,11 @@ impl Execution {
     /// The record could not be written.
     pub async fn cancel_unsent(mut self) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(DispatchEnd::Known, None);
+            self.end_dispatch(DispatchEnd::Known, None);
             return Ok(());
         };
         let writing = reserved.reservation.forget_update();
-        self.conclude(reserved, writing).await
+        self.end_dispatch_with_outcome(reserved, writing).await
     }
 
     /// Records that bytes left for `target`, the last of them at `last`, and that no complete response came.
@@ -138,25 +138,25 @@ impl Execution {
     }
 
     fn end_in_doubt(&mut self, last: BootInstant, target: Option<DispatchTarget>) {
-        let begun = self.guard.config.begun_by(self.since, last);
+        let begun = self.guard.config.latest_start(self.since, last);
         let until = begun + self.guard.config.max_execution;
-        self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place: target, last: begun }));
+        self.end_dispatch(DispatchEnd::InDoubt { until }, Some(SendRecord { place: target, last: begun }));
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.
-    async fn conclude(
+    async fn end_dispatch_with_outcome(
         mut self,
         mut reserved: ReservedOperation,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         let admitted = self.mark_ended();
-        let lock = reserved.reservation.lock();
-        self.guard.backend.conclude(&self.claim, admitted, lock, writing).await
+        let lock = reserved.reservation.lock_mut();
+        self.guard.backend.end_dispatch_with_outcome(&self.claim, admitted, lock, writing).await
     }
 
-    fn end(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
+    fn end_dispatch(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
         let admitted = self.mark_ended();
-        self.guard.backend.end(&self.claim, admitted, ended, sent);
+        self.guard.backend.end_dispatch(&self.claim, admitted, ended, sent);
     }
 
     /// Marks this as ended, and returns the backend's name of the dispatch.
@@ -173,7 +173,7 @@ impl Drop for Execution {
     fn drop(&mut self) {
         match (self.ended, self.since) {
             (true, _) => {}
-            (false, None) => self.end(DispatchEnd::Known, None),
+            (false, None) => self.end_dispatch(DispatchEnd::Known, None),
             // A panic or a dropped task: bytes may have left until now, and none leave after this.
             (false, Some(_)) => {
                 let now = self.guard.now();
@@ -196,7 +196,7 @@ impl Guard {
         token: Token,
         how: &'static str,
     ) -> Result<bool, AdmitError> {
-        let resolved = self.backend.resolve(keys, token).await?;
+        let resolved = self.backend.resolve_doubt(keys, token).await?;
         if resolved {
             self.metrics.record_doubt_resolved(how);
         }

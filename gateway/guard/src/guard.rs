@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{
     admission::{LivenessAnswer, QuarantineScope, QuarantineStatus},
-    backend::Backend,
+    backend::GuardBackend,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -24,7 +24,7 @@ pub struct Guard {
     pub instance: String,
     /// The instant at which it got its store.
     pub(crate) since: BootInstant,
-    pub(crate) backend: Backend,
+    pub(crate) backend: GuardBackend,
     pub(crate) refusals: Mutex<RejectionStats>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
@@ -61,7 +61,7 @@ impl Guard {
         config: GuardConfig,
         identity: StoreIdentity,
         instance: String,
-        backend: Backend,
+        backend: GuardBackend,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
@@ -148,7 +148,7 @@ impl Guard {
     /// The store is shared, cannot be read, or `into` cannot be written.
     pub fn back_up(&self, into: &mut dyn io::Write) -> Result<BackupHeader, BackupError> {
         let store = self.backend.own_store().ok_or(BackupError::Shared)?;
-        Ok(store.copy(into)?)
+        Ok(store.write_backup(into)?)
     }
 
     /// Call this after the last exchange, so that the next start needs no quarantine.

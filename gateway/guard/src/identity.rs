@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::plan::Enforcement;
 use serde::{Deserialize, Serialize};
 
-use crate::{backend_types::StoreProgress, error::AdmitError, guard::Guard};
+use crate::{backend_types::StoreEpochProgress, error::AdmitError, guard::Guard};
 
 /// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -54,7 +54,7 @@ impl Guard {
     /// The store is not reachable.
     pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let StoreProgress { floor, highest, database } = self.backend.progress().await?;
+        let StoreEpochProgress { floor, highest, database } = self.backend.progress().await?;
         Ok(Announcement {
             format: FORMAT,
             store: self.identity.store.clone(),

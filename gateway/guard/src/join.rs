@@ -10,11 +10,11 @@ use tokio::{
 };
 
 use crate::{
-    backend::Backend,
+    backend::GuardBackend,
     config::GuardConfig,
     guard::Guard,
     metrics::GuardMetrics,
-    postgres::{GuardTimings, PostgresConfig, PostgresStore, UnusableDatabaseError},
+    postgres::{GuardTimeLimits, PostgresConfig, PostgresStore, UnusableDatabaseError},
     postgres_backend::{PostgresBackend, StopSignal},
 };
 
@@ -66,10 +66,10 @@ impl Guard {
         let (alive, gone) = watch::channel(());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let terms = GuardTimings {
+        let terms = GuardTimeLimits {
             send_within: config.send_within,
             max_execution: config.max_execution,
-            begun_within: config.begun_within(),
+            begun_within: config.late_start_window(),
             evict_after: config.evict_after,
         };
         let named = (place.clone(), clock.clone(), instance.clone());
@@ -103,7 +103,7 @@ impl Guard {
             (ending, gone),
         );
         let guard =
-            Self::new(config, identity, instance, Backend::Postgres(Box::new(backend)), clock, metrics);
+            Self::new(config, identity, instance, GuardBackend::Postgres(Box::new(backend)), clock, metrics);
         Ok(JoinedGuard { guard: Arc::new(guard), store_thread: keeping })
     }
 }

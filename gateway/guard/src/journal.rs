@@ -8,14 +8,14 @@ mod unfinished;
 
 use std::sync::Arc;
 
-use fencegate_policies::operation::{Operation, same_resource};
+use fencegate_policies::operation::{OperationHeader, same_resource};
 
 use crate::{
     error::AdmitError,
     guard::Guard,
-    operation::{JournalEntry, State, StoredResponse},
-    reserve::{OperationRequest, Reservation, ReservedOperation},
-    waiter::{WaitLimit, Waiter},
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    reserve::{OperationRequest, OperationReservation, ReservedOperation},
+    waiter::{ClientWaitLimit, WaitingClient},
 };
 
 /// The journal's record of an operation.
@@ -30,8 +30,8 @@ pub enum JournalLookup {
 }
 
 /// The result of reserving an operation with an unknown outcome.
-pub enum TakeOutcome {
-    Taken(Reservation, Box<JournalEntry>),
+pub enum TakeUnfinishedOutcome {
+    Taken(OperationReservation, Box<JournalEntry>),
     /// Another request holds its lock.
     InProgress,
     /// There is no such operation, or its outcome is known.
@@ -46,11 +46,11 @@ impl Guard {
     pub async fn find_operation(
         self: &Arc<Self>,
         wanted: OperationRequest,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<JournalLookup, AdmitError> {
-        let Operation { id, former, .. } = wanted.operation;
-        let mut reservation = Reservation::new(self, id);
-        let mut known = reservation.take(patience).await?;
+        let OperationHeader { id, former, .. } = wanted.operation;
+        let mut reservation = OperationReservation::new(self, id);
+        let mut known = reservation.acquire(patience).await?;
         if let (None, Some(former)) = (&known, former)
             && self.backend.entry(&former).await?.is_some()
         {
@@ -70,9 +70,11 @@ impl Guard {
             return Err(AdmitError::Mismatch);
         }
         Ok(match entry.state {
-            State::Done { answer: Some(answer), .. } => JournalLookup::Done(answer),
-            State::Done { answer: None, .. } | State::Resolved { .. } => JournalLookup::DoneUnseen,
-            State::Admitted => {
+            JournalEntryState::Done { answer: Some(answer), .. } => JournalLookup::Done(answer),
+            JournalEntryState::Done { answer: None, .. } | JournalEntryState::Resolved { .. } => {
+                JournalLookup::DoneUnseen
+            }
+            JournalEntryState::Admitted => {
                 JournalLookup::Unknown(ReservedOperation::new(reservation, wanted), Box::new(entry))
             }
         })

@@ -18,20 +18,20 @@ use tracing::warn;
 use self::{active_operations::ActiveOperations, sleep_detector::SleepDetector};
 use crate::{
     admission::{AdmissionTable, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
-    backend_types::StoreProgress,
+    backend_types::StoreEpochProgress,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
-    store::{Change, CommitError, CommitHandle, CommitSeq, RecoveredState, Store, StoreError},
+    store::{CommitError, CommitHandle, CommitSeq, GuardStore, RecoveredState, StoreChange, StoreError},
     store_clock::StoreClock,
 };
 
 /// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
 /// process.
 pub(crate) struct LocalBackend {
-    state: Mutex<LocalState>,
-    store: Arc<dyn Store>,
+    state: Mutex<LocalBackendState>,
+    store: Arc<dyn GuardStore>,
     commits: CommitHandle,
     clock: SharedClock,
     time: StoreClock,
@@ -39,7 +39,7 @@ pub(crate) struct LocalBackend {
     metrics: GuardMetrics,
 }
 
-pub(crate) struct LocalState {
+pub(crate) struct LocalBackendState {
     pub(crate) register: AdmissionTable,
     pub(crate) active_operations: ActiveOperations,
     sleep_detector: SleepDetector,
@@ -52,17 +52,17 @@ impl LocalBackend {
     pub(crate) fn new(
         config: GuardConfig,
         recovered: &RecoveredState,
-        store: Arc<dyn Store>,
+        store: Arc<dyn GuardStore>,
         committer: CommitHandle,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
         let mut table = AdmissionTable::new(recovered, clock.now(), config.longest_execution());
         if let Some(watch) = config.watch.clone() {
-            table.watch(watch, clock.now());
+            table.start_probing(watch, clock.now());
         }
         Self {
-            state: Mutex::new(LocalState {
+            state: Mutex::new(LocalBackendState {
                 register: table,
                 active_operations: ActiveOperations::default(),
                 sleep_detector: SleepDetector::default(),
@@ -77,7 +77,7 @@ impl LocalBackend {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, LocalState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LocalBackendState> {
         // A poisoned lock does no harm: every change of the state is one call that keeps its invariants.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
@@ -118,14 +118,14 @@ impl LocalBackend {
         self.commits.wait_durable(last).await.ok();
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
+    pub(crate) fn store(&self) -> &dyn GuardStore {
         &*self.store
     }
 
-    pub(crate) fn resolve(&self, keys: &[ResourceKey], token: Token) -> bool {
+    pub(crate) fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> bool {
         let mut state = self.lock();
         let now = state.now;
-        state.register.resolve(keys, token, now)
+        state.register.resolve_doubt(keys, token, now)
     }
 
     pub(crate) fn key_view(&self, key: &ResourceKey) -> Option<KeyView> {
@@ -138,9 +138,13 @@ impl LocalBackend {
         state.register.open_doubts(state.now)
     }
 
-    pub(crate) fn progress(&self) -> StoreProgress {
+    pub(crate) fn progress(&self) -> StoreEpochProgress {
         let state = self.lock();
-        StoreProgress { floor: state.register.floor(), highest: state.register.highest(), database: None }
+        StoreEpochProgress {
+            floor: state.register.epoch_floor(),
+            highest: state.register.highest_epoch(),
+            database: None,
+        }
     }
 
     pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
@@ -153,7 +157,7 @@ impl LocalBackend {
     }
 
     /// Now, in seconds of the store's time.
-    pub(crate) fn time(&self) -> u64 {
+    pub(crate) fn store_time(&self) -> u64 {
         self.time.seconds_at(self.now())
     }
 
@@ -167,7 +171,7 @@ impl LocalBackend {
     }
 
     /// The store's time, as a change to be written; empty if there is none.
-    fn time_change(&self) -> Vec<Change> {
+    fn time_change(&self) -> Vec<StoreChange> {
         self.time.time_change(self.now())
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_process::registry::{MetricRegistry, SHORT, unknown_operations};
+use fencegate_process::registry::{MetricRegistry, SHORT, unknown_operations_gauge};
 use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
@@ -100,7 +100,7 @@ impl GuardMetrics {
                 "Operations that happen at most once, by what was written down.",
                 "state",
             ),
-            unknown: families.register(unknown_operations()).with_label_values(&["guard"]),
+            unknown: families.register(unknown_operations_gauge()).with_label_values(&["guard"]),
             guards: shared("guard_store_guards", "Guards that share the store now, this one among them."),
             lease: families.register(GaugeVec::new(
                 Opts::new(
@@ -177,7 +177,7 @@ impl GuardMetrics {
         self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
-    pub fn set_not_seen(&self, executions: usize) {
+    pub fn set_unseen_executions(&self, executions: usize) {
         self.not_seen.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
@@ -185,7 +185,7 @@ impl GuardMetrics {
         self.resolved.with_label_values(&[how]).inc();
     }
 
-    pub fn observe_store_time(&self, op: &'static str, took: Duration) {
+    pub fn observe_store_duration(&self, op: &'static str, took: Duration) {
         self.store_seconds.with_label_values(&[self.store, op]).observe(took.as_secs_f64());
     }
 

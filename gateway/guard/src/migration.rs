@@ -21,12 +21,12 @@ use fencegate_process::{
     randomness::{Guid, Randomness},
 };
 
-use self::source_file::{InitialQuarantine, SourceFile};
+use self::source_file::{InitialQuarantine, MigrationSourceFile};
 use crate::{
     config::GuardConfig,
-    operation::State,
+    operation::JournalEntryState,
     postgres::{
-        GuardTimings, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution, PostgresConfig,
+        GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution, PostgresConfig,
         SchemaContent, UnusableDatabaseError,
     },
     store::{MovedMarker, StoreError, StoreIdentity},
@@ -125,7 +125,7 @@ impl StoreMigration {
         if !self.from.exists() {
             return Err(MigrationError::NoFile(self.from.clone()));
         }
-        let source = SourceFile::open(&self.from)?;
+        let source = MigrationSourceFile::open(&self.from)?;
         let mut intake = ImportLock::open(&self.target).await?;
         let moved = self.migrate(&source, &mut intake, intent, randomness).await;
         intake.close().await;
@@ -135,7 +135,7 @@ impl StoreMigration {
     /// Does what is left to do.
     async fn migrate(
         &self,
-        source: &SourceFile,
+        source: &MigrationSourceFile,
         intake: &mut ImportLock,
         intent: MigrationMode,
         randomness: &dyn Randomness,
@@ -146,7 +146,7 @@ impl StoreMigration {
             None => (MigrationState::NotStarted, self.copy(source, intake, there, intent, randomness).await?),
             Some(departed) => {
                 let left_to_do = self.finish_started(departed, intake, there, intent).await?;
-                (left_to_do, self.walk(source, None, randomness).await?)
+                (left_to_do, self.copy_batches(source, None, randomness).await?)
             }
         };
         Ok(MigrationReport { identity, state: left_to_do, counts: tally })
@@ -155,7 +155,7 @@ impl StoreMigration {
     /// Does the whole move.
     async fn copy(
         &self,
-        source: &SourceFile,
+        source: &MigrationSourceFile,
         intake: &mut ImportLock,
         there: SchemaContent,
         intent: MigrationMode,
@@ -175,13 +175,13 @@ impl StoreMigration {
         }
         if intent == MigrationMode::DryRun {
             intake.dry_run().await?;
-            return self.walk(source, None, randomness).await;
+            return self.copy_batches(source, None, randomness).await;
         }
         let id = Guid::new(randomness).to_string();
         let mut tally = StoreCounts::default();
         intake
             .copy(self.import_header(source, &id), async |copying| -> Result<(), MigrationError> {
-                tally = self.walk(source, Some(copying), randomness).await?;
+                tally = self.copy_batches(source, Some(copying), randomness).await?;
                 failpoint::pass("before_copy_committed");
                 Ok(())
             })
@@ -223,7 +223,7 @@ impl StoreMigration {
         intake.finish(id).await.map_err(not)
     }
 
-    fn import_header(&self, source: &SourceFile, id: &str) -> ImportHeader {
+    fn import_header(&self, source: &MigrationSourceFile, id: &str) -> ImportHeader {
         let recovered = &source.remembered;
         let max_execution = self.config.max_execution.max(recovered.max_execution.unwrap_or_default());
         let GuardConfig { send_within, evict_after, .. } = self.config;
@@ -236,19 +236,19 @@ impl StoreMigration {
             era: recovered.era,
             time: recovered.time,
             closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
-            terms: GuardTimings {
+            terms: GuardTimeLimits {
                 send_within,
                 max_execution,
-                begun_within: self.config.begun_within(),
+                begun_within: self.config.late_start_window(),
                 evict_after,
             },
         }
     }
 
     /// Reads the file, a batch at a time, and copies each batch.
-    async fn walk(
+    async fn copy_batches(
         &self,
-        source: &SourceFile,
+        source: &MigrationSourceFile,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
     ) -> Result<StoreCounts, MigrationError> {
@@ -264,21 +264,21 @@ impl StoreMigration {
                 copying.insert_keys(&batch).await?;
                 failpoint::pass("copying_keys");
             }
-            batch = source.marks(last.as_ref())?;
+            batch = source.keys_after(last.as_ref())?;
             match batch.last() {
                 Some(marked) => last = Some(marked.key.clone()),
                 None => break,
             }
         }
-        self.walk_work(source, &mut tally, into.as_deref_mut(), randomness).await?;
-        walk_journal(source, &mut tally, into).await?;
+        self.copy_active_executions(source, &mut tally, into.as_deref_mut(), randomness).await?;
+        copy_journal(source, &mut tally, into).await?;
         Ok(tally)
     }
 
     /// Copies the executions that may still be at work.
-    async fn walk_work(
+    async fn copy_active_executions(
         &self,
-        source: &SourceFile,
+        source: &MigrationSourceFile,
         tally: &mut StoreCounts,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
@@ -299,7 +299,7 @@ impl StoreMigration {
         }
         let mut last = None;
         loop {
-            let batch = source.at_work(last.as_ref(), left, randomness)?;
+            let batch = source.active_executions_after(last.as_ref(), left, randomness)?;
             let Some(key) = batch.last().and_then(|unended| unended.keys.last()) else { return Ok(()) };
             last = Some(key.clone());
             tally.closed_keys += count(&batch);
@@ -311,8 +311,8 @@ impl StoreMigration {
 }
 
 /// Copies the journal.
-async fn walk_journal(
-    source: &SourceFile,
+async fn copy_journal(
+    source: &MigrationSourceFile,
     tally: &mut StoreCounts,
     mut into: Option<&mut ImportTransaction<'_>>,
 ) -> Result<(), MigrationError> {
@@ -322,7 +322,8 @@ async fn walk_journal(
         let Some((id, _)) = batch.last() else { return Ok(()) };
         last = Some(*id);
         tally.operations += count(&batch);
-        tally.unknown += batch.iter().filter(|(_, entry)| entry.state == State::Admitted).count() as u64;
+        tally.unknown +=
+            batch.iter().filter(|(_, entry)| entry.state == JournalEntryState::Admitted).count() as u64;
         if let Some(copying) = &mut into {
             copying.insert_operations(&batch).await?;
             failpoint::pass("copying_operations");

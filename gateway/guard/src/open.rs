@@ -9,12 +9,12 @@ use std::{
 use fencegate_process::clock::SharedClock;
 
 use crate::{
-    backend::Backend,
+    backend::GuardBackend,
     config::GuardConfig,
     guard::Guard,
     local_backend::LocalBackend,
     metrics::GuardMetrics,
-    store::{CommitHandle, CommitLoop, RecoveredState, Store, StoreError},
+    store::{CommitHandle, CommitLoop, GuardStore, RecoveredState, StoreError},
 };
 
 /// A guard that is ready to decide.
@@ -50,7 +50,7 @@ impl Guard {
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.
     pub fn open(
-        store: Arc<dyn Store>,
+        store: Arc<dyn GuardStore>,
         config: GuardConfig,
         clock: SharedClock,
         instance: String,
@@ -67,7 +67,7 @@ impl Guard {
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.
     pub fn open_unstarted(
-        store: Arc<dyn Store>,
+        store: Arc<dyn GuardStore>,
         config: GuardConfig,
         clock: SharedClock,
         instance: String,
@@ -78,7 +78,8 @@ impl Guard {
         let backend =
             LocalBackend::new(config.clone(), &recovered, store, committer, clock.clone(), metrics.clone());
         let identity = recovered.identity.clone();
-        let guard = Self::new(config, identity, instance, Backend::Local(Box::new(backend)), clock, metrics);
+        let guard =
+            Self::new(config, identity, instance, GuardBackend::Local(Box::new(backend)), clock, metrics);
         Ok(UnstartedGuard { guard: Arc::new(guard), remembered: recovered, commits })
     }
 }

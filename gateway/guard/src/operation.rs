@@ -1,7 +1,7 @@
 //! The stored record of an operation that happens at most once.
 
 use bytes::Bytes;
-use fencegate_policies::{key::ResourceKey, operation::Operation, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationHeader, token::Token};
 use serde::{Deserialize, Serialize};
 
 /// The idempotency record of an operation.
@@ -27,20 +27,20 @@ pub struct JournalEntry {
     #[serde(default)]
     pub began: Option<u64>,
     pub keep: u64,
-    pub state: State,
+    pub state: JournalEntryState,
 }
 
 /// How far an operation is known to have come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub enum State {
+pub enum JournalEntryState {
     /// Admitted. If it is not running now, its outcome is unknown.
     Admitted,
     /// Over, with this response; `None` if the response is not known. `at` is in seconds of the store's time, here
     /// and below.
     Done { at: u64, answer: Option<StoredResponse> },
     /// Over, as the upstream or an operator reports; the response is not known.
-    Resolved { at: u64, how: Resolution },
+    Resolved { at: u64, how: ResolutionSource },
 }
 
 /// A change to the entry of an operation.
@@ -55,7 +55,7 @@ pub enum JournalUpdate {
 /// The origin of its resolution as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Resolution {
+pub enum ResolutionSource {
     Probe,
     Operator,
 }
@@ -73,7 +73,7 @@ pub struct StoredResponse {
 
 impl JournalEntry {
     /// Whether this operation has the same content as the recorded one.
-    pub fn matches(&self, operation: &Operation) -> bool {
+    pub fn matches(&self, operation: &OperationHeader) -> bool {
         self.fingerprint == operation.fingerprint.to_string()
     }
 }

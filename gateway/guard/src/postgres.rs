@@ -42,8 +42,8 @@ pub use self::{
     import::{ImportLock, SchemaContent},
     import_record::ImportRecord,
     import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
-    instance::{GuardTimings, PostgresStore},
-    membership::{GuardMembership, MembershipLostError, StoreClosure, StoreStatus, SweepStats},
+    instance::{GuardTimeLimits, PostgresStore},
+    membership::{GuardMembership, MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
-    operation_lock::{PostgresOperationLock, ReserveReply, WriteOutcome},
+    operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveReply},
 };

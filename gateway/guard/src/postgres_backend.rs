@@ -13,12 +13,12 @@ use crate::{
     admission::{
         InDoubtExecution, KeyView, LivenessAnswer, QuarantineReason, QuarantineScope, QuarantineStatus,
     },
-    backend_types::StoreProgress,
+    backend_types::StoreEpochProgress,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
-    postgres::{BEAT, GuardMembership, PostgresError, PostgresStore, StoreClosure, StoreStatus},
+    postgres::{BEAT, GuardMembership, PostgresError, PostgresStore, StoreQuarantine, StoreStatus},
     store::CommitError,
 };
 
@@ -60,7 +60,7 @@ impl PostgresBackend {
     ) -> Self {
         postgres.set_metrics(metrics.clone());
         if let Some(watch) = config.watch.clone() {
-            postgres.watch(watch);
+            postgres.start_probing(watch);
         }
         Self { postgres, config, clock, metrics, runtime, ending, gone }
     }
@@ -70,8 +70,8 @@ impl PostgresBackend {
         self.postgres.membership()
     }
 
-    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
-        self.record_result("resolve", self.postgres.resolve(keys, token).await)
+    pub(crate) async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
+        self.record_result("resolve", self.postgres.resolve_doubt(keys, token).await)
     }
 
     pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
@@ -84,17 +84,19 @@ impl PostgresBackend {
     }
 
     /// The database is queried each time, because a gateway may have seen a newer token of another guard.
-    pub(crate) async fn progress(&self) -> Result<StoreProgress, AdmitError> {
-        let (highest, database) = self
-            .read(|postgres| async move { Ok((postgres.highest().await?, postgres.database_id().await?)) })
+    pub(crate) async fn progress(&self) -> Result<StoreEpochProgress, AdmitError> {
+        let (highest, database) =
+            self.read(|postgres| async move {
+                Ok((postgres.highest_epoch().await?, postgres.database_id().await?))
+            })
             .await?;
-        Ok(StoreProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
+        Ok(StoreEpochProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
     /// It is over when a heartbeat reports it, and not by this machine's clock: the database goes by the store's
     /// time, which stands still between heartbeats.
     pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
-        let StoreClosure { until, why } = self.postgres.status().closed?;
+        let StoreQuarantine { until, why } = self.postgres.status().closed?;
         Some(QuarantineStatus { until: until.max(self.now() + BEAT), scope: QuarantineScope::EveryKey(why) })
     }
 
@@ -140,7 +142,7 @@ impl PostgresBackend {
         let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
         self.metrics.set_active_keys(in_flight);
         self.metrics.set_in_doubt(in_doubt);
-        self.metrics.set_not_seen(self.postgres.silent_count());
+        self.metrics.set_unseen_executions(self.postgres.silent_count());
         self.metrics.set_store_keys(keys);
         self.metrics.set_quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
         self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));

@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use fencegate_policies::{
     key::ResourceKey,
-    operation::{Operation, OperationId},
+    operation::{OperationHeader, OperationId},
     plan::{self, OperationEnd},
     token::Token,
 };
 use tokio::time::sleep_until;
 
 use crate::{
-    backend_types::{OperationLock, PendingOperation, ReserveOutcome},
+    backend_types::{OperationLock, OperationToAdmit, ReserveOutcome},
     error::AdmitError,
     guard::Guard,
-    operation::{JournalEntry, JournalUpdate, Resolution, State, StoredResponse},
+    operation::{JournalEntry, JournalEntryState, JournalUpdate, ResolutionSource, StoredResponse},
     store::FORMAT,
-    waiter::{WaitLimit, Waiter},
+    waiter::{ClientWaitLimit, WaitingClient},
     wall_clock::wall_clock,
 };
 
 /// A request with an `Idempotency-Key`.
 #[derive(Debug, Clone)]
 pub struct OperationRequest {
-    pub operation: Operation,
+    pub operation: OperationHeader,
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub method: String,
@@ -34,7 +34,7 @@ pub struct OperationRequest {
 }
 
 /// The right to decide over an operation; released when dropped.
-pub struct Reservation {
+pub struct OperationReservation {
     guard: Arc<Guard>,
     id: OperationId,
     /// The lock of its present name; released on drop, like the next one.
@@ -45,11 +45,11 @@ pub struct Reservation {
 
 /// A request that has reserved its operation, and may run if the journal does not know it.
 pub struct ReservedOperation {
-    pub reservation: Reservation,
+    pub reservation: OperationReservation,
     request: OperationRequest,
 }
 
-impl Reservation {
+impl OperationReservation {
     /// Reserves an operation at once, and reads its entry. `None` if it is reserved already.
     pub(crate) async fn try_reserve(
         guard: &Arc<Guard>,
@@ -71,9 +71,9 @@ impl Reservation {
     }
 
     /// Acquires the lock, after the request that holds it now, and returns the entry.
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         &mut self,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
         let (lock, entry) = self.wait_for_lock(self.id, patience).await?;
         self.lock = Some(lock);
@@ -85,7 +85,7 @@ impl Reservation {
     pub(crate) async fn take_former_lock(
         &mut self,
         former: OperationId,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
         let (lock, entry) = self.wait_for_lock(former, patience).await?;
         self.former_lock = Some(lock);
@@ -99,7 +99,7 @@ impl Reservation {
     async fn wait_for_lock(
         &self,
         id: OperationId,
-        patience: &mut WaitLimit<'_, impl Waiter>,
+        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
@@ -115,27 +115,27 @@ impl Reservation {
     }
 
     /// The lock, for the call that ends the dispatch.
-    pub(crate) fn lock(&mut self) -> &mut Option<OperationLock> {
+    pub(crate) fn lock_mut(&mut self) -> &mut Option<OperationLock> {
         &mut self.lock
     }
 
     /// Resolves the operation as done. Durable when this returns.
-    pub async fn resolve_done(self, entry: &JournalEntry, how: Resolution) -> Result<(), AdmitError> {
-        let state = State::Resolved { at: self.guard.backend.time(), how };
+    pub async fn resolve_done(self, entry: &JournalEntry, how: ResolutionSource) -> Result<(), AdmitError> {
+        let state = JournalEntryState::Resolved { at: self.guard.backend.store_time(), how };
         let entry = Box::new(JournalEntry { state, ..entry.clone() });
         self.guard.metrics.record_operation("resolved-done");
-        self.record(JournalUpdate::Entry(entry)).await
+        self.update_entry(JournalUpdate::Entry(entry)).await
     }
 
     /// Resolves the operation as not done. It may run when this returns.
     pub async fn resolve_not_done(&self) -> Result<(), AdmitError> {
         self.guard.metrics.record_operation("resolved-not-done");
-        self.record(self.forget_update()).await
+        self.update_entry(self.forget_update()).await
     }
 
-    async fn record(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
+    async fn update_entry(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
         match &self.lock {
-            Some(lock) => self.guard.backend.record(lock, writing).await,
+            Some(lock) => self.guard.backend.update_entry(lock, writing).await,
             None => Ok(()),
         }
     }
@@ -146,7 +146,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for OperationReservation {
     fn drop(&mut self) {
         for lock in [self.lock.take(), self.former_lock.take()].into_iter().flatten() {
             self.guard.backend.release(lock);
@@ -155,7 +155,7 @@ impl Drop for Reservation {
 }
 
 impl ReservedOperation {
-    pub(crate) fn new(reservation: Reservation, wanted: OperationRequest) -> Self {
+    pub(crate) fn new(reservation: OperationReservation, wanted: OperationRequest) -> Self {
         Self { reservation, request: wanted }
     }
 
@@ -167,7 +167,7 @@ impl ReservedOperation {
         self.id().reference()
     }
 
-    fn entry(&self, state: State) -> JournalEntry {
+    fn entry(&self, state: JournalEntryState) -> JournalEntry {
         let wanted = &self.request;
         JournalEntry {
             format: FORMAT,
@@ -179,16 +179,16 @@ impl ReservedOperation {
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
             admitted: wall_clock(),
-            began: Some(self.reservation.guard.backend.time()),
+            began: Some(self.reservation.guard.backend.store_time()),
             keep: wanted.operation.keep,
             state,
         }
     }
 
     /// The entry, to be written in the step that admits the dispatch.
-    pub(crate) fn pending(&self) -> Option<PendingOperation<'_>> {
+    pub(crate) fn operation_to_admit(&self) -> Option<OperationToAdmit<'_>> {
         let lock = self.reservation.lock.as_ref()?;
-        Some(PendingOperation { lock, entry: Box::new(self.entry(State::Admitted)) })
+        Some(OperationToAdmit { lock, entry: Box::new(self.entry(JournalEntryState::Admitted)) })
     }
 
     /// The change that the response makes. It is [`JournalUpdate::Nothing`] if the response leaves the outcome open,
@@ -211,7 +211,10 @@ impl ReservedOperation {
         }
         let roomy = guard.backend.journal().bytes <= journal.most / 2;
         let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
-        let state = State::Done { at: guard.backend.time(), answer: Some(StoredResponse { body, ..answer }) };
+        let state = JournalEntryState::Done {
+            at: guard.backend.store_time(),
+            answer: Some(StoredResponse { body, ..answer }),
+        };
         JournalUpdate::Entry(Box::new(self.entry(state)))
     }
 }

@@ -1,8 +1,8 @@
 //! The store of a guard: all that it must not forget, and the one module that makes it durable.
 //!
-//! - [`Change`]: one thing to remember or to forget
+//! - [`StoreChange`]: one thing to remember or to forget
 //! - [`RecoveredState`]: the state that a guard begins with
-//! - [`Store`]: keeps it over restarts; [`RedbStore`] is one, in a file
+//! - [`GuardStore`]: keeps it over restarts; [`RedbStore`] is one, in a file
 //! - [`backup`]: a copy of a store in a file, from which a store can be made again
 //! - [`CommitHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
 
@@ -18,8 +18,8 @@ mod tests;
 
 pub(crate) use self::moved::StoredKey;
 pub use self::{
-    change::{Change, CleanShutdown, Epochs, KeyWatermarks, UnresolvedExecution},
-    durable::{CopyStoreError, DiskSpace, RestoreStoreError, Store, StoreError},
+    change::{CleanShutdown, KeyWatermarks, StoreChange, UnresolvedExecution, WatermarkEpochs},
+    durable::{CopyStoreError, DiskSpace, GuardStore, RestoreStoreError, StoreError},
     group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
     moved::MovedMarker,
     recovery::{ActiveKeys, FORMAT, JournalSize, RecoveredState, StoreIdentity},

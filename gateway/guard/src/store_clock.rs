@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-use crate::store::{Change, RecoveredState};
+use crate::store::{RecoveredState, StoreChange};
 
 #[derive(Debug)]
 pub(crate) struct StoreClock {
@@ -41,8 +41,8 @@ impl StoreClock {
     }
 
     /// The store's time as a change to be written; empty if there is none.
-    pub(crate) fn time_change(&self, now: BootInstant) -> Vec<Change> {
-        vec![Change::Time(self.seconds_at(now)), Change::MaxExecution(self.longest_execution(now))]
+    pub(crate) fn time_change(&self, now: BootInstant) -> Vec<StoreChange> {
+        vec![StoreChange::Time(self.seconds_at(now)), StoreChange::MaxExecution(self.longest_execution(now))]
     }
 }
 

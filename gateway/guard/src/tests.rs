@@ -17,7 +17,7 @@ use bytes::Bytes;
 use fencegate_policies::{
     file::load_guard,
     key::ResourceKey,
-    operation::{Fingerprint, Operation, OperationId},
+    operation::{OperationHeader, OperationId, RequestFingerprint},
     plan::Mode,
     token::Token,
 };
@@ -25,7 +25,7 @@ use fencegate_process::{clock::ManualClock, registry::MetricRegistry};
 
 use super::{
     Guard, GuardConfig,
-    admission::Claim,
+    admission::DispatchClaim,
     error,
     execution::Execution,
     journal::JournalLookup,
@@ -34,10 +34,10 @@ use super::{
     operation::{self, JournalEntry, StoredResponse},
     reserve::OperationRequest,
     store::{
-        self, Change, CopyStoreError, DiskSpace, JournalSize, RecoveredState, RedbStore, Store, StoreError,
-        StoreIdentity, backup::BackupHeader,
+        self, CopyStoreError, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreChange,
+        StoreError, StoreIdentity, backup::BackupHeader,
     },
-    waiter::{AlwaysWaiting, WaitLimit},
+    waiter::{AlwaysWaitingClient, ClientWaitLimit},
     wall_clock,
 };
 
@@ -48,12 +48,12 @@ struct CountingStore {
     largest: AtomicUsize,
 }
 
-impl Store for CountingStore {
+impl GuardStore for CountingStore {
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
         self.store.load(max_execution)
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError> {
         self.commits.fetch_add(1, Ordering::SeqCst);
         self.largest.fetch_max(changes.len(), Ordering::SeqCst);
         self.store.commit(changes)
@@ -87,12 +87,12 @@ impl Store for CountingStore {
         self.store.disk()
     }
 
-    fn copy(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError> {
-        self.store.copy(into)
+    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError> {
+        self.store.write_backup(into)
     }
 }
 
-struct TestSite {
+struct TestGuard {
     guard: Arc<Guard>,
     store: Arc<CountingStore>,
     clock: Arc<ManualClock>,
@@ -103,19 +103,19 @@ struct TestSite {
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A guard with a new store, out of its first quarantine.
-fn site(more: &str) -> TestSite {
+fn site(more: &str) -> TestGuard {
     let folder = tempfile::tempdir().expect("a folder");
     let identity = StoreIdentity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
     drop(RedbStore::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
     let clock = Arc::new(ManualClock::default());
     clock.advance(DAY);
-    let site = opened(folder, clock, more);
+    let site = open_fixture(folder, clock, more);
     site.clock.advance(DAY);
-    site.alone().release_idle_keys();
+    site.local_backend().release_idle_keys();
     site
 }
 
-fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> TestSite {
+fn open_fixture(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> TestGuard {
     let path = folder.path().join("guard.redb");
     let text = format!(
         "version: 1\nlistener: {{address: 127.0.0.1:8080}}\nupstream: {{endpoint: \"http://127.0.0.1:8000\"}}\n\
@@ -130,11 +130,11 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Tes
     let metrics = GuardMetrics::register(&families);
     let config = GuardConfig::from_plan(&plan);
     let opened = Guard::open(store.clone(), config, clock.clone(), "i".into(), metrics).expect("readable");
-    TestSite { guard: opened.guard, store, clock, families, folder }
+    TestGuard { guard: opened.guard, store, clock, families, folder }
 }
 
-impl TestSite {
-    fn alone(&self) -> &LocalBackend {
+impl TestGuard {
+    fn local_backend(&self) -> &LocalBackend {
         self.guard.backend.local()
     }
 
@@ -147,25 +147,30 @@ impl TestSite {
             std::thread::yield_now();
         }
         drop(store);
-        opened(folder, clock, "")
+        open_fixture(folder, clock, "")
     }
 
-    fn claim(key: &str, epoch: u64) -> Claim {
+    fn claim(key: &str, epoch: u64) -> DispatchClaim {
         let key = ResourceKey::parse(key).expect("a key");
         let token = Token::new(epoch, 1, 1).expect("small");
-        Claim { keys: vec![key].into(), token, mode: Mode::Exclusive, era: None, parent: None }
+        DispatchClaim { keys: vec![key].into(), token, mode: Mode::Exclusive, era: None, parent: None }
     }
 
     /// An operation is done.
-    async fn done(&self, number: u64, keep: u64) -> Result<(), error::AdmitError> {
-        self.done_with(number, keep, None).await
+    async fn complete_operation(&self, number: u64, keep: u64) -> Result<(), error::AdmitError> {
+        self.complete_operation_with(number, keep, None).await
     }
 
-    async fn done_with(&self, number: u64, keep: u64, body: Option<&Bytes>) -> Result<(), error::AdmitError> {
-        let mut client = AlwaysWaiting;
-        let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
+    async fn complete_operation_with(
+        &self,
+        number: u64,
+        keep: u64,
+        body: Option<&Bytes>,
+    ) -> Result<(), error::AdmitError> {
+        let mut client = AlwaysWaitingClient;
+        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
-        let wanted = wanted(number, keep, &claim);
+        let wanted = operation_request(number, keep, &claim);
         let JournalLookup::New(reserved) = self.guard.find_operation(wanted, &mut patience).await? else {
             panic!("{number} is known")
         };
@@ -174,10 +179,10 @@ impl TestSite {
     }
 
     /// The kept response that a repeat of the operation gets.
-    async fn replayed(&self, number: u64, keep: u64) -> StoredResponse {
-        let mut client = AlwaysWaiting;
-        let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
-        let wanted = wanted(number, keep, &Self::claim("a", 100_000));
+    async fn replay_operation(&self, number: u64, keep: u64) -> StoredResponse {
+        let mut client = AlwaysWaitingClient;
+        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+        let wanted = operation_request(number, keep, &Self::claim("a", 100_000));
         match self.guard.find_operation(wanted, &mut patience).await {
             Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
@@ -199,12 +204,12 @@ fn id(number: u64) -> OperationId {
     OperationId::from_bytes(bytes)
 }
 
-fn wanted(number: u64, keep: u64, claim: &Claim) -> OperationRequest {
+fn operation_request(number: u64, keep: u64, claim: &DispatchClaim) -> OperationRequest {
     OperationRequest {
-        operation: Operation {
+        operation: OperationHeader {
             id: id(number),
             former: None,
-            fingerprint: Fingerprint::from_bytes([1; 32]),
+            fingerprint: RequestFingerprint::from_bytes([1; 32]),
             keep,
             finals: Vec::new(),
             askable: true,
@@ -222,8 +227,8 @@ async fn clean_stop_writes_watermarks_in_batches() {
     const KEYS: u64 = 2500;
     let site = site("");
     for number in 0..KEYS {
-        let claim = TestSite::claim(&format!("k{number}"), 100 + number);
-        site.alone().lock().register.announce(&claim, site.guard.now()).expect("newer");
+        let claim = TestGuard::claim(&format!("k{number}"), 100 + number);
+        site.local_backend().lock().register.announce(&claim, site.guard.now()).expect("newer");
     }
     site.guard.leave().await.expect("left");
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
@@ -237,23 +242,24 @@ async fn clean_stop_writes_watermarks_in_batches() {
 #[tokio::test]
 async fn grant_costs_one_commit() {
     let site = site("");
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
-    let commits = |site: &TestSite| site.store.commits.swap(0, Ordering::SeqCst);
-    site.alone().sweep().await.expect("a sound store");
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let commits = |site: &TestGuard| site.store.commits.swap(0, Ordering::SeqCst);
+    site.local_backend().sweep().await.expect("a sound store");
     commits(&site);
     for dispatch in 1..=100 {
-        let claim = Claim { token: Token::new(50, 1, dispatch).expect("small"), ..TestSite::claim("a", 50) };
+        let claim =
+            DispatchClaim { token: Token::new(50, 1, dispatch).expect("small"), ..TestGuard::claim("a", 50) };
         let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
         running.complete(answer(200, None)).await.expect("known");
         site.clock.advance(Duration::from_millis(200));
-        site.alone().release_idle_keys();
+        site.local_backend().release_idle_keys();
     }
     assert_eq!(commits(&site), 1, "the epoch, and that the key is at work");
     site.clock.advance(Duration::from_secs(1));
-    site.alone().release_idle_keys();
+    site.local_backend().release_idle_keys();
     // The next tenure costs one further commit.
-    let running = site.guard.admit(TestSite::claim("a", 51), None, &mut patience).await.expect("the newest");
+    let running = site.guard.admit(TestGuard::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
 }
@@ -261,15 +267,15 @@ async fn grant_costs_one_commit() {
 /// A service may handle its requests on any thread.
 #[tokio::test]
 async fn admission_is_send() {
-    fn is_sent<T: Send>(sent: T) -> T {
+    fn assert_send<T: Send>(sent: T) -> T {
         sent
     }
     let site = site("");
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
-    let admitted = is_sent(site.guard.admit(TestSite::claim("a", 50), None, &mut patience)).await;
-    let running: Execution = is_sent(admitted.expect("the newest"));
-    is_sent(running.complete(answer(200, None))).await.expect("known");
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut patience)).await;
+    let running: Execution = assert_send(admitted.expect("the newest"));
+    assert_send(running.complete(answer(200, None))).await.expect("known");
 }
 
 /// The default configuration is that of a policy file without settings of its own.

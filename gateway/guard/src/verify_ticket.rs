@@ -8,10 +8,10 @@ use std::{
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
 
 use crate::{
-    admission::Claim,
+    admission::DispatchClaim,
     error::AdmitError,
     guard::{Guard, RejectionStats, StaleDispatch},
-    ticket::{VerifiedTicket, Verifier, now},
+    ticket::{TicketVerifier, VerifiedTicket, unix_seconds},
 };
 
 impl Guard {
@@ -21,14 +21,14 @@ impl Guard {
     /// The signature or the time is wrong, or the ticket is for another claim.
     pub fn verify(
         &self,
-        verifier: &Verifier,
+        verifier: &TicketVerifier,
         ticket: &[u8],
-        claim: &Claim,
+        claim: &DispatchClaim,
         not_after: Option<&NotAfter>,
     ) -> Result<Arc<VerifiedTicket>, AdmitError> {
-        let verified = verifier.verify(ticket, &self.identity.ensemble, now())?;
+        let verified = verifier.verify(ticket, &self.identity.ensemble, unix_seconds())?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
-        verified.check_covers(keys, claim.token, claim.mode)?;
+        verified.check_matches(keys, claim.token, claim.mode)?;
         not_after.map_or(Ok(()), |not_after| verified.check_not_after(not_after))?;
         Ok(verified)
     }
@@ -51,7 +51,7 @@ impl Guard {
     }
 
     /// Counts a refusal. The front end logs it with the facts of the request.
-    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
+    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&DispatchClaim>) -> AdmitError {
         self.metrics.record_decision(refused.decision());
         if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);

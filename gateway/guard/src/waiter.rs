@@ -5,35 +5,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A client that waits for admission, and may go away before.
-pub trait Waiter {
+pub trait WaitingClient {
     /// Returns when the client has gone. It may be called again.
     fn wait_closed(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A client that never goes away.
 #[derive(Debug, Clone, Copy)]
-pub struct AlwaysWaiting;
+pub struct AlwaysWaitingClient;
 
-impl Waiter for AlwaysWaiting {
+impl WaitingClient for AlwaysWaitingClient {
     async fn wait_closed(&mut self) {
         std::future::pending().await
     }
 }
 
 /// How long a request may wait for other dispatches, and its client.
-pub struct WaitLimit<'c, W> {
+pub struct ClientWaitLimit<'c, W> {
     pub client: &'c mut W,
     pub(crate) deadline: Instant,
 }
 
-impl<'c, W: Waiter> WaitLimit<'c, W> {
+impl<'c, W: WaitingClient> ClientWaitLimit<'c, W> {
     pub fn new(client: &'c mut W, settle: Duration) -> Self {
         Self { client, deadline: Instant::now() + settle }
     }
 
     /// The same client, waiting no longer than `longest` from now on.
-    pub fn limited_to(&mut self, longest: Duration) -> WaitLimit<'_, W> {
+    pub fn limited_to(&mut self, longest: Duration) -> ClientWaitLimit<'_, W> {
         let deadline = self.deadline.min(Instant::now() + longest);
-        WaitLimit { client: &mut *self.client, deadline }
+        ClientWaitLimit { client: &mut *self.client, deadline }
     }
 }

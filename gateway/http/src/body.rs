@@ -24,10 +24,10 @@ use hyper::{
 use smallvec::SmallVec;
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::{error::BodyError, source::Chunk, trailers::Trailers};
+pub use self::{error::BodyError, source::Chunk, trailers::TrailerPolicy};
 use self::{
-    observer::{DropOnComplete, DropWithBody, Observer},
-    source::{Framing, LiveBody, Source, non_empty},
+    observer::{BodyObserver, DropOnComplete, DropWithBody},
+    source::{BodySource, Framing, LiveBody, non_empty},
 };
 use crate::connection_state::Exchange;
 use crate::upgrade::{UpgradeHandler, UpgradeSender};
@@ -37,12 +37,12 @@ pub type Reply = Response<Body>;
 
 /// A request or response body.
 pub struct Body {
-    source: Source,
-    trailers: Trailers,
+    source: BodySource,
+    trailers: TrailerPolicy,
     /// Parts that few bodies have.
     extras: Option<Box<BodyExtras>>,
     /// The observers; the last added one is notified first.
-    observers: SmallVec<[Box<dyn Observer>; USUAL]>,
+    observers: SmallVec<[Box<dyn BodyObserver>; USUAL]>,
 }
 
 /// Parts that few bodies have, kept in a box: a body is moved through many steps, so it has to be small.
@@ -65,16 +65,16 @@ const SHORT: usize = 64 << 10;
 
 impl Body {
     pub fn empty() -> Self {
-        Self::whole(Bytes::new())
+        Self::from_bytes(Bytes::new())
     }
 
-    pub fn whole(data: Bytes) -> Self {
-        Self::new(Source::whole(data, None), Trailers::Drop)
+    pub fn from_bytes(data: Bytes) -> Self {
+        Self::new(BodySource::from_bytes(data, None), TrailerPolicy::Drop)
     }
 
     /// A whole response of an upstream, already filtered.
     pub fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::new(Source::whole(data, trailers), Trailers::Pass)
+        Self::new(BodySource::from_bytes(data, trailers), TrailerPolicy::Pass)
     }
 
     /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
@@ -86,8 +86,8 @@ impl Body {
         }
         let framing = if exchange.is_multiplexed() { Framing::Http2 } else { Framing::Http1 };
         Self::new(
-            Source::live(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
-            Trailers::Drop,
+            BodySource::from_live_body(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
+            TrailerPolicy::Drop,
         )
     }
 
@@ -95,16 +95,16 @@ impl Body {
     #[must_use]
     pub fn prepend(mut self, begun: Bytes) -> Self {
         match &mut self.source {
-            Source::Live(live) => live.prepend(begun),
-            Source::Whole { data, .. } => *data = non_empty(begun),
-            Source::Piped(_) => {}
+            BodySource::Live(live) => live.prepend(begun),
+            BodySource::Whole { data, .. } => *data = non_empty(begun),
+            BodySource::Piped(_) => {}
         }
         self
     }
 
     /// Sets the deadline of the whole body. After it the body fails, however little is missing.
     pub fn set_deadline(&mut self, by: Instant) {
-        if let Source::Live(live) = &mut self.source {
+        if let BodySource::Live(live) = &mut self.source {
             live.set_deadline(by);
         }
     }
@@ -112,27 +112,27 @@ impl Body {
     /// The deadline of the whole body.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.source {
-            Source::Live(live) => live.deadline(),
-            Source::Whole { .. } | Source::Piped(_) => None,
+            BodySource::Live(live) => live.deadline(),
+            BodySource::Whole { .. } | BodySource::Piped(_) => None,
         }
     }
 
     /// The exchange of an upload that still arrives.
-    pub fn upload(&self) -> Option<Rc<Exchange>> {
+    pub fn upload_exchange(&self) -> Option<Rc<Exchange>> {
         match &self.source {
-            Source::Live(live) => live.upload(),
-            Source::Whole { .. } | Source::Piped(_) => None,
+            BodySource::Live(live) => live.upload_exchange(),
+            BodySource::Whole { .. } | BodySource::Piped(_) => None,
         }
     }
 
     /// The body of a response in this version. `idle`: how long each chunk may take.
     pub fn from_upstream(
         (incoming, version): (Incoming, Version),
-        trailers: Trailers,
+        trailers: TrailerPolicy,
         idle: Duration,
     ) -> Self {
         let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
-        Self::new(Source::live(LiveBody::new(incoming, framing, idle)), trailers)
+        Self::new(BodySource::from_live_body(LiveBody::new(incoming, framing, idle)), trailers)
     }
 
     /// Reads the part of a response that has already come. If the response is broken directly after its head, the
@@ -140,8 +140,8 @@ impl Body {
     pub fn prefetch(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
         let looked = self.source.prefetch(cx);
         match looked {
-            Err(_) => self.notify_observers(Observer::on_error),
-            Ok(()) if self.source.is_end() => self.notify_observers(Observer::on_end),
+            Err(_) => self.notify_observers(BodyObserver::on_error),
+            Ok(()) if self.source.is_end() => self.notify_observers(BodyObserver::on_end),
             Ok(()) => {}
         }
         looked
@@ -149,7 +149,7 @@ impl Body {
 
     /// A body whose chunks come from a task. The task goes on even if the body is not read.
     pub fn from_channel(pieces: mpsc::Receiver<Chunk>) -> Self {
-        Self::new(Source::Piped(pieces), Trailers::Pass)
+        Self::new(BodySource::Piped(pieces), TrailerPolicy::Pass)
     }
 
     /// No body: `upgrade_sender` gets the client's stream after the head.
@@ -183,25 +183,25 @@ impl Body {
     /// The trailers of a body that is in memory.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         match &self.source {
-            Source::Whole { trailers, .. } => trailers.as_deref(),
-            Source::Live(_) | Source::Piped(_) => None,
+            BodySource::Whole { trailers, .. } => trailers.as_deref(),
+            BodySource::Live(_) | BodySource::Piped(_) => None,
         }
     }
 
     /// The bytes of a body that is in memory.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
-            Source::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
-            Source::Live(_) | Source::Piped(_) => None,
+            BodySource::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
+            BodySource::Live(_) | BodySource::Piped(_) => None,
         }
     }
 
     /// A second body with the same bytes, if this one is in memory.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.source {
-            Source::Whole { data, .. } => Some(Self::whole(data.clone().unwrap_or_default())),
+            BodySource::Whole { data, .. } => Some(Self::from_bytes(data.clone().unwrap_or_default())),
             source if source.is_end() => Some(Self::empty()),
-            Source::Live(_) | Source::Piped(_) => None,
+            BodySource::Live(_) | BodySource::Piped(_) => None,
         }
     }
 
@@ -218,14 +218,14 @@ impl Body {
     /// A body in memory is passed on in chunks of at most `most` bytes.
     #[must_use]
     pub fn with_max_chunk(mut self, most: usize) -> Self {
-        if let Source::Whole { piece, .. } = &mut self.source {
+        if let BodySource::Whole { piece, .. } = &mut self.source {
             *piece = most;
         }
         self
     }
 
     /// Adds an observer.
-    pub fn with_observer(mut self, mut observer: Box<dyn Observer>) -> Self {
+    pub fn with_observer(mut self, mut observer: Box<dyn BodyObserver>) -> Self {
         if self.source.is_end() {
             observer.on_end();
         }
@@ -233,11 +233,11 @@ impl Body {
         self
     }
 
-    fn new(source: Source, trailers: Trailers) -> Self {
+    fn new(source: BodySource, trailers: TrailerPolicy) -> Self {
         Self { source, trailers, extras: None, observers: SmallVec::new() }
     }
 
-    fn notify_observers(&mut self, what: impl Fn(&mut dyn Observer)) {
+    fn notify_observers(&mut self, what: impl Fn(&mut dyn BodyObserver)) {
         self.observers.iter_mut().rev().for_each(|observer| what(&mut **observer));
     }
 
@@ -290,7 +290,7 @@ impl HttpBody for Body {
                     None => continue,
                 },
                 Some(Err(error)) => {
-                    this.notify_observers(Observer::on_error);
+                    this.notify_observers(BodyObserver::on_error);
                     return this.fail(error, cx);
                 }
                 None => break None,
@@ -300,7 +300,7 @@ impl HttpBody for Body {
         this.notify_observers(|observer| observer.on_data(bytes));
         // A body that breaks is never complete, even if all its bytes were passed on.
         if frame.is_none() || this.source.is_end() {
-            this.notify_observers(Observer::on_end);
+            this.notify_observers(BodyObserver::on_end);
         }
         Poll::Ready(frame.map(Ok))
     }

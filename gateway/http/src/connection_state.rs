@@ -106,7 +106,7 @@ impl ConnectionState {
     }
 
     /// The head of a request is complete.
-    pub fn begin(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
+    pub fn begin_exchange(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
         self.reading.set(ReadState::Busy);
         self.writing.set(WriteState::Answers);
         let exchange = Rc::new(Exchange {
@@ -223,9 +223,9 @@ impl ConnectionState {
     }
 
     #[cfg(test)]
-    pub(crate) fn age(&self, by: Duration) {
+    pub(crate) fn make_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
-        self.unsent.age(by);
+        self.unsent.make_older(by);
         if let ReadState::Head(since) = self.reading.get() {
             self.reading.set(ReadState::Head(since - by));
         }

@@ -15,7 +15,7 @@ use crate::connection_info::ConnectionInfo;
 
 /// A network: connects and listens.
 pub trait Network: Clone + 'static {
-    type Stream: AsyncRead + AsyncWrite + Reset + Unpin + 'static;
+    type Stream: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
     /// The addresses of `host:port`. The name may come from another gateway, so it never yields a socket path of this
@@ -44,7 +44,7 @@ pub trait Accept: 'static {
 }
 
 /// How a connection ends: with a reset, or in order.
-pub trait Reset {
+pub trait CloseControl {
     /// From now on closing discards unsent bytes and resets the connection, if the socket can do that. The kernel does
     /// so as well when the process ends or is killed.
     fn reset_on_close(&self);
@@ -58,7 +58,7 @@ pub trait Reset {
 
     /// Whether both sides have closed, and the peer's kernel has acknowledged every byte of this side. False also if
     /// that is not known.
-    fn is_over(&self) -> bool {
+    fn is_fully_closed(&self) -> bool {
         true
     }
 
@@ -70,7 +70,7 @@ pub trait Reset {
 }
 
 /// A pipe in memory, for tests and simulations: its end is not observed.
-impl Reset for tokio::io::DuplexStream {
+impl CloseControl for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 
     fn close_in_order(&self) {}

@@ -12,7 +12,7 @@ use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // This call does not wait, so it is refused as soon as it finds another holder.
     let second = client.lock("invoice/42").await;
-    assert_eq!(second.err(), Some(client::Error::Locked));
+    assert_eq!(second.err(), Some(client::LockClientError::Locked));
     println!("second: refused");
 
     let token = first.token();
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("next: larger token {}", next.token() > token);
 
     // Slow work has to stop when the lock is lost.
-    let lost = next.lost();
+    let lost = next.wait_lost();
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(200)) => println!("done: still held {}", next.is_held()),
         () = lost => println!("lost"),

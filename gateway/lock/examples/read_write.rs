@@ -12,7 +12,7 @@ use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "read-write").with_init()).await?;
 
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("read together: {}", one.is_held() && two.is_held());
 
     let refused = client.write("report").await.err();
-    assert_eq!(refused, Some(client::Error::Locked));
+    assert_eq!(refused, Some(client::LockClientError::Locked));
     println!("write beside them: refused");
 
     // The writer waits until both readers have gone.
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("write after them: {}", written.is_held());
 
     let refused = client.read("report").await.err();
-    assert_eq!(refused, Some(client::Error::Locked));
+    assert_eq!(refused, Some(client::LockClientError::Locked));
     println!("read beside it: refused");
     written.release();
     client.close().await;

@@ -12,13 +12,13 @@ use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "set").with_init()).await?;
 
     let both = client.lock_all(["account/1", "account/2"]).await?;
     let one = client.lock("account/2").await.err();
-    assert_eq!(one, Some(client::Error::Locked));
+    assert_eq!(one, Some(client::LockClientError::Locked));
     println!("one of them: refused");
     both.release();
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             assert!(held.is_held());
             held.release();
         }
-        Ok::<_, client::Error>(10)
+        Ok::<_, client::LockClientError>(10)
     };
     let (there, back) = tokio::join!(transfer("account/1", "account/2"), transfer("account/2", "account/1"));
     println!("transfers: {}", there? + back?);

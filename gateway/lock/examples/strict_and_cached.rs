@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
     let client = Client::connect(ConnectOptions::new(&servers, &root, "here").with_init()).await?;
     let other = Client::connect(ConnectOptions::new(&servers, &root, "there")).await?;
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn lock_once(client: &Client, cached: bool) -> Result<client::Token, client::Error> {
+async fn lock_once(client: &Client, cached: bool) -> Result<client::Token, client::LockClientError> {
     let asked = client.lock("sensor/7").wait(WAIT);
     let held = if cached { asked.cached() } else { asked }.await?;
     let token = held.token();

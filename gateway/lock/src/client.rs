@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`crate::session::negotiated_timeout::layer`] in the process, as the examples do. A reconnect may shorten the
+//! with [`crate::session::negotiated_timeout::connect_log_layer`] in the process, as the examples do. A reconnect may shorten the
 //! session timeout, and only this layer observes that; without it a session that loses its connection is given up.
 
 mod connect_options;
@@ -37,7 +37,7 @@ use std::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{CachedHold, Hold, LockSite, Mode},
+    plan::{CachedHoldLimits, HoldPolicy, LockSite, Mode},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -53,7 +53,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
-pub use self::{connect_options::ConnectOptions, error::Error, lock_guard::LockGuard};
+pub use self::{connect_options::ConnectOptions, error::LockClientError, lock_guard::LockGuard};
 use self::{
     session_thread::start_sessions,
     validate_names::{parse_keys, parse_shared_node},
@@ -69,7 +69,7 @@ use crate::{
         active_session::SessionState,
         local_member::{LocalMember, NO_PLAN},
         log_dedup::LogDedup,
-        servers::Servers,
+        servers::ZkServers,
         settings::SessionSettings,
     },
     state::TokenHistory,
@@ -94,11 +94,11 @@ impl Client {
     /// Connects, and returns when locks can be granted. Waits for that at most one session timeout.
     ///
     /// # Errors
-    /// [`Error::Options`], [`Error::Unavailable`], [`Error::NotInitialised`] and [`Error::RolledBack`].
+    /// [`LockClientError::Options`], [`LockClientError::Unavailable`], [`LockClientError::NotInitialised`] and [`LockClientError::RolledBack`].
     ///
     /// # Cancellation
     /// Dropping the future closes the sessions that were opened.
-    pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
+    pub async fn connect(options: ConnectOptions) -> Result<Self, LockClientError> {
         let patience = options.session_timeout;
         let client = Self::start(&options)?;
         let late = Instant::now() + patience;
@@ -106,26 +106,28 @@ impl Client {
             let reason = match client.lock_manager.session_state() {
                 _ if client.lock_manager.is_ready() => return Ok(client),
                 SessionState::NotInitialised(reason) => {
-                    return Err(Error::NotInitialised(reason.to_string()));
+                    return Err(LockClientError::NotInitialised(reason.to_string()));
                 }
-                SessionState::RolledBack(reason) => return Err(Error::RolledBack(reason.to_string())),
+                SessionState::RolledBack(reason) => {
+                    return Err(LockClientError::RolledBack(reason.to_string()));
+                }
                 SessionState::NoSession(reason) => reason,
                 SessionState::Active { .. } => "the session is not proven yet".into(),
             };
             if Instant::now() >= late || client.ended.has_changed().is_err() {
-                return Err(Error::Unavailable(reason.to_string()));
+                return Err(LockClientError::Unavailable(reason.to_string()));
             }
             sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Begins to connect, and returns at once. Until there is a session, every lock is refused with
-    /// [`Error::Unavailable`].
+    /// [`LockClientError::Unavailable`].
     ///
     /// # Errors
-    /// [`Error::Options`]
-    pub fn start(options: &ConnectOptions) -> Result<Self, Error> {
-        let policy = options.to_policy().map_err(Error::Options)?;
+    /// [`LockClientError::Options`]
+    pub fn start(options: &ConnectOptions) -> Result<Self, LockClientError> {
+        let policy = options.to_policy().map_err(LockClientError::Options)?;
         let clock: SharedClock = Arc::new(MachineClock);
         let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
@@ -135,7 +137,7 @@ impl Client {
                 let opened = TokenHistory::open(folder, &SystemRandomness, move || {
                     counted.record_state_write_failure()
                 });
-                opened.map_err(|error| Error::Options(format!("{}: {error}", folder.display())))?
+                opened.map_err(|error| LockClientError::Options(format!("{}: {error}", folder.display())))?
             }
             None => Arc::default(),
         };
@@ -154,13 +156,16 @@ impl Client {
             metrics: metrics.for_session(number),
             log_dedup: log_dedup.clone(),
         });
-        let servers = Servers::from_policy(&policy).and_then(|servers| servers.with_file_watch(&metrics));
-        let servers = servers
-            .map_err(|bad| Error::Options(format!("use the files for ZooKeeper: {}", error_chain(&bad))))?;
+        let servers = ZkServers::from_policy(&policy).and_then(|servers| servers.with_file_watch(&metrics));
+        let servers = servers.map_err(|bad| {
+            LockClientError::Options(format!("use the files for ZooKeeper: {}", error_chain(&bad)))
+        })?;
         let stop = CancellationToken::new();
         let ended =
             start_sessions(workers.into_iter().zip(settings).collect(), &servers, stop.clone(), history)
-                .map_err(|error| Error::Options(format!("start the thread of the sessions: {error}")))?;
+                .map_err(|error| {
+                    LockClientError::Options(format!("start the thread of the sessions: {error}"))
+                })?;
         let name = options.name.as_str().into();
         let root = options.root.clone();
         Ok(Self { lock_manager: manager, clock, name, root, families, stop, ended })
@@ -188,7 +193,7 @@ impl Client {
     }
 
     fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
-        let hold = Hold::Strict;
+        let hold = HoldPolicy::Strict;
         let wait = Duration::ZERO;
         let site = Ok(LockSite::Native);
         LockBuilder { client: self, keys: parse_keys(keys), mode, hold, wait, site, delay: None }
@@ -228,7 +233,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// A lock request: await it to send it.
 ///
 /// # Errors
-/// All but [`Error::Options`]. If the connection is lost, the call waits for it until the session deadline; after that
+/// All but [`LockClientError::Options`]. If the connection is lost, the call waits for it until the session deadline; after that
 /// it is refused at once.
 ///
 /// # Cancellation
@@ -236,11 +241,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct LockBuilder<'c> {
     client: &'c Client,
-    keys: Result<Vec<ResourceKey>, Error>,
+    keys: Result<Vec<ResourceKey>, LockClientError>,
     mode: Mode,
-    hold: Hold,
+    hold: HoldPolicy,
     wait: Duration,
-    site: Result<LockSite, Error>,
+    site: Result<LockSite, LockClientError>,
     delay: Option<Duration>,
 }
 
@@ -255,12 +260,12 @@ impl LockBuilder<'_> {
     /// request to ZooKeeper. The node is released when another process wants the key, or after 250 ms without a caller.
     /// The nodes of a set of keys are not kept.
     pub fn cached(self) -> Self {
-        self.cached_with(CachedHold::default())
+        self.cached_with(CachedHoldLimits::default())
     }
 
     /// Like [`LockBuilder::cached`], with other bounds.
-    pub fn cached_with(self, rules: CachedHold) -> Self {
-        Self { hold: Hold::Cached(rules), ..self }
+    pub fn cached_with(self, rules: CachedHoldLimits) -> Self {
+        Self { hold: HoldPolicy::Cached(rules), ..self }
     }
 
     /// Locks by the one ephemeral node at `path`, as programs without a lock library do: the creator of the node holds
@@ -290,28 +295,33 @@ impl LockBuilder<'_> {
         let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });
         let most = Permits::MOST;
         Self {
-            site: site.ok_or_else(|| Error::Key(format!("{count} permits: there may be 2 to {most}"))),
+            site: site
+                .ok_or_else(|| LockClientError::Key(format!("{count} permits: there may be 2 to {most}"))),
             ..self
         }
     }
 
     /// The site of each key's lock, in the order of the keys. An empty list means that all are native.
-    fn sites(&self) -> Result<Vec<LockSite>, Error> {
+    fn sites(&self) -> Result<Vec<LockSite>, LockClientError> {
         match self.site.clone()? {
             LockSite::Native => Ok(Vec::new()),
             LockSite::Foreign { layout, .. }
-                if self.hold != Hold::Strict
+                if self.hold != HoldPolicy::Strict
                     || (!layout.has_shared_mode() && self.mode != Mode::Exclusive) =>
             {
-                Err(Error::Key("a node that is shared with other programs is neither read nor kept".into()))
+                Err(LockClientError::Key(
+                    "a node that is shared with other programs is neither read nor kept".into(),
+                ))
             }
             LockSite::Semaphore { .. }
-                if self.hold != Hold::Strict || self.mode != Mode::Exclusive || self.delay.is_some() =>
+                if self.hold != HoldPolicy::Strict
+                    || self.mode != Mode::Exclusive
+                    || self.delay.is_some() =>
             {
-                Err(Error::Key("a permit is neither read nor kept, and has no delay".into()))
+                Err(LockClientError::Key("a permit is neither read nor kept, and has no delay".into()))
             }
             _ if self.keys.as_ref().is_ok_and(|keys| keys.len() > 1) => {
-                Err(Error::Key("a node that others make as well is asked for alone".into()))
+                Err(LockClientError::Key("a node that others make as well is asked for alone".into()))
             }
             site => Ok(vec![site]),
         }
@@ -319,7 +329,7 @@ impl LockBuilder<'_> {
 }
 
 impl<'c> IntoFuture for LockBuilder<'c> {
-    type Output = Result<LockGuard, Error>;
+    type Output = Result<LockGuard, LockClientError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -343,7 +353,8 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 Some(tenure) => tenure,
                 None => client.lock_manager.acquire(request).await?,
             };
-            LockGuard::new(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
+            LockGuard::new(tenure, &client.clock)
+                .ok_or_else(|| LockClientError::Unavailable("no token".into()))
         })
     }
 }

@@ -8,13 +8,13 @@ use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
 
 /// How the wait for a delay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DelayOutcome {
+pub enum HandoverDelayOutcome {
     WaitedOut,
     /// The session ended, or the process stops. The next holder begins the wait anew.
     Interrupted,
 }
 
-impl DelayOutcome {
+impl HandoverDelayOutcome {
     const ALL: [Self; 2] = [Self::WaitedOut, Self::Interrupted];
 
     fn label(self) -> &'static str {
@@ -26,7 +26,7 @@ impl DelayOutcome {
 }
 
 #[derive(Clone)]
-pub struct DelayMetrics {
+pub struct HandoverDelayMetrics {
     sitting: IntGauge,
     ended: IntCounterVec,
     length: Histogram,
@@ -37,15 +37,15 @@ pub struct DelayMetrics {
 const DELAY_BUCKETS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
 
 /// Counts one key as waiting for its delay, until this is dropped.
-pub struct DelayWaitGuard(IntGauge);
+pub struct HandoverDelayGuard(IntGauge);
 
-impl Drop for DelayWaitGuard {
+impl Drop for HandoverDelayGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-impl DelayMetrics {
+impl HandoverDelayMetrics {
     pub(crate) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
@@ -70,7 +70,7 @@ impl DelayMetrics {
                 &["result"],
             ),
         };
-        for end in DelayOutcome::ALL {
+        for end in HandoverDelayOutcome::ALL {
             metrics.ended.with_label_values(&[end.label()]);
         }
         for result in [REMOVED, KEPT] {
@@ -79,18 +79,18 @@ impl DelayMetrics {
         metrics
     }
 
-    pub(crate) fn start_wait(&self, delay: Duration) -> DelayWaitGuard {
+    pub(crate) fn start_wait(&self, delay: Duration) -> HandoverDelayGuard {
         self.length.observe(delay.as_secs_f64());
         self.sitting.inc();
-        DelayWaitGuard(self.sitting.clone())
+        HandoverDelayGuard(self.sitting.clone())
     }
 
-    pub(crate) fn record_end(&self, end: DelayOutcome) {
+    pub(crate) fn record_end(&self, end: HandoverDelayOutcome) {
         self.ended.with_label_values(&[end.label()]).inc();
     }
 
     /// Counts a check of an idle key's parent, which was removed unless another attempt came.
-    pub(crate) fn record_leftover(&self, removed: bool) {
+    pub(crate) fn record_idle_parent_check(&self, removed: bool) {
         self.removed.with_label_values(&[if removed { REMOVED } else { KEPT }]).inc();
     }
 }

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use fencegate_process::{
     registry::MetricRegistry,
-    registry::{SHORT, unknown_operations},
+    registry::{SHORT, unknown_operations_gauge},
 };
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     IntGaugeVec, Opts,
 };
 
-use crate::{delay_metrics::DelayMetrics, limits::MAX_SESSION_PATH_BYTES, manager::tenure_end::EndCause};
+use crate::{
+    delay_metrics::HandoverDelayMetrics, limits::MAX_SESSION_PATH_BYTES, manager::tenure_end::TenureEndCause,
+};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -41,7 +43,7 @@ pub struct SessionMetrics {
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
     tls_reloads: IntCounterVec,
-    pub(crate) delays: DelayMetrics,
+    pub(crate) delays: HandoverDelayMetrics,
 }
 
 /// Dispatches under one tenure.
@@ -103,7 +105,7 @@ impl SessionMetrics {
                 "config_mismatch",
                 "Gateways of this installation that lock other keys.",
             )),
-            unknown: families.register(unknown_operations()),
+            unknown: families.register(unknown_operations_gauge()),
             highest: families.register(IntGauge::new(
                 "zk_sequence_max",
                 "Highest number of a lock node so far; above 2^30 its parent is replaced.",
@@ -151,7 +153,7 @@ impl SessionMetrics {
                 "Tenures that lost their lock while they were in use.",
                 &["cause"],
             ),
-            delays: DelayMetrics::register(families),
+            delays: HandoverDelayMetrics::register(families),
             tls_reloads: counters(
                 "zk_tls_reloads_total",
                 "Files of the TLS with ZooKeeper that have changed.",
@@ -164,7 +166,7 @@ impl SessionMetrics {
 
     /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn init_series(&self) {
-        for cause in EndCause::ALL {
+        for cause in TenureEndCause::ALL {
             self.end_counter(cause).with_label_values(&[cause.label()]);
         }
         for op in OPERATIONS {
@@ -188,7 +190,7 @@ impl SessionMetrics {
         Self { label: number.to_string(), ..self.clone() }
     }
 
-    pub fn record_established(&self, timeout: Duration) {
+    pub fn record_session_established(&self, timeout: Duration) {
         self.timeout.set(timeout.as_secs_f64());
     }
 
@@ -207,7 +209,7 @@ impl SessionMetrics {
         self.set_state("none");
     }
 
-    pub fn record_ended(&self) {
+    pub fn record_session_ended(&self) {
         self.expirations.inc();
         self.proof.with_label_values(&[&self.label]).set(0.0);
         self.set_nodes(0, 0);
@@ -261,7 +263,7 @@ impl SessionMetrics {
     }
 
     /// Counts a completed ZooKeeper operation; `error`: one of [`ERRORS`].
-    pub fn record_request(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
+    pub fn record_zookeeper_request(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
         if let Some(error) = error {
             self.errors.with_label_values(&[op, error]).inc();
@@ -284,7 +286,7 @@ impl SessionMetrics {
         self.highest.set(self.highest.get().max(number.into()));
     }
 
-    pub fn record_tenure_end(&self, cause: EndCause) {
+    pub fn record_tenure_end(&self, cause: TenureEndCause) {
         self.end_counter(cause).with_label_values(&[cause.label()]).inc();
     }
 
@@ -293,7 +295,7 @@ impl SessionMetrics {
         self.dispatches.observe(dispatches.into());
     }
 
-    fn end_counter(&self, cause: EndCause) -> &IntCounterVec {
+    fn end_counter(&self, cause: TenureEndCause) -> &IntCounterVec {
         if cause.is_loss() { &self.lost } else { &self.tenures }
     }
 

@@ -90,7 +90,7 @@ fn random_hex(randomness: &dyn Randomness) -> String {
 
 fn to_hex(bytes: &[u8]) -> String {
     let mut digits = vec![0; 2 * bytes.len()];
-    hex::write(bytes, &mut digits);
+    hex::write_digits(bytes, &mut digits);
     String::from_utf8(digits).expect("hex digits are ASCII")
 }
 

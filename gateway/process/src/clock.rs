@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate_policies::not_after::{BootId, NotAfter, Uptime};
+use fencegate_policies::not_after::{BootClockMoment, BootId, NotAfter};
 use tokio::time::sleep;
 
 /// An instant of CLOCK_BOOTTIME, in nanoseconds since boot.
@@ -71,7 +71,7 @@ impl dyn Clock + '_ {
         let unix_ms = self.unix_ms();
         let left = deadline.since(self.now());
         let unix_ms = unix_ms.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        let uptime = self.boot_id().map(|boot| Uptime::new(boot, deadline.as_nanos() / MS));
+        let uptime = self.boot_id().map(|boot| BootClockMoment::new(boot, deadline.as_nanos() / MS));
         NotAfter::new(unix_ms, uptime)
     }
 

@@ -81,9 +81,9 @@ pub fn hash_digits(text: &str) -> String {
 
 /// The secret without which a key cannot be found by trying all. Processes with the same secret have the same hashes.
 #[derive(Clone)]
-pub struct KeySecret(Arc<hmac::Key>);
+pub struct KeyHashSecret(Arc<hmac::Key>);
 
-impl KeySecret {
+impl KeyHashSecret {
     pub fn new(secret: &[u8]) -> Self {
         Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
     }
@@ -96,20 +96,20 @@ impl KeySecret {
 }
 
 /// Without the secret.
-impl fmt::Debug for KeySecret {
+impl fmt::Debug for KeyHashSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeySecret")
     }
 }
 
 /// The secret that the policy configures.
-static SECRET: RwLock<Option<KeySecret>> = RwLock::new(None);
+static SECRET: RwLock<Option<KeyHashSecret>> = RwLock::new(None);
 
 /// The secret of this process if the policy configures none.
-static OWN: LazyLock<KeySecret> = LazyLock::new(|| {
+static OWN: LazyLock<KeyHashSecret> = LazyLock::new(|| {
     let mut secret = [0; 32];
     SystemRandomness.fill(&mut secret);
-    KeySecret::new(&secret)
+    KeyHashSecret::new(&secret)
 });
 
 /// The rule of this process; there is one log, and so one rule.
@@ -120,7 +120,7 @@ const HASH: u8 = 1;
 const OFF: u8 = 2;
 
 /// Sets the rule from now on, and the secret of hashes; without one, the secret of this process is used.
-pub fn set_key_redaction(shown: KeyVisibility, secret: Option<KeySecret>) {
+pub fn set_key_redaction(shown: KeyVisibility, secret: Option<KeyHashSecret>) {
     *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
         KeyVisibility::Plain => PLAIN,
@@ -192,7 +192,7 @@ mod tests {
     /// RFC 4231, test case 2.
     #[test]
     fn hash_is_truncated_hmac() {
-        let secret = KeySecret::new(b"Jefe");
+        let secret = KeyHashSecret::new(b"Jefe");
         assert_eq!(secret.digits("what do ya want for nothing?"), "5bdcc146bf60754e");
         assert!(!format!("{secret:?}").contains("Jefe"));
     }

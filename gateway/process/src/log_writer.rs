@@ -50,7 +50,7 @@ static STDERR_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 ///
 /// # Panics
 /// If the machine has no thread for it.
-pub fn queue_stderr() -> NonBlocking {
+pub fn stderr_queue_writer() -> NonBlocking {
     let (writer, guard) = spawn_queue(stderr(), "log");
     STDERR_DROPPED.get_or_init(|| writer.error_counter());
     STDERR.lock().unwrap_or_else(PoisonError::into_inner).replace((writer.clone(), guard));
@@ -86,7 +86,7 @@ pub fn dropped_lines() -> u64 {
 ///
 /// # Panics
 /// If the machine has no thread for it.
-pub fn queue_stdout() -> (NonBlocking, FlushGuard) {
+pub fn stdout_queue_writer() -> (NonBlocking, FlushGuard) {
     spawn_queue(BufWriter::new(stdout()), "access-log")
 }
 

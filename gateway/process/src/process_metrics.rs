@@ -63,7 +63,7 @@ impl ProcessMetrics {
     /// Reads the values anew. A value that cannot be read stays as it was.
     fn refresh(&self) {
         if let Some(stat) = ProcStat::read() {
-            self.cpu.inc_by((seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
+            self.cpu.inc_by((ticks_to_seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
             set_gauge(&self.threads, stat.threads);
             set_gauge(&self.virtual_memory, stat.virtual_bytes);
             set_gauge(&self.resident, stat.resident_pages * page_size() as u64);
@@ -76,7 +76,7 @@ impl ProcessMetrics {
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 7] {
+    fn collectors(&self) -> [&dyn Collector; 7] {
         [
             &self.cpu,
             &self.started,
@@ -91,12 +91,12 @@ impl ProcessMetrics {
 
 impl Collector for ProcessMetrics {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(|one| one.desc()).collect()
+        self.collectors().into_iter().flat_map(|one| one.desc()).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         self.refresh();
-        self.all().into_iter().flat_map(|one| one.collect()).collect()
+        self.collectors().into_iter().flat_map(|one| one.collect()).collect()
     }
 }
 
@@ -119,7 +119,7 @@ impl ProcStat {
     }
 }
 
-fn seconds(ticks: u64) -> f64 {
+fn ticks_to_seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 

@@ -34,7 +34,7 @@ pub const SHORT: &[f64] =
 pub const LONG: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// The gauge of unknown operations, by their store. Every gateway counts all those in ZooKeeper.
-pub fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
+pub fn unknown_operations_gauge() -> prometheus::Result<IntGaugeVec> {
     let help = "Operations that may have happened, until somebody says what came of them. Each gateway counts all of its \
                 installation: take the largest. It says nothing before it has looked through all of them.";
     IntGaugeVec::new(Opts::new("operations_unknown", help), &["store"])

@@ -17,14 +17,14 @@ use prometheus::{
 /// A count that all workers share moves from one processor's cache to another's with each request, and each request
 /// changes two dozen counts. Here each thread uses one shard, and a scrape gets the sum.
 #[derive(Clone)]
-pub struct Sharded<V> {
+pub struct ShardedMetric<V> {
     shards: Arc<[V]>,
 }
 
 /// There are few shards, because each has all series that its threads use, which costs memory with thousands of routes.
 const SHARDS: usize = 4;
 
-impl<V: Collector> Sharded<V> {
+impl<V: Collector> ShardedMetric<V> {
     /// `make` is called once per shard, and has to make the same family each time.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ fn thread_index() -> usize {
     })
 }
 
-impl<V: Collector> Collector for Sharded<V> {
+impl<V: Collector> Collector for ShardedMetric<V> {
     fn desc(&self) -> Vec<&Desc> {
         self.shards[0].desc()
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn series_are_summed_across_threads() {
         let counters = || IntCounterVec::new(Opts::new("asked", "Help."), &["route"]);
-        let counters = Sharded::new(counters).expect("well-formed");
+        let counters = ShardedMetric::new(counters).expect("well-formed");
         run_on_threads(|number| {
             counters.local().with_label_values(&["all"]).inc_by(2);
             counters.local().with_label_values(&[&number.to_string()]).inc();
@@ -156,7 +156,7 @@ mod tests {
         );
         assert_eq!(text.lines().count(), 2 + 1 + 3 * SHARDS, "{text}");
 
-        let gauges = Sharded::new(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
+        let gauges = ShardedMetric::new(|| IntGaugeVec::new(Opts::new("open", "Help."), &["route"]));
         let gauges = gauges.expect("well-formed");
         run_on_threads(|_| gauges.local().with_label_values(&["all"]).inc());
         // A gauge may go up in one thread and down in another.
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn histograms_sum_per_bucket() {
         let opts = || HistogramOpts::new("seconds", "Help.").buckets(vec![1.0, 10.0]);
-        let sharded = Sharded::new(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
+        let sharded = ShardedMetric::new(|| HistogramVec::new(opts(), &["route"])).expect("well-formed");
         let whole = HistogramVec::new(opts(), &["route"]).expect("well-formed");
         run_on_threads(|number| {
             for value in [0.5, 5.0, 50.0].into_iter().take(number % 4) {

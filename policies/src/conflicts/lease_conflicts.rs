@@ -9,35 +9,35 @@ use std::collections::HashSet;
 use crate::{
     key::{Glob, GlobRelation, KeyTemplate, ResourceKey},
     plan::KeyPattern,
-    plan_digest::{LockDigest, PlanDigest},
+    plan_digest::{PublishedLock, PublishedLockRules},
 };
 
 /// The most pairs that are compared: more would take a second.
 pub(super) const MOST_LOOKS: usize = 1 << 20;
 
 /// Routes and patterns of one plan, with the data that the comparison of a pair needs.
-pub(super) struct LeaseSide<'p> {
+pub(super) struct ComparedLeaseRules<'p> {
     /// Of each route, its locks with the keys that each may have.
     locks: Vec<Vec<LockKeys<'p>>>,
-    known: HashSet<&'p LockDigest>,
+    known: HashSet<&'p PublishedLock>,
     /// Those of all locks that do not have the native layout.
     special: Vec<LockKeys<'p>>,
     patterns: Vec<Glob>,
 }
 
-type LockKeys<'p> = (&'p LockDigest, Vec<Glob>);
+type LockKeys<'p> = (&'p PublishedLock, Vec<Glob>);
 
 /// The conflicts with another plan.
 pub(super) struct LeaseConflicts {
-    /// Indices of routes, and behind them of patterns, in the order of [`PlanDigest::entries`].
+    /// Indices of routes, and behind them of patterns, in the order of [`PublishedLockRules::entries`].
     pub(super) at: Vec<usize>,
     /// There are so many pairs that not each was compared: every pair that may conflict is among these.
     pub(super) unfinished: bool,
 }
 
-impl<'p> LeaseSide<'p> {
-    pub(super) fn new(plan: &'p PlanDigest) -> Self {
-        let globs = |lock: &'p LockDigest| {
+impl<'p> ComparedLeaseRules<'p> {
+    pub(super) fn new(plan: &'p PublishedLockRules) -> Self {
+        let globs = |lock: &'p PublishedLock| {
             (lock, lock.keys.iter().map(|key| KeyTemplate::published_glob(key)).collect())
         };
         let locks = plan.routes.iter().flat_map(|route| &route.locks);
@@ -50,7 +50,7 @@ impl<'p> LeaseSide<'p> {
     }
 
     /// With these keys in the place of the patterns of the plan.
-    pub(super) fn for_keys(plan: &'p PlanDigest, keys: &[ResourceKey]) -> Self {
+    pub(super) fn for_keys(plan: &'p PublishedLockRules, keys: &[ResourceKey]) -> Self {
         Self { patterns: keys.iter().map(|key| Glob::literal(key.as_str())).collect(), ..Self::new(plan) }
     }
 
@@ -91,7 +91,7 @@ impl<'p> LeaseSide<'p> {
         route: usize,
         leaser: &'s Self,
     ) -> impl Iterator<Item = &'s LockKeys<'p>> {
-        let alike = |lock: &LockDigest| lock.is_native() && leaser.special.is_empty();
+        let alike = |lock: &PublishedLock| lock.is_native() && leaser.special.is_empty();
         self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
     }
 
@@ -109,7 +109,7 @@ impl<'p> LeaseSide<'p> {
     }
 
     /// Leases of these keys have that lock in this plan, or there are none.
-    fn leases_same_lock(&self, lock: &LockDigest, keys: &Glob, pattern: &Glob) -> bool {
+    fn leases_same_lock(&self, lock: &PublishedLock, keys: &Glob, pattern: &Glob) -> bool {
         let mut special = self.special.iter();
         if lock.is_native() {
             let meets = |ours: &Glob| {

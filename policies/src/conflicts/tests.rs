@@ -1,7 +1,7 @@
 //! Which plans are compatible, and by which routes they are not.
 
 use super::*;
-use crate::{file::load, plan_digest::ParsePlanDigestError};
+use crate::{file::load, plan_digest::ParsePublishedRulesError};
 
 const HEAD: &str = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
@@ -13,17 +13,17 @@ upstreams:
 routes:
 "#;
 
-fn published(routes: &[&str]) -> PlanDigest {
+fn publish_routes(routes: &[&str]) -> PublishedLockRules {
     let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
     let loaded = load(&format!("{HEAD}{routes}"));
     let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    PlanDigest::from_plan(&plan.serving, plan.leases.as_ref())
+    PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref())
 }
 
 /// Names of routes of the first plan that give some request another lock than the second does.
-fn between(ours: &[&str], theirs: &[&str]) -> Vec<String> {
-    let ours = published(ours);
-    let theirs = published(theirs);
+fn conflicting_route_names(ours: &[&str], theirs: &[&str]) -> Vec<String> {
+    let ours = publish_routes(ours);
+    let theirs = publish_routes(theirs);
     let compared = find_conflicts(&ours, &theirs);
     assert!(!compared.unfinished);
     // If one side is incompatible, the other side is as well.
@@ -43,27 +43,31 @@ const BOOK: &str = r#"{name: book, upstream: a, match: {methods: [POST], path: "
 #[test]
 fn equal_templates_are_one_lock() {
     let named = r#"{name: zahlen, upstream: a, match: {methods: [POST], path: "/pay/{account}"}, fence: {key: "account/{path.account}", mode: by-method, wait: 1s}}"#;
-    assert_eq!(between(&[PAY], &[named]), [""; 0]);
-    assert_eq!(between(&[PAY], &[OTHER_PAY]), ["pay"]);
-    assert_eq!(between(&[PAY, BOOK], &[OTHER_PAY, BOOK]), ["pay"]);
-    assert_eq!(between(&[PAY, BOOK], &[BOOK, PAY]), [""; 0], "their order counts for none of them");
+    assert_eq!(conflicting_route_names(&[PAY], &[named]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[PAY], &[OTHER_PAY]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[PAY, BOOK], &[OTHER_PAY, BOOK]), ["pay"]);
+    assert_eq!(
+        conflicting_route_names(&[PAY, BOOK], &[BOOK, PAY]),
+        [""; 0],
+        "their order counts for none of them"
+    );
 }
 
 /// Two upstreams are one service if they share their name or an endpoint.
 #[test]
 fn services_match_by_name_or_endpoint() {
     let renamed = OTHER_PAY.replace("upstream: a", "upstream: also-a");
-    assert_eq!(between(&[PAY], &[&renamed]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[PAY], &[&renamed]), ["pay"]);
     let elsewhere = OTHER_PAY.replace("upstream: a", "upstream: b");
-    assert_eq!(between(&[PAY], &[&elsewhere]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[PAY], &[&elsewhere]), [""; 0]);
 }
 
 /// A route without a fence conflicts with no route.
 #[test]
 fn unfenced_routes_never_conflict() {
     let open = r#"{name: pay, upstream: a, match: {methods: [POST], path: "/pay/{id}"}, fence: none}"#;
-    assert_eq!(between(&[PAY, BOOK], &[open, BOOK]), [""; 0]);
-    assert_eq!(between(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
+    assert_eq!(conflicting_route_names(&[PAY, BOOK], &[open, BOOK]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[BOOK], &[PAY, BOOK]), [""; 0], "nobody here takes those requests");
 }
 
 /// A set of keys is compatible with the same set only, in any order.
@@ -77,35 +81,35 @@ fn key_set_matches_same_set_only() {
     let two = set(r#""a/{path.x}", "a/{path.y}""#);
     let swapped = set(r#""a/{path.y}", "a/{path.x}""#);
     let one = set(r#""a/{path.x}""#);
-    assert_eq!(between(&[&two], &[&swapped]), [""; 0]);
-    assert_eq!(between(&[&two], &[&one]), ["move"]);
+    assert_eq!(conflicting_route_names(&[&two], &[&swapped]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[&two], &[&one]), ["move"]);
     // One key is one lock, however it is written.
     let plain = one.replace("keys: [\"a/{path.x}\"]", "key: \"a/{path.x}\"");
-    assert_eq!(between(&[&one], &[&plain]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[&one], &[&plain]), [""; 0]);
 }
 
 /// A route that takes requests of another route under another lock is found.
 #[test]
 fn overlapping_route_conflicts() {
     let wide = r#"{name: wide, upstream: a, match: {path: "/pay/{rest...}"}, fence: {key: "all-payments"}}"#;
-    assert_eq!(between(&[PAY], &[wide]), ["pay"]);
-    assert_eq!(between(&[PAY, wide], &[wide]), ["pay"]);
-    assert_eq!(between(&[wide], &[PAY, wide]), ["wide"]);
+    assert_eq!(conflicting_route_names(&[PAY], &[wide]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[PAY, wide], &[wide]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[wide], &[PAY, wide]), ["wide"]);
     // Below a route that both have it takes only requests that neither gives to that one.
     let get = r#"{name: get, upstream: a, match: {methods: [GET], path: "/pay/{id}"}, fence: {key: "look/{path.id}"}}"#;
-    assert_eq!(between(&[PAY], &[PAY, get]), [""; 0]);
-    assert_eq!(between(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[PAY], &[PAY, get]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[PAY, BOOK], &[PAY, wide, BOOK]), [""; 0]);
     let some = r#"{name: some, upstream: a, match: {path: "/{rest...}", headers: {X-Tenant: acme}}, fence: {key: "acme"}}"#;
-    assert_eq!(between(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
+    assert_eq!(conflicting_route_names(&[PAY, BOOK], &[some, PAY, BOOK]), ["pay", "book"]);
 }
 
 /// The order of two routes counts where a request meets both.
 #[test]
 fn order_of_overlapping_routes_counts() {
     let special = r#"{name: special, upstream: a, match: {methods: [POST], path: "/{what}/7"}, fence: {key: "seven/{path.what}"}}"#;
-    assert_eq!(between(&[PAY, special], &[PAY, special]), [""; 0]);
-    assert_eq!(between(&[PAY, special], &[special, PAY]), ["pay"]);
-    assert_eq!(between(&[special, PAY], &[PAY, special]), ["special"]);
+    assert_eq!(conflicting_route_names(&[PAY, special], &[PAY, special]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[PAY, special], &[special, PAY]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[special, PAY], &[PAY, special]), ["special"]);
 }
 
 /// Routes whose conditions no request meets together do not conflict.
@@ -117,16 +121,16 @@ fn disjoint_conditions_separate_routes() {
     };
     let one = of("a.example", "a");
     let two = of("b.example", "b");
-    assert_eq!(between(&[&one], &[&two, &one]), [""; 0]);
-    assert_eq!(between(&[&one], &[&two]), [""; 0]);
-    assert_eq!(between(&[&one], &[&of("\"*.example\"", "c")]), ["pay-a"]);
+    assert_eq!(conflicting_route_names(&[&one], &[&two, &one]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[&one], &[&two]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[&one], &[&of("\"*.example\"", "c")]), ["pay-a"]);
 }
 
 /// A route that takes two locks is compatible with a route that takes one of them.
 #[test]
 fn two_locks_match_either_one() {
-    let old = published(&[OTHER_PAY]);
-    let new = published(&[PAY]);
+    let old = publish_routes(&[OTHER_PAY]);
+    let new = publish_routes(&[PAY]);
     let mut both = new.clone();
     both.routes[0].locks.extend(old.routes[0].locks.clone());
     for plain in [&old, &new] {
@@ -148,10 +152,10 @@ fn permit_count_is_part_of_lock() {
         |permits: &str| PAY.replace("\"account/{path.id}\"", &format!("\"account/{{path.id}}\"{permits}"));
     let three = of(", permits: 3");
     let four = of(", permits: 4");
-    assert_eq!(between(&[&three], &[&three]), [""; 0]);
-    assert_eq!(between(&[&three], &[&four]), ["pay"]);
-    assert_eq!(between(&[&three], &[PAY]), ["pay"]);
-    let lock = published(&[&three]).routes.remove(0).locks.remove(0);
+    assert_eq!(conflicting_route_names(&[&three], &[&three]), [""; 0]);
+    assert_eq!(conflicting_route_names(&[&three], &[&four]), ["pay"]);
+    assert_eq!(conflicting_route_names(&[&three], &[PAY]), ["pay"]);
+    let lock = publish_routes(&[&three]).routes.remove(0).locks.remove(0);
     assert_eq!(lock.layout.as_deref(), Some("permits 3"), "in a field that every build compares");
 }
 
@@ -160,34 +164,34 @@ fn permit_count_is_part_of_lock() {
 fn delay_is_part_of_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
-        PlanDigest::from_plan(&load(&text).plan.expect("a plan").serving, None)
+        PublishedLockRules::from_plan(&load(&text).plan.expect("a plan").serving, None)
     };
     let delayed = of("fencing: delay, delay: 30s");
     let none = of("fencing: none");
     assert_eq!(find_conflicts(&delayed, &none).ours, [0]);
-    assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
+    assert_eq!(find_conflicts(&delayed, &of("fencing: delay, delay: 31s")), PlanConflictReport::default());
 }
 
 /// Until its requests are over, a plan is published with its old locks and the new endpoints of its services.
 #[test]
 fn switch_keeps_locks_and_moves_endpoints() {
-    let mut old = published(&[PAY, BOOK]);
-    let mut new = published(&[OTHER_PAY, BOOK]);
+    let mut old = publish_routes(&[PAY, BOOK]);
+    let mut new = publish_routes(&[OTHER_PAY, BOOK]);
     let elsewhere = vec!["c:80".to_owned()];
     new.routes[1].endpoints = elsewhere.clone();
     new.routes[0].endpoints = elsewhere.clone();
-    let until = old.during_switch_to(&new);
+    let until = old.merge_for_switch_to(&new);
     old.routes[1].endpoints = elsewhere;
     assert_eq!(until, old);
-    assert_eq!(until.during_switch_to(&until), until);
+    assert_eq!(until.merge_for_switch_to(&until), until);
 }
 
 /// A pattern is published beside those of the next plan until no key of it is held.
 #[test]
 fn old_pattern_is_published_while_held() {
-    let leasing = |patterns: &[&str]| PlanDigest {
+    let leasing = |patterns: &[&str]| PublishedLockRules {
         leases: patterns.iter().map(ToString::to_string).collect(),
-        ..published(&[PAY])
+        ..publish_routes(&[PAY])
     };
     let old = leasing(&["account/*", "job/*"]);
     let new = leasing(&["job/*", "order/7"]);
@@ -210,8 +214,8 @@ fn old_pattern_is_published_while_held() {
 /// Plans that are too large and too different to compare are incompatible in all routes.
 #[test]
 fn oversized_different_plans_conflict_everywhere() {
-    let many = |key: &str| -> PlanDigest {
-        let mut plan = published(&[PAY]);
+    let many = |key: &str| -> PublishedLockRules {
+        let mut plan = publish_routes(&[PAY]);
         let one = plan.routes.remove(0);
         plan.routes = (0..2000)
             .map(|n| FencedRoute { path: vec![PathSegment::Is(format!("{key}{n}"))], ..one.clone() })
@@ -220,30 +224,30 @@ fn oversized_different_plans_conflict_everywhere() {
     };
     let compared = find_conflicts(&many("a"), &many("b"));
     assert!(compared.unfinished && compared.ours.len() == 2000);
-    assert_eq!(find_conflicts(&many("a"), &many("a")), ConflictReport::default());
+    assert_eq!(find_conflicts(&many("a"), &many("a")), PlanConflictReport::default());
 }
 
 /// While the gateways are updated, files of such a size differ in one line.
 #[test]
 fn large_leasing_plans_compare_changes_only() {
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
-    let many = |locks: &str, own: &[&str]| -> PlanDigest {
-        let mut plan = published(&[&permits]);
-        let one = published(&[PAY]).routes.remove(0);
+    let many = |locks: &str, own: &[&str]| -> PublishedLockRules {
+        let mut plan = publish_routes(&[&permits]);
+        let one = publish_routes(&[PAY]).routes.remove(0);
         let route = |n: usize| {
             let mut route = FencedRoute { path: vec![PathSegment::Is(format!("a{n}"))], ..one.clone() };
             route.locks[0].keys = vec![format!("{locks}{n}/{{0}}")];
             route
         };
         plan.routes.extend((0..3000).map(route));
-        plan.routes.extend(published(own).routes);
+        plan.routes.extend(publish_routes(own).routes);
         plan.leases = (0..400).map(|n| format!("item{n}/*")).chain(["account/*".to_owned()]).collect();
         plan
     };
     let ours = many("item", &[]);
     let theirs = many("item", &[BOOK]);
-    assert_eq!(find_conflicts(&ours, &theirs), ConflictReport::default());
-    assert_eq!(find_conflicts(&theirs, &ours), ConflictReport::default());
+    assert_eq!(find_conflicts(&ours, &theirs), PlanConflictReport::default());
+    assert_eq!(find_conflicts(&theirs, &ours), PlanConflictReport::default());
     // Common entries are equal, whatever else there is.
     let other = find_conflicts(&many("item", &[]), &many("thing", &[]));
     assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
@@ -260,21 +264,24 @@ fn large_leasing_plans_compare_changes_only() {
 /// A published plan is read back as written; a newer format is rejected and not guessed at.
 #[test]
 fn digest_round_trips_rejects_newer_format() {
-    let ours = published(&[PAY, BOOK]);
-    assert_eq!(PlanDigest::parse(&ours.to_bytes()), Ok(ours.clone()));
+    let ours = publish_routes(&[PAY, BOOK]);
+    assert_eq!(PublishedLockRules::parse(&ours.to_bytes()), Ok(ours.clone()));
     let newer = br#"{"format": 2, "routes": "elsewhere"}"#;
-    assert_eq!(PlanDigest::parse(newer), Err(ParsePlanDigestError::UnsupportedFormat { found: 2 }));
-    assert!(matches!(PlanDigest::parse(b"{}"), Err(ParsePlanDigestError::Malformed(_))));
+    assert_eq!(
+        PublishedLockRules::parse(newer),
+        Err(ParsePublishedRulesError::UnsupportedFormat { found: 2 })
+    );
+    assert!(matches!(PublishedLockRules::parse(b"{}"), Err(ParsePublishedRulesError::Malformed(_))));
     let more = String::from_utf8(ours.to_bytes()).expect("text").replacen('{', r#"{"more": 1, "#, 1);
-    assert_eq!(PlanDigest::parse(more.as_bytes()), Ok(ours));
+    assert_eq!(PublishedLockRules::parse(more.as_bytes()), Ok(ours));
 }
 
 /// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
-fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
+fn conflicts_with_leases(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     let leases = ["job/*", "stock/*"].map(str::to_owned);
-    let ours = published(ours);
-    let theirs = PlanDigest { leases: leases.into(), ..published(theirs) };
-    let names = |one: &PlanDigest, other: &PlanDigest| -> Vec<String> {
+    let ours = publish_routes(ours);
+    let theirs = PublishedLockRules { leases: leases.into(), ..publish_routes(theirs) };
+    let names = |one: &PublishedLockRules, other: &PublishedLockRules| -> Vec<String> {
         find_conflicts(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
     };
     [names(&ours, &theirs), names(&theirs, &ours)]
@@ -284,7 +291,7 @@ fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
 #[test]
 fn lost_lock_of_leased_key_is_published() {
     let leases = |routes: &[&str]| {
-        let plan = PlanDigest { leases: vec!["account/*".to_owned()], ..published(routes) };
+        let plan = PublishedLockRules { leases: vec!["account/*".to_owned()], ..publish_routes(routes) };
         plan.entries().pop().expect("the pattern")
     };
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
@@ -321,14 +328,14 @@ fn leased_key_has_one_lock() {
         (vec![&*deeper], vec![], &both),
         (vec![], vec![&*foreign], &nobody),
     ] {
-        assert_eq!(leased(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
+        assert_eq!(conflicts_with_leases(&ours, &theirs), *clash, "{ours:?} {theirs:?}");
     }
     // The gateway that leases has the route as well: then its leases have the locks of its requests.
-    assert_eq!(leased(&[&permits], &[&permits]), nobody);
+    assert_eq!(conflicts_with_leases(&[&permits], &[&permits]), nobody);
     let unlike = [vec!["take".to_owned()], vec!["take".to_owned(), "leases of stock/*".to_owned()]];
-    assert_eq!(leased(&[&four], &[&permits]), unlike);
-    assert_eq!(leased(&[&native], &[&permits]), unlike);
+    assert_eq!(conflicts_with_leases(&[&four], &[&permits]), unlike);
+    assert_eq!(conflicts_with_leases(&[&native], &[&permits]), unlike);
     // The same lock, by a route of another form.
     let otherwise = permits.replace("/x/y/{id}", "/{room}/{id}");
-    assert!(leased(&[&permits], &[&otherwise]).concat().is_empty());
+    assert!(conflicts_with_leases(&[&permits], &[&otherwise]).concat().is_empty());
 }

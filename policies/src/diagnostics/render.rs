@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::diagnostics::Code;
 
-    fn at(line: usize, column: usize, width: usize) -> Diagnostic {
+    fn diagnostic_at(line: usize, column: usize, width: usize) -> Diagnostic {
         Diagnostic::new(Code::UnboundVariable, "`x` is wrong").at(SourceSpan { line, column, width })
     }
 
@@ -62,11 +62,11 @@ mod tests {
     fn caret_marks_wrong_text() {
         let source = format!("{}key: {{x}}\n", "\n".repeat(37));
         assert_eq!(
-            at(38, 6, 3).with_remedy("did you mean `y`?").render("a.yaml", &source),
+            diagnostic_at(38, 6, 3).with_remedy("did you mean `y`?").render("a.yaml", &source),
             "error[FG0203]: `x` is wrong\n  --> a.yaml:38:6\n38 | key: {x}\n   |      ^^^ did you mean `y`?"
         );
         assert_eq!(
-            at(1, 3, 1).render("a.yaml", "\tkey\r\n"),
+            diagnostic_at(1, 3, 1).render("a.yaml", "\tkey\r\n"),
             "error[FG0203]: `x` is wrong\n --> a.yaml:1:3\n1 | \tkey\n  | \t ^"
         );
     }
@@ -83,13 +83,13 @@ mod tests {
     /// No escape sequence of a file reaches the terminal.
     #[test]
     fn rendered_file_moves_no_cursor() {
-        let text = at(1, 1, 1).render("a\u{1b}.yaml", "\u{1b}[2Jkey");
+        let text = diagnostic_at(1, 1, 1).render("a\u{1b}.yaml", "\u{1b}[2Jkey");
         assert!(!text.contains('\u{1b}'), "{text:?}");
     }
 
     /// A place beyond the end of the text is rendered all the same.
     #[test]
     fn place_beyond_text_is_rendered() {
-        assert!(at(9, 9, 0).render("a.yaml", "").ends_with("9 | \n  |         ^"));
+        assert!(diagnostic_at(9, 9, 0).render("a.yaml", "").ends_with("9 | \n  |         ^"));
     }
 }

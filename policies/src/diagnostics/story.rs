@@ -6,7 +6,7 @@ const STORIES: &str = include_str!("stories.md");
 
 /// A file with the mistake, and the same file without the mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Example {
+pub struct MistakeExample {
     /// The starter file that completes the example: `minimal`, or `guard` where the mistake is in the file of a
     /// guard.
     pub starter: &'static str,
@@ -25,19 +25,19 @@ impl Code {
     }
 
     /// Three paragraphs, what is wrong, why it matters, what to write; and the example, if there is one.
-    pub fn story(self) -> &'static str {
+    pub fn explanation(self) -> &'static str {
         let all = || STORIES.split("\n## ").skip(1);
         let told = all().find_map(|story| story.strip_prefix(self.number())?.strip_prefix('\n'));
         told.expect("every code has a story").trim_end()
     }
 
     /// An example exists for each mistake that shows in the file alone.
-    pub fn example(self) -> Option<Example> {
-        let story = self.story();
+    pub fn example(self) -> Option<MistakeExample> {
+        let story = self.explanation();
         let shown = |begins, starter| story.split_once(begins).map(|(_, example)| (starter, example));
         let (starter, example) = shown(BEFORE, "minimal").or_else(|| shown(BEFORE_OF_A_GUARD, "guard"))?;
         let (before, after) = example.split_once(AFTER)?;
-        Some(Example { starter, before: dedent(before), after: dedent(after) })
+        Some(MistakeExample { starter, before: dedent(before), after: dedent(after) })
     }
 }
 
@@ -54,7 +54,8 @@ mod tests {
     #[test]
     fn each_code_has_three_paragraphs() {
         for code in Code::ALL {
-            let paragraphs: Vec<&str> = code.story().lines().take_while(|line| !line.is_empty()).collect();
+            let paragraphs: Vec<&str> =
+                code.explanation().lines().take_while(|line| !line.is_empty()).collect();
             let [what, why, write] = *paragraphs else { panic!("{code}: {paragraphs:?}") };
             assert!(why.starts_with("Why: ") && write.starts_with("Write: "), "{code}");
             assert!(

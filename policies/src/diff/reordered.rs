@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     path::route_trie::{RouteTrie, TrieSegment},
-    plan::{Plan, Route},
+    plan::{Route, ServingPlan},
 };
 
 /// Each wide route is compared with all others. Where that takes more comparisons than this, every fenced route
@@ -17,13 +17,17 @@ const MOST_LOOKS: usize = 1 << 20;
 
 /// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
 /// plan.
-pub(super) fn affected_routes<'p>(before: &Plan, after: &'p Plan, moved: &HashSet<&str>) -> Vec<&'p Route> {
+pub(super) fn affected_routes<'p>(
+    before: &ServingPlan,
+    after: &'p ServingPlan,
+    moved: &HashSet<&str>,
+) -> Vec<&'p Route> {
     let names: HashSet<&str> = routes_below(before, moved).chain(routes_below(after, moved)).collect();
     after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
 }
 
 /// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
-fn routes_below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
+fn routes_below<'p>(plan: &'p ServingPlan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
     let routes = plan.routes.routes();
     let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
     let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
     listener,
-    listener_conflicts::{AddressOrigin, BoundListener},
+    listener_conflicts::{AddressOrigin, ConfiguredListener},
     mapping::MappingReader,
     scalar, served_tls,
 };
@@ -22,7 +22,7 @@ pub(super) struct ParsedAdmin {
 /// `port` is the port of the default address, which is on loopback.
 pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdmin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let read = file.inner("admin", |block| {
+    let read = file.read_inner("admin", |block| {
         let address = block.value("address", scalar::address);
         let place = block.is_present("address").then(|| block.place_of("address"));
         let admin = AdminListener {
@@ -40,7 +40,7 @@ pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdmin {
 
 fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
     let written = admin.is_present("auth");
-    let read = admin.inner("auth", |auth| {
+    let read = admin.read_inner("auth", |auth| {
         if written {
             auth.require("bearer_file", "bearer_file: /run/secrets/fencegate-admin");
         }
@@ -74,8 +74,13 @@ fn warn_open(block: &mut MappingReader, admin: &AdminListener) {
 }
 
 impl ParsedAdmin {
-    pub(super) fn bound_listener(&self) -> BoundListener {
+    pub(super) fn configured_listener(&self) -> ConfiguredListener {
         let at = self.place.map_or(AddressOrigin::Default, AddressOrigin::Written);
-        BoundListener { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }
+        ConfiguredListener {
+            what: "the admin listener".into(),
+            field: "admin",
+            address: self.admin.address,
+            at,
+        }
     }
 }

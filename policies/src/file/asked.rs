@@ -59,7 +59,7 @@ mod on {
 
     /// All fields that were read in the mappings at one path of the file.
     #[derive(Debug, Default)]
-    pub(in crate::file) struct Asked {
+    pub(in crate::file) struct RecordedFields {
         pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<How>>,
         pub(in crate::file) required: BTreeMap<&'static str, usize>,
         pub(in crate::file) one_of: Option<Vec<&'static str>>,
@@ -68,14 +68,14 @@ mod on {
     }
 
     #[derive(Default)]
-    struct Notes {
+    struct FieldRecords {
         /// By path; `*` stands for a name of the user's own and for every item of a list.
-        asked: BTreeMap<String, Asked>,
+        asked: BTreeMap<String, RecordedFields>,
         /// The mappings that are being read, outermost first.
-        open: Vec<Open>,
+        open: Vec<OpenMapping>,
     }
 
-    struct Open {
+    struct OpenMapping {
         path: String,
         /// The path of the mapping that is read next.
         next: String,
@@ -83,11 +83,11 @@ mod on {
     }
 
     thread_local! {
-        static NOTES: RefCell<Notes> = RefCell::default();
+        static NOTES: RefCell<FieldRecords> = RefCell::default();
     }
 
     /// Removes and returns all records of this thread.
-    pub(in crate::file) fn take() -> BTreeMap<String, Asked> {
+    pub(in crate::file) fn take_records() -> BTreeMap<String, RecordedFields> {
         NOTES.with_borrow_mut(|records| mem::take(&mut records.asked))
     }
 
@@ -98,7 +98,7 @@ mod on {
         NOTES.with_borrow_mut(|records| {
             let path = records.open.last().map(|open| open.next.clone()).unwrap_or_default();
             records.asked.entry(path.clone()).or_default().reads += 1;
-            records.open.push(Open { next: path.clone(), path, required: BTreeSet::new() });
+            records.open.push(OpenMapping { next: path.clone(), path, required: BTreeSet::new() });
         });
         Within
     }
@@ -115,7 +115,7 @@ mod on {
         }
     }
 
-    fn here(note: impl FnOnce(&mut Open, &mut Asked)) {
+    fn with_open_mapping(note: impl FnOnce(&mut OpenMapping, &mut RecordedFields)) {
         NOTES.with_borrow_mut(|records| {
             // A test that reads a block by itself has no file around it.
             let Some(open) = records.open.last_mut() else { return };
@@ -126,18 +126,18 @@ mod on {
 
     pub(in crate::file) fn inner(name: &'static str) {
         how(name, || How::Mapping);
-        here(|open, _| open.next = format!("{}/{name}", open.path));
+        with_open_mapping(|open, _| open.next = format!("{}/{name}", open.path));
     }
 
     pub(in crate::file) fn field(name: &'static str) {
-        here(|_, record| {
+        with_open_mapping(|_, record| {
             record.fields.entry(name).or_default();
         });
     }
 
     pub(in crate::file) fn how(name: &'static str, how: impl FnOnce() -> How) {
         let how = how();
-        here(|open, record| {
+        with_open_mapping(|open, record| {
             if matches!(how, How::List | How::Entries) {
                 open.next = format!("{}/{name}/*", open.path);
             }
@@ -146,12 +146,12 @@ mod on {
     }
 
     pub(in crate::file) fn required(name: &'static str) {
-        here(|open, _| {
+        with_open_mapping(|open, _| {
             open.required.insert(name);
         });
     }
 
     pub(in crate::file) fn one_of(names: &[&'static str]) {
-        here(|_, record| record.one_of = Some(names.to_vec()));
+        with_open_mapping(|_, record| record.one_of = Some(names.to_vec()));
     }
 }

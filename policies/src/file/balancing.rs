@@ -13,14 +13,14 @@ const BALANCES: [(&str, LbPolicy); 3] =
     [("round-robin", LbPolicy::RoundRobin), ("least-busy", LbPolicy::LeastBusy), ("by-key", LbPolicy::ByKey)];
 
 /// `None` where the health check is bad; a fault has then been reported.
-pub(super) fn sharing(block: &mut MappingReader) -> Option<EndpointSettings> {
+pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<EndpointSettings> {
     let balance = block.keyword("balance", &BALANCES).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
     let has_health = block.is_present("health");
-    let health = block.inner("health", |block| has_health.then(|| health(block)).flatten()).flatten();
-    let eject = block.inner("eject", eject).unwrap_or_default();
-    let pool = block.inner("pool", pool).unwrap_or_default();
-    let dns = block.inner("dns", dns).unwrap_or_default();
+    let health = block.read_inner("health", |block| has_health.then(|| health(block)).flatten()).flatten();
+    let eject = block.read_inner("eject", parse_outlier_ejection).unwrap_or_default();
+    let pool = block.read_inner("pool", pool).unwrap_or_default();
+    let dns = block.read_inner("dns", dns).unwrap_or_default();
     (has_health == health.is_some()).then_some(EndpointSettings {
         balance,
         retries,
@@ -74,7 +74,7 @@ fn statuses(text: &str) -> Result<RangeInclusive<u16>, Diagnostic> {
     Ok(first..=last)
 }
 
-fn eject(block: &mut MappingReader) -> OutlierEjection {
+fn parse_outlier_ejection(block: &mut MappingReader) -> OutlierEjection {
     let default = OutlierEjection::default();
     OutlierEjection {
         failures: block.value("failures", scalar::limit).unwrap_or(default.failures),

@@ -11,16 +11,16 @@ use crate::{
 };
 
 /// A route, and whether it holds a lock that keeps writers apart.
-pub(super) struct RouteAccess<'r> {
+pub(super) struct RouteLockCoverage<'r> {
     pub(super) pattern: RoutePattern<'r>,
     pub(super) upstream: UpstreamId,
     /// The service behind the upstream. Other upstreams may lead to the same service.
     pub(super) service: ServiceId,
-    pub(super) passage: AccessKind,
+    pub(super) passage: LockCoverage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AccessKind {
+pub(super) enum LockCoverage {
     Fenced,
     /// `fence: none`.
     Open,
@@ -36,9 +36,10 @@ const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 const MOST_LOOKS: usize = 1 << 20;
 
 /// `ways` in the order in which they are tried.
-pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
+pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnostics) {
     let mut fenced = RouteTrie::new();
-    for (index, access) in ways.iter().enumerate().filter(|(_, access)| access.passage == AccessKind::Fenced)
+    for (index, access) in
+        ways.iter().enumerate().filter(|(_, access)| access.passage == LockCoverage::Fenced)
     {
         fenced.insert(index, access.pattern.path);
     }
@@ -68,13 +69,17 @@ pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
     }
 }
 
-fn may_write(access: &RouteAccess) -> bool {
-    access.passage == AccessKind::Open
+fn may_write(access: &RouteLockCoverage) -> bool {
+    access.passage == LockCoverage::Open
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
-fn uncovered_methods(fenced: &RouteAccess, open: &RouteAccess, fenced_first: bool) -> Option<String> {
+fn uncovered_methods(
+    fenced: &RouteLockCoverage,
+    open: &RouteLockCoverage,
+    fenced_first: bool,
+) -> Option<String> {
     // A request that the fenced route takes first does not reach the open one.
     let taken = fenced_first && fenced.pattern.conditions.covers(open.pattern.conditions);
     let taken = |method: &str| taken && matches_method(fenced, method);
@@ -90,12 +95,12 @@ fn uncovered_methods(fenced: &RouteAccess, open: &RouteAccess, fenced_first: boo
     (!methods.is_empty()).then(|| methods.join(", "))
 }
 
-fn writing_methods<'w>(access: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
+fn writing_methods<'w>(access: &'w RouteLockCoverage) -> impl Iterator<Item = &'w str> {
     access.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
 /// Writing methods that both routes take.
-fn shared_writes<'w>(fenced: &'w RouteAccess, open: &'w RouteAccess) -> Vec<&'w str> {
+fn shared_writes<'w>(fenced: &'w RouteLockCoverage, open: &'w RouteLockCoverage) -> Vec<&'w str> {
     match (fenced.pattern.methods, open.pattern.methods) {
         ([], []) => vec!["POST"],
         ([], _) => writing_methods(open).collect(),
@@ -104,11 +109,11 @@ fn shared_writes<'w>(fenced: &'w RouteAccess, open: &'w RouteAccess) -> Vec<&'w 
     }
 }
 
-fn matches_method(access: &RouteAccess, method: &str) -> bool {
+fn matches_method(access: &RouteLockCoverage, method: &str) -> bool {
     access.pattern.methods.is_empty() || access.pattern.methods.iter().any(|ours| ours == method)
 }
 
-fn open_path_warning(fenced: &RouteAccess, open: &RouteAccess, methods: &str) -> Diagnostic {
+fn open_path_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage, methods: &str) -> Diagnostic {
     let locks = fenced.pattern.name;
     let passes = open.pattern.name;
     let message = format!(
@@ -119,7 +124,7 @@ fn open_path_warning(fenced: &RouteAccess, open: &RouteAccess, methods: &str) ->
     Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
 }
 
-fn loose_match_warning(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
+fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> Diagnostic {
     let locks = fenced.pattern.name;
     let passes = open.pattern.name;
     let message = format!(
@@ -131,6 +136,6 @@ fn loose_match_warning(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
 }
 
 /// The note where two upstreams look like two services.
-fn service_note(fenced: &RouteAccess, open: &RouteAccess) -> &'static str {
+fn service_note(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

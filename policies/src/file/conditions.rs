@@ -4,40 +4,47 @@ use super::{key::HOP_BY_HOP, listener, mapping::MappingReader};
 use crate::{
     diagnostics::{Code, Diagnostic},
     header_name::is_token,
-    plan::{MatchConditions, ReservedFields},
+    plan::{MatchConditions, ReservedFieldNames},
 };
 
-pub(super) fn conditions(block: &mut MappingReader, reserved: &ReservedFields) -> Option<MatchConditions> {
+pub(super) fn conditions(
+    block: &mut MappingReader,
+    reserved: &ReservedFieldNames,
+) -> Option<MatchConditions> {
     let hosts = listener::hosts(block);
-    let headers = block.text_entries("headers", |name, value| header(name, value, reserved));
-    let query = block.text_entries("query", parameter);
+    let headers = block.text_entries("headers", |name, value| header_condition(name, value, reserved));
+    let query = block.text_entries("query", query_condition);
     Some(MatchConditions { hosts, headers: headers?, query: query? })
 }
 
-fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String, String), Diagnostic> {
+fn header_condition(
+    name: &str,
+    wanted: &str,
+    reserved: &ReservedFieldNames,
+) -> Result<(String, String), Diagnostic> {
     let lower = name.to_ascii_lowercase();
     let reason = match &*lower {
         _ if !is_token(name) => "is not the name of a header field",
         "host" => "has many spellings for one host: use `hosts`",
         _ if reserved.contains(&lower) => "is removed from what clients send",
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
-        _ => return value(name, wanted).map(|()| (lower, wanted.to_owned())),
+        _ => return check_condition_value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };
     let fault =
         Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {reason}"));
     Err(fault.with_remedy("write a field that the client sends, such as `x-tenant: acme`"))
 }
 
-fn parameter(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
+fn query_condition(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
     if name.is_empty() {
         return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name")
             .with_remedy("write the name before its value: `query: {kind: book}`"));
     }
-    value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
+    check_condition_value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
 
 /// Values are compared byte by byte, after surrounding spaces are removed and the escapes of a query are decoded.
-fn value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
+fn check_condition_value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
     if !wanted.is_empty() && wanted.trim() == wanted && !wanted.chars().any(char::is_control) {
         return Ok(());
     }

@@ -3,16 +3,16 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Code, Diagnostic},
-    key::{ConflictPolicy, RequestSource},
+    key::{RequestSource, SourceConflictPolicy},
 };
 
 const CONFLICTS: [(&str, bool); 2] = [("refuse", false), ("pass", true)];
 
-pub(super) fn conflicts(fence: &mut MappingReader) -> ConflictPolicy {
+pub(super) fn conflicts(fence: &mut MappingReader) -> SourceConflictPolicy {
     let sources = fence.values("sources", source);
     let passes = fence.keyword("conflicts", &CONFLICTS).unwrap_or_default();
     if !passes {
-        return sources.map_or(ConflictPolicy::RefuseAny, ConflictPolicy::Refuse);
+        return sources.map_or(SourceConflictPolicy::RefuseAny, SourceConflictPolicy::Refuse);
     }
     if fence.is_present("sources") {
         let fault = Diagnostic::new(Code::NoEffect, "`sources` has no effect beside `conflicts: pass`");
@@ -22,7 +22,7 @@ pub(super) fn conflicts(fence: &mut MappingReader) -> ConflictPolicy {
                    the lock is for one, and the service may work on the other";
     let remedy = "leave it out, and list what the service reads: `sources: [path, json]`";
     fence.report("conflicts", Diagnostic::new(Code::SourceConflicts, message).with_remedy(remedy));
-    ConflictPolicy::Pass
+    SourceConflictPolicy::Pass
 }
 
 fn source(text: &str) -> Result<RequestSource, Diagnostic> {

@@ -34,7 +34,7 @@ pub(super) fn default_timeout_secs(delay: Duration) -> u64 {
 }
 
 /// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
-pub(super) fn check_covers(block: &mut MappingReader, upstream: &Upstream) {
+pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &Upstream) {
     let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
         return;
     };
@@ -52,7 +52,7 @@ pub(super) fn check_covers(block: &mut MappingReader, upstream: &Upstream) {
 
 /// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
 /// `foreign`: the locks of the fence lie where other programs have theirs.
-pub(super) fn fence(
+pub(super) fn check_delay_fence_fields(
     block: &mut MappingReader,
     level: Option<FencingLevel>,
     mode: ModeRule,

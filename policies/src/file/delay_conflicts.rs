@@ -12,7 +12,7 @@ use crate::{
 /// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
 /// next holder would begin too early. A different length is as bad, because a tenure can pass from one route to the
 /// other.
-pub(super) fn check(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &Diagnostics) {
+pub(super) fn check_delay_conflicts(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &Diagnostics) {
     let Some((.., usual)) = fences.first() else { return };
     if fences.iter().all(|(.., delay)| delay == usual) {
         return;

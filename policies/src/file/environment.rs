@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    fn filled(text: &str) -> Result<String, Code> {
+    fn expand_with_variables(text: &str) -> Result<String, Code> {
         let filled = EnvExpander::new(&environment).expand(text).map(Cow::into_owned);
         filled.map_err(|diagnostic| diagnostic.code)
     }
@@ -125,23 +125,23 @@ mod tests {
             // An inserted value is not expanded again.
             ("${SLY}", "${ZONE}, evil: true\n- x"),
         ] {
-            assert_eq!(filled(text).as_deref(), Ok(value), "{text}");
+            assert_eq!(expand_with_variables(text).as_deref(), Ok(value), "{text}");
         }
     }
 
     #[test]
     fn unset_or_malformed_variable_is_rejected() {
-        assert_eq!(filled("${NONE}"), Err(Code::UnsetVariable));
-        assert_eq!(filled("${EMPTY}"), Err(Code::UnsetVariable));
+        assert_eq!(expand_with_variables("${NONE}"), Err(Code::UnsetVariable));
+        assert_eq!(expand_with_variables("${EMPTY}"), Err(Code::UnsetVariable));
         for text in ["${", "${ZONE", "${}", "${path.x}", "${1}", "${ZONE-x}", "${A B}", "${:-x}"] {
-            assert_eq!(filled(text), Err(Code::BadVariable), "{text}");
+            assert_eq!(expand_with_variables(text), Err(Code::BadVariable), "{text}");
         }
     }
 
     /// Variables do not make a small file a large one.
     #[test]
     fn expansion_has_size_limit() {
-        assert_eq!(filled("${LARGE}").map(|text| text.len()), Ok(MOST / 2 + 1));
-        assert_eq!(filled("${LARGE}${LARGE}"), Err(Code::TooMuch));
+        assert_eq!(expand_with_variables("${LARGE}").map(|text| text.len()), Ok(MOST / 2 + 1));
+        assert_eq!(expand_with_variables("${LARGE}${LARGE}"), Err(Code::TooMuch));
     }
 }

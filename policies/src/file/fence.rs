@@ -12,13 +12,13 @@ use super::{
     layout::{self, PartialLayout},
     lease_use,
     mapping::MappingReader,
-    nested::nested,
-    once::{self, FencingContext},
+    nested::parse_nested_policy,
+    once::{self, OnceContext},
     only, peer_forwarding, scalar,
 };
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
-    plan::{Enforcement, Fence, FencingLevel, ForwardPolicy, ModeRule, NestedRequests, OnceRule},
+    plan::{Enforcement, Fence, FencingLevel, ForwardPolicy, ModeRule, NestedRequestPolicy, OnceRule},
 };
 
 /// A fence that has been read.
@@ -42,7 +42,7 @@ pub(super) struct FenceDefaults {
     mode: Option<ModeRule>,
     enforce: Option<Enforcement>,
     forward: Option<ForwardPolicy>,
-    nested: Option<NestedRequests>,
+    nested: Option<NestedRequestPolicy>,
     /// The file has a peer listener.
     reached: bool,
     /// The file has a key to sign tickets with.
@@ -57,9 +57,9 @@ pub(super) const ENFORCE: [(&str, Enforcement); 2] =
 
 impl FenceDefaults {
     /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
-    pub(super) fn defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
+    pub(super) fn read_defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
         let nothing = Self { reached, signs, ..Self::default() };
-        file.inner("defaults", |block| Self::read(block, &nothing, LockKind::OneKey)).unwrap_or(nothing)
+        file.read_inner("defaults", |block| Self::read(block, &nothing, LockKind::OneKey)).unwrap_or(nothing)
     }
 
     /// A field that `block` does not have is inherited.
@@ -70,9 +70,9 @@ impl FenceDefaults {
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
             hold: hold::PartialHold::read(block, &inherited.hold, of),
             mode: block.keyword("mode", &MODES).or(inherited.mode),
-            enforce: enforce(block).or(inherited.enforce),
+            enforce: parse_enforcement(block).or(inherited.enforce),
             forward: peer_forwarding::parse_forward(block, inherited.reached).or(inherited.forward),
-            nested: nested(block, inherited.signs).or(inherited.nested),
+            nested: parse_nested_policy(block, inherited.signs).or(inherited.nested),
             reached: inherited.reached,
             signs: inherited.signs,
         }
@@ -80,7 +80,7 @@ impl FenceDefaults {
 }
 
 /// A migration begins with `observe`. The warning is there so that its end is not forgotten.
-fn enforce(block: &mut MappingReader) -> Option<Enforcement> {
+fn parse_enforcement(block: &mut MappingReader) -> Option<Enforcement> {
     let written = block.keyword("enforce", &ENFORCE);
     if written == Some(Enforcement::Observe) {
         let message = "requests that should be refused pass and are reported: nothing is promised here";
@@ -101,7 +101,10 @@ pub(super) fn fence(
     // `fence` is required, so that a forgotten line does not leave a route unfenced.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
-        return route.inner("fence", |block| parse_fence(block, naming, level, defaults)).flatten().map(Some);
+        return route
+            .read_inner("fence", |block| parse_fence(block, naming, level, defaults))
+            .flatten()
+            .map(Some);
     }
     route.value("fence", |text| match text {
         "none" => Ok(None),
@@ -125,26 +128,26 @@ fn parse_fence(
     let former = former_lock::parse_former(block, naming);
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from");
-    let of = LockKind::for_fence(both, layout.foreign(), permits.is_some());
+    let of = LockKind::for_fence(both, layout.foreign_layout(), permits.is_some());
     let keys = key::keys(block, naming);
-    let placing = holders::placing(permits, layout.placement(block, naming, keys.as_deref()));
+    let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
     let mode = terms.mode.unwrap_or(ModeRule::Exclusive);
     let enforce = terms.enforce.unwrap_or_default();
-    layout::check_shared_mode(block, layout.foreign(), mode);
+    layout::check_shared_mode(block, layout.foreign_layout(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
-        layout::check_shared_mode(block, former.placing.layout().foreign(), mode);
-        former_lock::check(block, former, keys, placing);
+        layout::check_shared_mode(block, former.placing.layout().foreign_layout(), mode);
+        former_lock::check_former_lock(block, former, keys, placing);
     }
     if permits.is_some() {
-        let foreign = layout.foreign();
+        let foreign = layout.foreign_layout();
         let nested = terms.nested;
-        holders::check_alone(block, &PermitContext { level, mode, foreign, nested });
+        holders::report_fields_excluded_by_permits(block, &PermitContext { level, mode, foreign, nested });
     }
-    let once = once::once(block, naming, &FencingContext { level, mode, enforce });
+    let once = once::once(block, naming, &OnceContext { level, mode, enforce });
     let names = once.iter().flatten().flat_map(OnceRule::templates).map(slice::from_ref);
     let formers = former.iter().flatten().map(|former| slice::from_ref(&former.key));
-    only::check(
+    only::check_unnamed_items(
         block,
         naming.only,
         &keys.as_deref().into_iter().chain(formers).chain(names).collect::<Vec<_>>(),
@@ -183,9 +186,15 @@ fn parse_fence(
         once: once?,
         lease,
     };
-    lease_use::check(block, &fence, level);
-    let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign());
-    let delayed = delay::fence(block, level, mode, layout.foreign().or(former), terms.forward);
+    lease_use::check_lease_use(block, &fence, level);
+    let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign_layout());
+    let delayed = delay::check_delay_fence_fields(
+        block,
+        level,
+        mode,
+        layout.foreign_layout().or(former),
+        terms.forward,
+    );
     fence.forward = delayed.unwrap_or_else(|| peer_forwarding::resolve_forward(block, terms.forward, &fence));
     Some(ParsedFence { fence, place, placed, leased })
 }

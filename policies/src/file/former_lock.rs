@@ -26,7 +26,7 @@ pub(super) fn parse_former(
         let key = key::key_field(fence, FIELD, naming)?;
         return Some(Some(MigratedLock { key, placing: LockPlacement::Native }));
     }
-    let read = fence.inner(FIELD, |block| {
+    let read = fence.read_inner(FIELD, |block| {
         let layout = PartialLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
         let key = key::key_field(block, "key", naming);
@@ -37,7 +37,7 @@ pub(super) fn parse_former(
 }
 
 /// Reports a former lock that cannot stand beside the lock of the fence.
-pub(super) fn check(
+pub(super) fn check_former_lock(
     fence: &mut MappingReader,
     former: &MigratedLock,
     keys: &[KeyTemplate],

@@ -6,26 +6,26 @@ use super::{
     fence, layout, leased_routes,
     leases::{self, ParsedLeases},
     listener,
-    listener_conflicts::{self, BoundListener},
+    listener_conflicts::{self, ConfiguredListener},
     log,
     mapping::MappingReader,
     peer_listener,
     route::{self, ParsedRoute},
     scalar, tickets,
-    upstream::{Upstreams, gateway_fields},
+    upstream::{ParsedUpstreams, gateway_fields},
     version, zookeeper,
 };
 use crate::{
     diagnostics::{Code, Diagnostic},
     fnv::fnv1a,
     plan::{
-        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlans, Plan, ReservedFields, Route, RouteId,
-        RouteTable, UnmatchedPolicy, Upstream, ZooKeeperSettings,
+        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlanPolicy, ReservedFieldNames, Route, RouteId,
+        RouteTable, ServingPlan, UnmatchedPolicy, Upstream, ZooKeeperSettings,
     },
 };
 
 /// `None` where a required part is missing or bad; a fault has then been reported.
-pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
+pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::listener(block);
@@ -34,20 +34,20 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
     let public =
-        listener.and_then(|listener| BoundListener::for_public(block, "listeners", &listener.address));
-    let listeners: Vec<BoundListener> =
-        public.into_iter().chain([admin.bound_listener()]).chain(peer.bound_listener()).collect();
+        listener.and_then(|listener| ConfiguredListener::for_public(block, "listeners", &listener.address));
+    let listeners: Vec<ConfiguredListener> =
+        public.into_iter().chain([admin.configured_listener()]).chain(peer.configured_listener()).collect();
     listener_conflicts::report_clashes(&listeners, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
-    let mut upstreams = Upstreams::read(block);
+    let mut upstreams = ParsedUpstreams::read(block);
     let signs = block.is_present("tickets");
-    let defaults = fence::FenceDefaults::defaults(block, reached, signs);
+    let defaults = fence::FenceDefaults::read_defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults);
     let granting = leases::leases(block, listener);
     check_leases(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);
-    let tickets = tickets::signing(block);
-    let mixed = mixed(block);
+    let tickets = tickets::parse_ticket_signing(block);
+    let mixed = parse_mixed_plans(block);
     let (tickets, siblings) = tickets.map_or((None, None), |(key, siblings)| (Some(key), siblings));
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
@@ -83,13 +83,13 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
         mixed,
         siblings,
         state_dir,
-        serving: Plan {
+        serving: ServingPlan {
             name,
             listener: written?.listener,
             admin: admin.admin,
             unmatched,
             log,
-            fields: ReservedFields::new(renamed),
+            fields: ReservedFieldNames::new(renamed),
             upstreams,
             routes: RouteTable::build(routes),
         },
@@ -98,17 +98,17 @@ pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
 
 fn check_leases(
     routes: &[ParsedRoute],
-    upstreams: &Upstreams,
+    upstreams: &ParsedUpstreams,
     granting: &ParsedLeases,
     faults: &Diagnostics,
 ) {
-    let fenced: Vec<_> = routes.iter().filter_map(|route| route.leasable(upstreams)).collect();
-    leased_routes::check(&fenced, granting, faults);
+    let fenced: Vec<_> = routes.iter().filter_map(|route| route.leasable_route(upstreams)).collect();
+    leased_routes::check_leased_routes(&fenced, granting, faults);
 }
 
-fn unmatched(block: &mut MappingReader, upstreams: &Upstreams) -> UnmatchedPolicy {
+fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> UnmatchedPolicy {
     if block.is_mapping("unmatched") {
-        let pass = block.inner("unmatched", |block| upstreams.named(block, "pass")).flatten();
+        let pass = block.read_inner("unmatched", |block| upstreams.named(block, "pass")).flatten();
         return pass.map_or(UnmatchedPolicy::Reject, UnmatchedPolicy::Pass);
     }
     let word = block.value("unmatched", |text| match text {
@@ -120,9 +120,10 @@ fn unmatched(block: &mut MappingReader, upstreams: &Upstreams) -> UnmatchedPolic
 }
 
 /// The warning is there so that `allow_mixed` is not forgotten.
-fn mixed(block: &mut MappingReader) -> MixedPlans {
-    let written = block.keyword("allow_mixed", &[("true", MixedPlans::Allow), ("false", MixedPlans::Refuse)]);
-    if written == Some(MixedPlans::Allow) {
+fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
+    let written =
+        block.keyword("allow_mixed", &[("true", MixedPlanPolicy::Allow), ("false", MixedPlanPolicy::Refuse)]);
+    if written == Some(MixedPlanPolicy::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
         let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";
         block.report("allow_mixed", Diagnostic::new(Code::MixedPlans, message).with_remedy(remedy));
@@ -131,7 +132,7 @@ fn mixed(block: &mut MappingReader) -> MixedPlans {
 }
 
 /// A path that the list of routes lacks then passes without a lock.
-fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &Upstreams) {
+fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &ParsedUpstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
         let message = "what no route takes passes without a lock, to a service that has fenced routes";
@@ -143,7 +144,7 @@ fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, up
 /// Where no service compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is
 /// sent at most a safety margin after the newest heartbeat. So a request is over before the session can end if it
 /// takes no longer than the session timeout less the margin.
-fn warn_lock_loss(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
+fn warn_lock_loss(upstreams: &ParsedUpstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
     let session = zookeeper.session_timeout;
     let margin = zookeeper.margin(zookeeper.session_timeout);
     let most = session.saturating_sub(margin);

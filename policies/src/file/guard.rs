@@ -7,7 +7,7 @@ use super::{
     admin,
     fence::ENFORCE,
     journal, listener,
-    listener_conflicts::{self, BoundListener},
+    listener_conflicts::{self, ConfiguredListener},
     log,
     mapping::MappingReader,
     one_of::exactly_one,
@@ -18,8 +18,8 @@ use super::{
 use crate::{
     diagnostics::{Code, Diagnostic},
     plan::{
-        BindAddress, ClientAuth, Enforcement, ExpiryPolicy, GuardPlan, Listener, MissingToken, Plan,
-        ReservedFields, RouteTable, StoreLocation, UnmatchedPolicy, UpstreamId,
+        BindAddress, ClientAuth, Enforcement, GuardPlan, LateDispatchPolicy, Listener, MissingTokenPolicy,
+        ReservedFieldNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -27,20 +27,21 @@ use crate::{
 const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
 /// `None` where a required part is missing or bad; a fault has then been reported.
-pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
+pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::single_listener(block, "guard");
     // The port after the default port of a gateway's admin listener, so that both run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
-        let public = BoundListener::for_public(block, "listener", &written.listener.address);
-        let listeners: Vec<BoundListener> = public.into_iter().chain([admin.bound_listener()]).collect();
+        let public = ConfiguredListener::for_public(block, "listener", &written.listener.address);
+        let listeners: Vec<ConfiguredListener> =
+            public.into_iter().chain([admin.configured_listener()]).collect();
         listener_conflicts::report_clashes(&listeners, block.faults());
         written.check_room(block.faults());
     }
     let upstream = upstream::beside(block);
-    let filter = filter(block);
+    let filter = filter_clock_error(block);
     let store = match filter {
         None => store::store(block),
         Some(_) => Some(StoreLocation::Stateless),
@@ -64,12 +65,14 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
         (None, None) => times.warn_early_eviction(block),
     }
     let unfenced = block.values("unfenced", route::method);
-    let missing =
-        block.keyword("missing", &[("refuse", MissingToken::Refuse), ("observe", MissingToken::Observe)]);
+    let missing = block.keyword(
+        "missing",
+        &[("refuse", MissingTokenPolicy::Refuse), ("observe", MissingTokenPolicy::Observe)],
+    );
     let enforce = block.keyword("enforce", &ENFORCE);
     warn_observing(block, missing, enforce);
-    let tickets = if filter.is_none() { tickets::verification(block) } else { None };
-    let expiry = upstream.as_ref().map_or(ExpiryPolicy::Ignored, |beside| beside.upstream.expiry);
+    let tickets = if filter.is_none() { tickets::parse_ticket_verification(block) } else { None };
+    let expiry = upstream.as_ref().map_or(LateDispatchPolicy::Ignored, |beside| beside.upstream.expiry);
     let journal = journal::journal(block, expiry);
     let log = log::log(block);
 
@@ -77,14 +80,14 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     upstream.deliver_within = upstream.deliver_within.min(times.send_within);
     let renamed = upstream::gateway_fields(&upstream);
     Some(GuardPlan {
-        serving: Plan {
+        serving: ServingPlan {
             name,
             listener: written?.listener,
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
             log,
-            fields: ReservedFields::new(renamed),
+            fields: ReservedFieldNames::new(renamed),
             upstreams: vec![upstream],
         },
         store: store?,
@@ -94,7 +97,7 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
         clock_error: filter.unwrap_or(times.clock_error),
         evict_after: times.evict_after,
         unfenced: unfenced.unwrap_or_default(),
-        missing: missing.unwrap_or(MissingToken::Refuse),
+        missing: missing.unwrap_or(MissingTokenPolicy::Refuse),
         enforce: enforce.unwrap_or_default(),
         tickets,
         journal: journal?,
@@ -105,13 +108,13 @@ pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
 const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
 /// The clock error of a filter; `None` for a guard with a store.
-fn filter(block: &mut MappingReader) -> Option<Duration> {
+fn filter_clock_error(block: &mut MappingReader) -> Option<Duration> {
     if !block.is_present("filter") {
         return None;
     }
     exactly_one(block, &["store", "filter"], "add `filter: {clock_error: 500ms}`");
     let read = |block: &mut MappingReader| block.value("clock_error", scalar::duration);
-    Some(block.inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
+    Some(block.read_inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
 }
 
 /// Fields that have an effect only on a guard with a store.
@@ -208,8 +211,12 @@ impl GuardTimeouts {
 }
 
 /// A migration begins with `observe`. The warning is there so that its end is not forgotten.
-fn warn_observing(block: &mut MappingReader, missing: Option<MissingToken>, enforce: Option<Enforcement>) {
-    if missing == Some(MissingToken::Observe) {
+fn warn_observing(
+    block: &mut MappingReader,
+    missing: Option<MissingTokenPolicy>,
+    enforce: Option<Enforcement>,
+) {
+    if missing == Some(MissingTokenPolicy::Observe) {
         let message =
             "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";

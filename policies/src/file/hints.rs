@@ -1,15 +1,15 @@
 //! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
 
 /// Fields that are often written one level too high or too low.
-struct FieldLocation {
+struct MisplacedFields {
     name: &'static str,
     fields: &'static [&'static str],
     /// How messages begin to name the mappings in which a user would look for these fields.
     near: &'static [&'static str],
 }
 
-const HOMES: [FieldLocation; 6] = [
-    FieldLocation {
+const HOMES: [MisplacedFields; 6] = [
+    MisplacedFields {
         name: "fence",
         fields: &[
             "key",
@@ -32,27 +32,27 @@ const HOMES: [FieldLocation; 6] = [
         ],
         near: &["route ", "a route", "`match`", "`hold`", "`once`"],
     },
-    FieldLocation {
+    MisplacedFields {
         name: "hold",
         fields: &["linger", "max_local", "max_hold", "max_tenure"],
         near: &["route ", "a route", "`fence`", "`defaults`", "the policy"],
     },
-    FieldLocation {
+    MisplacedFields {
         name: "match",
         fields: &["path", "methods", "hosts", "headers", "query"],
         near: &["route ", "a route", "`fence`"],
     },
-    FieldLocation {
+    MisplacedFields {
         name: "limits",
         fields: &["connections", "in_flight", "per_client", "max_header", "max_body", "buffered"],
         near: &["listener ", "`listener`", "the "],
     },
-    FieldLocation {
+    MisplacedFields {
         name: "timeouts",
         fields: &["drain", "request_headers", "request_body", "response_write", "tls_handshake"],
         near: &["listener ", "`listener`", "the ", "`limits`"],
     },
-    FieldLocation {
+    MisplacedFields {
         name: "zookeeper",
         fields: &["servers", "root", "session_timeout", "safety_margin", "sessions"],
         near: &["the policy"],
@@ -83,7 +83,7 @@ pub(super) fn misplaced_remedy(written: &str, what: &str, fields: &[&str]) -> Op
     {
         return Some(format!("did you mean `{meant}`?"));
     }
-    let near = |home: &&FieldLocation| home.near.iter().any(|near| what.starts_with(near));
+    let near = |home: &&MisplacedFields| home.near.iter().any(|near| what.starts_with(near));
     let home = HOMES.iter().filter(near).find(|home| home.fields.contains(&written))?;
     Some(format!("`{written}` is a field of `{}`", home.name))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::{CachedHold, ForeignLayout, Hold},
+    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy},
 };
 
 /// The fields that a fence or `defaults` has set so far.
@@ -53,21 +53,21 @@ impl LockKind {
 impl PartialHold {
     /// The fields of `block`, and the inherited value of each field that `block` does not have.
     pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
-        block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
+        block.read_inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
 
-    pub(super) fn resolve(self, of: LockKind) -> Hold {
-        let default = CachedHold::default();
+    pub(super) fn resolve(self, of: LockKind) -> HoldPolicy {
+        let default = CachedHoldLimits::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
             // one permit blocks no single waiter, so no waiter signals to that holder that it is time to release.
             (LockKind::Set | LockKind::ExclusiveNode | LockKind::Permit, _) | (_, Some(HoldMode::Strict)) => {
-                Hold::Strict
+                HoldPolicy::Strict
             }
             // The other programs take one place in the queue per request, so we do the same.
-            (LockKind::Foreign, None) => Hold::Strict,
+            (LockKind::Foreign, None) => HoldPolicy::Strict,
             (LockKind::Foreign | LockKind::OneKey, Some(HoldMode::Cached)) | (LockKind::OneKey, None) => {
-                Hold::Cached(CachedHold {
+                HoldPolicy::Cached(CachedHoldLimits {
                     linger: self.linger.unwrap_or(default.linger),
                     max_local: self.max_local.unwrap_or(default.max_local),
                     max_hold: self.max_hold.unwrap_or(default.max_hold),
@@ -91,8 +91,8 @@ fn hold(block: &mut MappingReader, inherited: &PartialHold, of: LockKind) -> Par
         (LockKind::Set, Some(HoldMode::Cached), _) => report_cached_set(block),
         (LockKind::ExclusiveNode, Some(HoldMode::Cached), _) => report_cached_node(block),
         (LockKind::Permit, Some(HoldMode::Cached), _) => report_cached_permit(block),
-        (_, _, Hold::Strict) => report_no_effect(block, of),
-        (_, _, Hold::Cached(caching)) => report_beyond_tenure(block, caching),
+        (_, _, HoldPolicy::Strict) => report_no_effect(block, of),
+        (_, _, HoldPolicy::Cached(caching)) => report_beyond_tenure(block, caching),
     }
     written
 }
@@ -136,7 +136,7 @@ fn report_no_effect(block: &mut MappingReader, of: LockKind) {
     }
 }
 
-fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHold) {
+fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHoldLimits) {
     let longest = scalar::format_duration(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
         // If the fence has neither field, both are in `defaults`, and the fault was reported there.

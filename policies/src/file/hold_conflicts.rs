@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::{CachedHold, Enforcement, Hold, Mode, ModeRule, OnceRule, OnceStore, UpstreamId},
+    plan::{CachedHoldLimits, Enforcement, HoldPolicy, Mode, ModeRule, OnceRule, OnceStore, UpstreamId},
 };
 
 /// A route that keeps its key.
-struct CachedRoute<'r> {
+struct KeyCachingRoute<'r> {
     route: &'r str,
-    caching: CachedHold,
+    caching: CachedHoldLimits,
 }
 
 /// See [`check_holds`] for when two templates count as one key.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+pub(super) fn check_hold_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     check_holds(fences, faults);
     check_enforcement(fences, faults);
 }
@@ -51,13 +51,13 @@ pub(super) fn check_scopes<'r>(
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
 /// keep theirs longer.
 fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
-    let mut known: HashMap<(String, Mode), CachedRoute> = HashMap::new();
+    let mut known: HashMap<(String, Mode), KeyCachingRoute> = HashMap::new();
     for &(route, ParsedFence { fence, place, .. }) in fences {
-        let Hold::Cached(caching) = fence.hold else { continue };
+        let HoldPolicy::Cached(caching) = fence.hold else { continue };
         let shapes =
             fence.keys.iter().flat_map(|key| possible_modes(fence.mode).map(|mode| (key.shape(), mode)));
         let unlike = shapes.filter_map(|shape| {
-            let first = known.entry(shape).or_insert(CachedRoute { route, caching });
+            let first = known.entry(shape).or_insert(KeyCachingRoute { route, caching });
             (first.caching != caching).then_some(first.route)
         });
         // One report is enough: for the other mode it would be the same.

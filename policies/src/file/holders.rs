@@ -4,7 +4,7 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
     permits::Permits,
-    plan::{FencingLevel, ForeignLayout, LockPlacement, ModeRule, NestedRequests},
+    plan::{FencingLevel, ForeignLayout, LockPlacement, ModeRule, NestedRequestPolicy},
 };
 
 const FIELD: &str = "permits";
@@ -29,7 +29,10 @@ fn permits(text: &str) -> Result<Permits, Diagnostic> {
 }
 
 /// `permits` beside another layout or beside `migrate_from` is reported elsewhere, and there is then no plan.
-pub(super) fn placing(permits: Option<Permits>, placing: Option<LockPlacement>) -> Option<LockPlacement> {
+pub(super) fn placement_with_permits(
+    permits: Option<Permits>,
+    placing: Option<LockPlacement>,
+) -> Option<LockPlacement> {
     match (permits, placing?) {
         (Some(permits), LockPlacement::Native) => Some(LockPlacement::Semaphore { permits }),
         (_, placing) => Some(placing),
@@ -42,42 +45,52 @@ pub(super) struct PermitContext {
     pub(super) level: Option<FencingLevel>,
     pub(super) mode: ModeRule,
     pub(super) foreign: Option<ForeignLayout>,
-    pub(super) nested: Option<NestedRequests>,
+    pub(super) nested: Option<NestedRequestPolicy>,
 }
 
 /// Reports the fields that a fence with permits cannot have.
-pub(super) fn check_alone(fence: &mut MappingReader, beside: &PermitContext) {
+pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, beside: &PermitContext) {
     if beside.mode != ModeRule::Exclusive {
         let message = format!("`mode: {}` does not exist with `permits`", beside.mode.as_str());
         let remedy =
             "write `mode: exclusive` here, in `defaults` too: each holder has a permit that nobody shares";
         let field = if fence.is_present("mode") { "mode" } else { FIELD };
-        refuse(fence, field, &message, remedy);
+        report_excluded_field(fence, field, &message, remedy);
     }
     if fence.is_present("keys") {
         let remedy =
             "write one `key`: two requests could each hold a permit of one key and wait for the other key";
-        refuse(fence, "keys", "a set of keys has no `permits`", remedy);
+        report_excluded_field(fence, "keys", "a set of keys has no `permits`", remedy);
     }
     if let Some(layout) = beside.foreign {
         let message = format!("`permits` do not exist with `layout: {}`", layout.as_str());
-        refuse(fence, "layout", &message, "leave one of them out: other programs know nothing of permits");
+        report_excluded_field(
+            fence,
+            "layout",
+            &message,
+            "leave one of them out: other programs know nothing of permits",
+        );
     }
     if fence.is_present("once") {
         let message = "operations that happen at most once do not exist with `permits`";
         let remedy = "leave one of them out: two requests with one operation would be at work at once, under two permits";
-        refuse(fence, "once", message, remedy);
+        report_excluded_field(fence, "once", message, remedy);
     }
-    if beside.nested == Some(NestedRequests::Allow) && fence.is_present("nested") {
+    if beside.nested == Some(NestedRequestPolicy::Allow) && fence.is_present("nested") {
         let remedy = "write `nested: ignore`: a service shows the token of one permit, and would call for the key of all";
-        refuse(fence, "nested", "calls back do not exist with `permits`", remedy);
+        report_excluded_field(fence, "nested", "calls back do not exist with `permits`", remedy);
     }
     if beside.level.and_then(FencingLevel::delay).is_some() {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
-        refuse(fence, FIELD, message, "leave `permits` out, or put a guard beside the service");
+        report_excluded_field(
+            fence,
+            FIELD,
+            message,
+            "leave `permits` out, or put a guard beside the service",
+        );
     }
 }
 
-fn refuse(fence: &mut MappingReader, field: &'static str, message: &str, remedy: &str) {
+fn report_excluded_field(fence: &mut MappingReader, field: &'static str, message: &str, remedy: &str) {
     fence.report(field, Diagnostic::new(Code::NotWithPermits, message).with_remedy(remedy));
 }

@@ -3,19 +3,20 @@
 use super::{mapping::MappingReader, once::final_status, probe, scalar};
 use crate::{
     diagnostics::Diagnostic,
-    plan::{ExpiryPolicy, JournalLimits, OnceRule},
+    plan::{JournalLimits, LateDispatchPolicy, OnceRule},
 };
 
 /// `None` where the probe is bad; a fault has then been reported.
-pub(super) fn journal(guard: &mut MappingReader, expiry: ExpiryPolicy) -> Option<JournalLimits> {
-    guard.inner("journal", |block| {
+pub(super) fn journal(guard: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<JournalLimits> {
+    guard.read_inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
         let max_body = block.value("store_body", stored);
         let most = block.value("max_size", scalar::size);
         let final_statuses = block.values("final", final_status);
         let has_probe = block.is_present("probe");
-        let probe =
-            block.inner("probe", |block| has_probe.then(|| probe::probe(block, expiry)).flatten()).flatten();
+        let probe = block
+            .read_inner("probe", |block| has_probe.then(|| probe::probe(block, expiry)).flatten())
+            .flatten();
         (has_probe == probe.is_some()).then(|| JournalLimits {
             keep: keep.unwrap_or(OnceRule::KEEP),
             max_body: max_body.unwrap_or(64 << 10),

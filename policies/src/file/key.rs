@@ -6,7 +6,7 @@ use super::{
     diagnostics::Diagnostics,
     mapping::MappingReader,
     only::partial_list_fault,
-    yaml::{Node, NodeValue, Scalar},
+    yaml::{YamlNode, YamlNodeValue, YamlScalar},
 };
 use crate::{
     diagnostics::{Code, Diagnostic},
@@ -15,7 +15,7 @@ use crate::{
         ValueSource,
     },
     path::PathTemplate,
-    plan::{ReservedFields, is_credential},
+    plan::{ReservedFieldNames, is_credential},
 };
 
 /// The values that the key of a route may use.
@@ -26,7 +26,7 @@ pub(super) struct TemplateContext<'p> {
     /// `None` where the path is bad. Then its variables are not known.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
-    pub(super) reserved: &'p ReservedFields,
+    pub(super) reserved: &'p ReservedFieldNames,
     /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
 }
@@ -134,9 +134,9 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
         let fault = Diagnostic::new(Code::TooManyKeys, message);
         block.report("keys", fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
-    let read = |node: &Node| match &node.value {
-        NodeValue::Scalar(scalar) => key(scalar, naming, faults),
-        NodeValue::Unset => None,
+    let read = |node: &YamlNode| match &node.value {
+        YamlNodeValue::Scalar(scalar) => key(scalar, naming, faults),
+        YamlNodeValue::Unset => None,
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
             let fault = fault.with_remedy("write each key in quotes: `\"order/{path.order_id}\"`");
@@ -149,7 +149,7 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
     keys.into_iter().collect()
 }
 
-fn key(scalar: &Scalar, naming: &TemplateContext, faults: &Diagnostics) -> Option<KeyTemplate> {
+fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> Option<KeyTemplate> {
     let template = template(scalar, naming, faults)?;
     if !template.can_fit() {
         let message = format!("the key of {} is too long for any values", naming.route);
@@ -161,7 +161,7 @@ fn key(scalar: &Scalar, naming: &TemplateContext, faults: &Diagnostics) -> Optio
 
 /// Reads a template. Only a template that makes a key is checked for its length.
 pub(super) fn template(
-    scalar: &Scalar,
+    scalar: &YamlScalar,
     naming: &TemplateContext,
     faults: &Diagnostics,
 ) -> Option<KeyTemplate> {
@@ -181,7 +181,7 @@ pub(super) fn template(
 
 pub(super) fn malformed_diagnostic(
     naming: &TemplateContext,
-    scalar: &Scalar,
+    scalar: &YamlScalar,
     bad: ParseKeyTemplateError,
 ) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
@@ -199,7 +199,7 @@ pub(super) fn malformed_diagnostic(
         }
         // The name of a path variable without `path.` before it.
         KeyTemplateErrorKind::UnknownSource(word)
-            if naming.path.is_some_and(|path| path.names().any(|name| name == word)) =>
+            if naming.path.is_some_and(|path| path.variable_names().any(|name| name == word)) =>
         {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownSource, message)
@@ -225,7 +225,7 @@ pub(super) fn malformed_diagnostic(
 }
 
 /// The member that `{body.name}` means in other products.
-fn suggested_member(scalar: &Scalar, bad: &ParseKeyTemplateError) -> Option<String> {
+fn suggested_member(scalar: &YamlScalar, bad: &ParseKeyTemplateError) -> Option<String> {
     let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
     let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (is_name && !written.is_empty()).then(|| written.replace('.', "/"))
@@ -243,7 +243,7 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
     }
     match &variable.source {
         ValueSource::Path(name) => {
-            let bound: Vec<&str> = naming.path?.names().collect();
+            let bound: Vec<&str> = naming.path?.variable_names().collect();
             (!bound.contains(&&**name)).then(|| unbound_diagnostic(naming, name, &bound))
         }
         ValueSource::Header(name) if &**name == "host" => {

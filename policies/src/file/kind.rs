@@ -3,7 +3,7 @@
 
 use super::{
     diagnostics::Diagnostics,
-    yaml::{Node, NodeValue},
+    yaml::{YamlNode, YamlNodeValue},
 };
 use crate::diagnostics::{Code, Diagnostic, SourceSpan};
 
@@ -22,7 +22,7 @@ const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.
-pub(super) fn detect(root: &Node) -> FileKind {
+pub(super) fn detect(root: &YamlNode) -> FileKind {
     match (first_place(root, &GUARD), first_place(root, &GATEWAY)) {
         (Some(_), None) => FileKind::Guard,
         _ => FileKind::Gateway,
@@ -30,7 +30,7 @@ pub(super) fn detect(root: &Node) -> FileKind {
 }
 
 /// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
-pub(super) fn reject_other_kind(root: &Node, kind: FileKind, faults: &Diagnostics) -> bool {
+pub(super) fn reject_other_kind(root: &YamlNode, kind: FileKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
         FileKind::Gateway => (
             &GATEWAY[..],
@@ -56,7 +56,7 @@ pub(super) fn reject_other_kind(root: &Node, kind: FileKind, faults: &Diagnostic
 }
 
 /// Where the first of `names` stands.
-fn first_place(root: &Node, names: &[&str]) -> Option<SourceSpan> {
-    let NodeValue::Mapping(fields) = &root.value else { return None };
+fn first_place(root: &YamlNode, names: &[&str]) -> Option<SourceSpan> {
+    let YamlNodeValue::Mapping(fields) = &root.value else { return None };
     fields.iter().find(|(key, _)| names.contains(&&*key.text)).map(|(key, _)| key.place)
 }

@@ -5,7 +5,7 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
     key::KeyTemplate,
-    plan::{BodyType, LargeBodyPolicy, OnceRule},
+    plan::{BodyTypeRequirement, LargeBodyPolicy, OnceRule},
 };
 
 /// `keys` and `once` of the same fence, as far as they are known.
@@ -45,8 +45,9 @@ pub(super) fn body_type(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
     once: Option<&OnceRule>,
-) -> BodyType {
-    let written = fence.keyword("body_type", &[("json", BodyType::Json), ("any", BodyType::Any)]);
+) -> BodyTypeRequirement {
+    let written =
+        fence.keyword("body_type", &[("json", BodyTypeRequirement::Json), ("any", BodyTypeRequirement::Any)]);
     let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(OnceRule::templates));
     if written.is_some() && keys.is_some() && !templates.any(reads_body) {
         let fault =

@@ -4,7 +4,7 @@ use super::{
     diagnostics::Diagnostics,
     key::{self, TemplateContext, TemplateKind},
     mapping::MappingReader,
-    yaml::Scalar,
+    yaml::YamlScalar,
 };
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct PartialLayout<'n> {
     /// `None` where the word is not a layout.
     layout: Option<LockLayout>,
-    path: Option<&'n Scalar>,
+    path: Option<&'n YamlScalar>,
 }
 
 impl<'n> PartialLayout<'n> {
@@ -29,7 +29,7 @@ impl<'n> PartialLayout<'n> {
         Self { layout, path: fence.scalar("lock_path") }
     }
 
-    pub(super) fn foreign(&self) -> Option<ForeignLayout> {
+    pub(super) fn foreign_layout(&self) -> Option<ForeignLayout> {
         match self.layout {
             Some(LockLayout::Foreign(layout)) => Some(layout),
             Some(LockLayout::Native) | None => None,
@@ -43,7 +43,7 @@ impl<'n> PartialLayout<'n> {
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
-        if let (Some(layout), true) = (self.foreign(), fence.is_present("keys")) {
+        if let (Some(layout), true) = (self.foreign_layout(), fence.is_present("keys")) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(Code::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
@@ -61,7 +61,7 @@ impl<'n> PartialLayout<'n> {
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
-        let Some(layout) = self.foreign() else {
+        let Some(layout) = self.foreign_layout() else {
             self.check_native(fence);
             return self.layout.map(|_| LockPlacement::Native);
         };
@@ -92,7 +92,7 @@ impl<'n> PartialLayout<'n> {
     }
 }
 
-fn malformed_diagnostic(naming: &TemplateContext, path: &Scalar, bad: ParseLockPathError) -> Diagnostic {
+fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseLockPathError) -> Diagnostic {
     let route = naming.route;
     let place = path.part(bad.span.clone());
     match bad.why {
@@ -118,7 +118,7 @@ fn malformed_diagnostic(naming: &TemplateContext, path: &Scalar, bad: ParseLockP
 
 /// Refuses modes that the layout does not have.
 pub(super) fn check_shared_mode(fence: &mut MappingReader, layout: Option<ForeignLayout>, mode: ModeRule) {
-    let Some(layout) = layout.filter(|_| mode.shares()) else { return };
+    let Some(layout) = layout.filter(|_| mode.has_shared_requests()) else { return };
     let field = if fence.is_present("mode") { "mode" } else { "layout" };
     if !layout.has_shared_mode() {
         let message = format!("`mode: {}` does not exist with `layout: {}`", mode.as_str(), layout.as_str());

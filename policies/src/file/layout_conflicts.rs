@@ -9,7 +9,7 @@ use crate::{
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
 /// locks where other programs have theirs. Such fences are few.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+pub(super) fn check_layout_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let foreign = |placing: &LockPlacement| matches!(placing, LockPlacement::Foreign { .. });
     let is_foreign = |fenced: &ParsedFence| fenced.fence.locks().any(|(_, placing)| foreign(placing));
     if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {

@@ -3,7 +3,7 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::{Enforcement, Fence, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequests},
+    plan::{Enforcement, Fence, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequestPolicy},
 };
 
 const USES: [(&str, LeasePolicy); 2] =
@@ -15,11 +15,11 @@ pub(super) fn parse_lease_use(fence: &mut MappingReader) -> LeasePolicy {
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
 /// by its request, so a repeat is recognised under any lock.
-pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<FencingLevel>) {
+pub(super) fn check_lease_use(block: &mut MappingReader, fence: &Fence, level: Option<FencingLevel>) {
     if fence.lease == LeasePolicy::Never {
         return;
     }
-    let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign().is_some());
+    let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign_layout().is_some());
     let (reason, remedy) = if foreign {
         (
             "its locks lie where other programs have theirs, and a lease is a lock of our own",
@@ -35,7 +35,7 @@ pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<Fenc
             "it only observes: requests without a lease would pass beside the client that holds one",
             "write `enforce: refuse` here, or leave `lease` out until then",
         )
-    } else if fence.nested == NestedRequests::Allow {
+    } else if fence.nested == NestedRequestPolicy::Allow {
         (
             "services may call back: a call runs inside a dispatch of the gateway, and this one is of a client, which can end it \
              at any time",

@@ -11,7 +11,7 @@ use crate::{
 /// A fenced route: its name, its fence, and the level of its upstream.
 pub(super) type LeasableRoute<'r> = (&'r str, &'r ParsedFence, Option<FencingLevel>);
 
-pub(super) fn check(routes: &[LeasableRoute], granting: &ParsedLeases, faults: &Diagnostics) {
+pub(super) fn check_leased_routes(routes: &[LeasableRoute], granting: &ParsedLeases, faults: &Diagnostics) {
     match granting {
         ParsedLeases::Absent => routes.iter().for_each(|route| report_no_grants(route, faults)),
         ParsedLeases::Invalid => {}
@@ -61,7 +61,7 @@ fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, fa
 /// waits for no delay.
 fn report_other_lock((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
-    let elsewhere = |placing: &LockPlacement| delayed || placing.layout().foreign().is_some();
+    let elsewhere = |placing: &LockPlacement| delayed || placing.layout().foreign_layout().is_some();
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
     let both = unlike.flat_map(|(key, _)| leases.principals.iter().map(move |principal| (key, principal)));
     let Some((_, principal)) = both.into_iter().find(|(key, principal)| covers(principal, key)) else {

@@ -32,8 +32,8 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> P
     if !file.is_present("leases") {
         return ParsedLeases::Absent;
     }
-    let read = file.inner("leases", |block| {
-        let ttl = TtlBounds::read(block);
+    let read = file.read_inner("leases", |block| {
+        let ttl = LeaseTtlBounds::read(block);
         let max_age = block.value("max_age", scalar::keep).unwrap_or(LeasePlan::MAX_AGE);
         check_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
         let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeasePlan::MAX_WAIT);
@@ -56,13 +56,13 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> P
 }
 
 /// The bounds for the time to live of a lease.
-struct TtlBounds {
+struct LeaseTtlBounds {
     min: Duration,
     usual: Duration,
     max: Duration,
 }
 
-impl TtlBounds {
+impl LeaseTtlBounds {
     fn read(block: &mut MappingReader) -> Self {
         let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeasePlan::MIN_TTL);
         let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeasePlan::MAX_TTL);

@@ -60,7 +60,7 @@ pub(super) fn single_listener(file: &mut MappingReader, name: &str) -> Option<Pa
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
         .then(|| {
-            file.inner("listener", |block| {
+            file.read_inner("listener", |block| {
                 parse_listener(block, Some(name.into()), TrustedProxies::trust_all())
             })
         })
@@ -75,9 +75,9 @@ fn parse_listener(
     let address = bind(block);
     let protocols = protocols(block);
     let tls = served_tls::tls(block);
-    let limits = block.inner("limits", |block| (limits(block), block.place_of("buffered")));
+    let limits = block.read_inner("limits", |block| (limits(block), block.place_of("buffered")));
     let (limits, memory) = limits.unzip();
-    let timeouts = block.inner("timeouts", |block| {
+    let timeouts = block.read_inner("timeouts", |block| {
         (timeouts(block), block.is_present("drain").then(|| block.place_of("drain")))
     });
     let (timeouts, drain) = timeouts.unzip();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// One listener of the process.
-pub(super) struct BoundListener {
+pub(super) struct ConfiguredListener {
     /// Its name in messages.
     pub(super) what: String,
     /// Its field in the file.
@@ -26,7 +26,7 @@ pub(super) enum AddressOrigin {
     Default,
 }
 
-impl BoundListener {
+impl ConfiguredListener {
     /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
     pub(super) fn for_public(
         file: &mut MappingReader,
@@ -52,7 +52,7 @@ impl BoundListener {
 }
 
 /// `listeners` in the order of their rank: of two with one address, the later one has to move.
-pub(super) fn report_clashes(listeners: &[BoundListener], faults: &Diagnostics) {
+pub(super) fn report_clashes(listeners: &[ConfiguredListener], faults: &Diagnostics) {
     for (index, late) in listeners.iter().enumerate() {
         // One clash is enough to report.
         if let Some(early) = listeners[..index].iter().find(|early| late.overlaps(early)) {
@@ -61,10 +61,10 @@ pub(super) fn report_clashes(listeners: &[BoundListener], faults: &Diagnostics) 
     }
 }
 
-fn clash_diagnostic(early: &BoundListener, late: &BoundListener) -> Diagnostic {
+fn clash_diagnostic(early: &ConfiguredListener, late: &ConfiguredListener) -> Diagnostic {
     let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
     let fault = Diagnostic::new(Code::SameAddress, message);
-    let unwritten = |listener: &BoundListener| {
+    let unwritten = |listener: &ConfiguredListener| {
         format!(
             "`{}` is not written, and listens on `{}`: give one of them another port",
             listener.field, listener.address

@@ -31,7 +31,7 @@ pub(super) fn log(block: &mut MappingReader) -> LogSettings {
             traces: traces(block).map(Arc::new),
         }
     };
-    block.inner("log", read).unwrap_or_default()
+    block.read_inner("log", read).unwrap_or_default()
 }
 
 fn traces(block: &mut MappingReader) -> Option<TraceExport> {
@@ -51,7 +51,7 @@ fn traces(block: &mut MappingReader) -> Option<TraceExport> {
             one_in: u32::try_from(one_in).unwrap_or(u32::MAX),
         })
     };
-    block.inner("traces", read).flatten()
+    block.read_inner("traces", read).flatten()
 }
 
 /// The `host:port` of a collector. Spans may name customers, so plain text to it should not cross a network: a

@@ -7,7 +7,7 @@ use super::{
     asked::{self, How},
     diagnostics::Diagnostics,
     hints, shape_hints,
-    yaml::{MappingKey, Node, NodeValue, Scalar},
+    yaml::{YamlMappingKey, YamlNode, YamlNodeValue, YamlScalar},
 };
 use crate::diagnostics::{Code, Diagnostic, SourceSpan};
 
@@ -17,7 +17,7 @@ pub(super) struct MappingReader<'n> {
     what: String,
     /// Where a missing field is reported.
     place: SourceSpan,
-    entries: &'n [(MappingKey, Node)],
+    entries: &'n [(YamlMappingKey, YamlNode)],
     asked: Vec<&'static str>,
     faults: &'n Diagnostics,
 }
@@ -28,17 +28,17 @@ impl<'n> MappingReader<'n> {
     /// `read` reads every field that exists, also after a mistake. A field that it has not read is reported as
     /// unknown, and the report lists the fields that it has read.
     pub(super) fn read<T>(
-        node: Option<&'n Node>,
+        node: Option<&'n YamlNode>,
         what: impl Into<String>,
         place: SourceSpan,
         faults: &'n Diagnostics,
         read: impl FnOnce(&mut Self) -> T,
     ) -> Option<T> {
         let what = what.into();
-        let entries: &[(MappingKey, Node)] = match node.map(|node| (&node.value, node.place)) {
-            None | Some((NodeValue::Nothing, _)) => &[],
-            Some((NodeValue::Mapping(entries), _)) => entries,
-            Some((NodeValue::Unset, _)) => return None,
+        let entries: &[(YamlMappingKey, YamlNode)] = match node.map(|node| (&node.value, node.place)) {
+            None | Some((YamlNodeValue::Nothing, _)) => &[],
+            Some((YamlNodeValue::Mapping(entries), _)) => entries,
+            Some((YamlNodeValue::Unset, _)) => return None,
             Some((other, place)) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
                 let fields = Self::fields(place, faults, read);
@@ -68,7 +68,11 @@ impl<'n> MappingReader<'n> {
     }
 
     /// A mapping within this one; an absent one reads like an empty one.
-    pub(super) fn inner<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn read_inner<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
         let node = self.find(name);
         asked::inner(name);
         let place = self.key_place(name);
@@ -76,11 +80,11 @@ impl<'n> MappingReader<'n> {
     }
 
     /// The names and values of a mapping whose names are the user's own.
-    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(MappingKey, Node)] {
+    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(YamlMappingKey, YamlNode)] {
         asked::how(name, || How::Entries);
         match self.find(name).map(|node| &node.value) {
-            None | Some(NodeValue::Unset) => &[],
-            Some(NodeValue::Mapping(entries)) => entries,
+            None | Some(YamlNodeValue::Unset) => &[],
+            Some(YamlNodeValue::Mapping(entries)) => entries,
             Some(other) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
                 self.report(name, fault.with_remedy(shape_hints::entries_remedy(other)));
@@ -97,21 +101,21 @@ impl<'n> MappingReader<'n> {
         read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
     ) -> Option<Vec<T>> {
         asked::how(name, || How::Texts);
-        let one = |(key, node): &(MappingKey, Node)| {
+        let one = |(key, node): &(YamlMappingKey, YamlNode)| {
             let read = match &node.value {
-                NodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
-                NodeValue::Unset => return None,
+                YamlNodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
+                YamlNodeValue::Unset => return None,
                 _ => Err(suggest_mapping(name)),
             };
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
         match self.find(name).map(|node| &node.value) {
             None => Some(Vec::new()),
-            Some(NodeValue::Mapping(entries)) => {
+            Some(YamlNodeValue::Mapping(entries)) => {
                 let read: Vec<Option<T>> = entries.iter().map(one).collect();
                 read.into_iter().collect()
             }
-            Some(NodeValue::Unset) => None,
+            Some(YamlNodeValue::Unset) => None,
             Some(_) => {
                 self.report(name, suggest_mapping(name));
                 None
@@ -120,15 +124,15 @@ impl<'n> MappingReader<'n> {
     }
 
     /// `None` where the field is absent, or no list.
-    pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [Node]> {
+    pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [YamlNode]> {
         asked::how(name, || How::List);
         self.items(name)
     }
 
-    fn items(&mut self, name: &'static str) -> Option<&'n [Node]> {
+    fn items(&mut self, name: &'static str) -> Option<&'n [YamlNode]> {
         match &self.find(name)?.value {
-            NodeValue::List(items) => Some(items),
-            NodeValue::Unset => None,
+            YamlNodeValue::List(items) => Some(items),
+            YamlNodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
                 self.report(name, fault.with_remedy(shape_hints::list_remedy(other)));
@@ -145,15 +149,15 @@ impl<'n> MappingReader<'n> {
     ) -> Option<Vec<T>> {
         asked::how(name, || How::Values(type_name_of_val(&parse)));
         let items = self.items(name)?;
-        let one = |node: &Node| {
+        let one = |node: &YamlNode| {
             let parsed = match &node.value {
-                NodeValue::Scalar(scalar) => parse(&scalar.text),
-                NodeValue::Unset => return None,
+                YamlNodeValue::Scalar(scalar) => parse(&scalar.text),
+                YamlNodeValue::Unset => return None,
                 _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
                     .with_remedy("write single values, with `, ` between them")),
             };
             let written = match &node.value {
-                NodeValue::Scalar(scalar) => &*scalar.text,
+                YamlNodeValue::Scalar(scalar) => &*scalar.text,
                 _ => "",
             };
             let bad =
@@ -165,15 +169,15 @@ impl<'n> MappingReader<'n> {
         values.into_iter().collect()
     }
 
-    pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n Scalar> {
+    pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n YamlScalar> {
         asked::how(name, || How::Value("text"));
         self.single(name)
     }
 
-    fn single(&mut self, name: &'static str) -> Option<&'n Scalar> {
+    fn single(&mut self, name: &'static str) -> Option<&'n YamlScalar> {
         match &self.find(name)?.value {
-            NodeValue::Scalar(scalar) => Some(scalar),
-            NodeValue::Unset => None,
+            YamlNodeValue::Scalar(scalar) => Some(scalar),
+            YamlNodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
                 self.report(name, fault.with_remedy(shape_hints::scalar_remedy(other)));
@@ -230,7 +234,7 @@ impl<'n> MappingReader<'n> {
     }
 
     pub(super) fn is_mapping(&mut self, name: &'static str) -> bool {
-        matches!(self.find(name), Some(Node { value: NodeValue::Mapping(_), .. }))
+        matches!(self.find(name), Some(YamlNode { value: YamlNodeValue::Mapping(_), .. }))
     }
 
     pub(super) fn is_present(&mut self, name: &'static str) -> bool {
@@ -262,13 +266,13 @@ impl<'n> MappingReader<'n> {
         self.faults
     }
 
-    fn find(&mut self, name: &'static str) -> Option<&'n Node> {
+    fn find(&mut self, name: &'static str) -> Option<&'n YamlNode> {
         asked::field(name);
         if !self.asked.contains(&name) {
             self.asked.push(name);
         }
         let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
-        (!matches!(node.value, NodeValue::Nothing)).then_some(node)
+        (!matches!(node.value, YamlNodeValue::Nothing)).then_some(node)
     }
 
     fn key_place(&self, name: &str) -> SourceSpan {

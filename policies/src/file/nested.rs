@@ -4,16 +4,16 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::NestedRequests,
+    plan::NestedRequestPolicy,
 };
 
-const NESTED: [(&str, NestedRequests); 2] =
-    [("ignore", NestedRequests::Ignore), ("allow", NestedRequests::Allow)];
+const NESTED: [(&str, NestedRequestPolicy); 2] =
+    [("ignore", NestedRequestPolicy::Ignore), ("allow", NestedRequestPolicy::Allow)];
 
 /// `signs`: the file has a key to sign tickets with.
-pub(super) fn nested(block: &mut MappingReader, signs: bool) -> Option<NestedRequests> {
+pub(super) fn parse_nested_policy(block: &mut MappingReader, signs: bool) -> Option<NestedRequestPolicy> {
     let written = block.keyword("nested", &NESTED);
-    if written == Some(NestedRequests::Allow) && !signs {
+    if written == Some(NestedRequestPolicy::Allow) && !signs {
         let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
                        so nothing is signed that it could show";
         let remedy = "make a key with `fencegate keys new KEYFILE`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Other settings that matter for `once`.
-pub(super) struct FencingContext {
+pub(super) struct OnceContext {
     /// `None` where the upstream is not known.
     pub(super) level: Option<FencingLevel>,
     pub(super) mode: ModeRule,
@@ -23,20 +23,20 @@ pub(super) struct FencingContext {
 pub(super) fn once(
     fence: &mut MappingReader,
     naming: &TemplateContext,
-    fencing: &FencingContext,
+    fencing: &OnceContext,
 ) -> Option<Option<OnceRule>> {
     if !fence.is_present("once") {
         return Some(None);
     }
     check_shared(fence, fencing);
     check_observed(fence, fencing);
-    fence.inner("once", |block| settings(block, naming, fencing))?.map(Some)
+    fence.read_inner("once", |block| parse_once_rule(block, naming, fencing))?.map(Some)
 }
 
-fn settings(
+fn parse_once_rule(
     block: &mut MappingReader,
     naming: &TemplateContext,
-    fencing: &FencingContext,
+    fencing: &OnceContext,
 ) -> Option<OnceRule> {
     let store = block.keyword("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
     let store = resolve_store(block, store, fencing.level);
@@ -54,7 +54,7 @@ fn settings(
     let required = block.keyword("required", &[("true", true), ("false", false)]);
     let keep = block.value("keep", scalar::keep);
     let finals = block.values("final", final_status);
-    let memory = memory(block, store, whose);
+    let memory = parse_operation_quota(block, store, whose);
     if whose && principal.is_none() {
         return None;
     }
@@ -82,7 +82,7 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
 }
 
 /// `whose`: the route has `principal`.
-fn memory(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> OperationQuota {
+fn parse_operation_quota(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> OperationQuota {
     let route = block.value("share", scalar::limit);
     let client = block.value("client_share", scalar::limit);
     for field in ["share", "client_share"] {
@@ -146,7 +146,7 @@ fn check_constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: 
     }
 }
 
-fn check_shared(fence: &mut MappingReader, fencing: &FencingContext) {
+fn check_shared(fence: &mut MappingReader, fencing: &OnceContext) {
     if fencing.mode == ModeRule::Shared {
         let message = "`once` is for requests that change something, and those of a shared key only read";
         let remedy = "write `mode: exclusive`, or leave `once` out";
@@ -154,7 +154,7 @@ fn check_shared(fence: &mut MappingReader, fencing: &FencingContext) {
     }
 }
 
-fn check_observed(fence: &mut MappingReader, fencing: &FencingContext) {
+fn check_observed(fence: &mut MappingReader, fencing: &OnceContext) {
     if fencing.enforce == Enforcement::Observe {
         let message = "with `enforce: observe`, a repeated operation is reported and happens again";
         let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";

@@ -9,7 +9,7 @@ use std::{
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
-    key::{KeyTemplate, Pointer, TemplateVariable, ValueSource, format_names},
+    key::{JsonPointer, KeyTemplate, TemplateVariable, ValueSource, format_names},
 };
 
 const FIELD: &str = "only";
@@ -58,7 +58,7 @@ fn is_item(parameter: &str) -> bool {
 }
 
 /// Reports items that are not named. Each of `groups` has the keys of one lock, or the template of a name.
-pub(super) fn check(fence: &mut MappingReader, only: Option<usize>, groups: &[&[KeyTemplate]]) {
+pub(super) fn check_unnamed_items(fence: &mut MappingReader, only: Option<usize>, groups: &[&[KeyTemplate]]) {
     let Some(only) = only else { return };
     let mut lists = 0;
     for ((list, rest), indexes) in groups.iter().copied().flat_map(indexes_by_list) {
@@ -85,7 +85,7 @@ pub(super) fn check(fence: &mut MappingReader, only: Option<usize>, groups: &[&[
 
 fn indexes_by_list(group: &[KeyTemplate]) -> BTreeMap<ListLocation<'_>, BTreeSet<usize>> {
     let mut named: BTreeMap<ListLocation<'_>, BTreeSet<usize>> = BTreeMap::new();
-    for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(Pointer::items) {
+    for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(JsonPointer::items) {
         named.entry((item.list, item.rest)).or_default().insert(item.index);
     }
     named

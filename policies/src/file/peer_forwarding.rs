@@ -4,7 +4,7 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::{Enforcement, Fence, ForwardPolicy, Hold, LockPlacement, ModeRule},
+    plan::{Enforcement, Fence, ForwardPolicy, HoldPolicy, LockPlacement, ModeRule},
 };
 
 const FORWARD: [(&str, ForwardPolicy); 2] =
@@ -58,7 +58,7 @@ fn no_forward_reason(fence: &Fence) -> Option<(&'static str, &'static str)> {
         let remedy = "leave it out: readers at several gateways hold the key at the same time";
         return Some(("with `mode: shared`", remedy));
     }
-    if fence.hold == Hold::Strict {
+    if fence.hold == HoldPolicy::Strict {
         let remedy =
             "leave it out, or write `hold: {mode: cached}`: else no gateway keeps the key after its request";
         return Some(("with a `hold` that is `strict`", remedy));

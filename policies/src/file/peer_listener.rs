@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    listener_conflicts::{AddressOrigin, BoundListener},
+    listener_conflicts::{AddressOrigin, ConfiguredListener},
     mapping::MappingReader,
     scalar,
 };
@@ -22,9 +22,9 @@ pub(super) struct ParsedPeerListener {
 }
 
 impl ParsedPeerListener {
-    pub(super) fn bound_listener(&self) -> Option<BoundListener> {
+    pub(super) fn configured_listener(&self) -> Option<ConfiguredListener> {
         let (address, place) = self.address?;
-        Some(BoundListener {
+        Some(ConfiguredListener {
             what: "the peer listener".into(),
             field: "peer",
             address,
@@ -36,14 +36,14 @@ impl ParsedPeerListener {
 pub(super) fn peer(file: &mut MappingReader) -> ParsedPeerListener {
     // For a section that is absent, no fault about its parts is reported.
     let written = file.is_present("peer");
-    written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
+    written.then(|| file.read_inner("peer", parse_peer_listener)).flatten().unwrap_or_default()
 }
 
-fn settings(block: &mut MappingReader) -> ParsedPeerListener {
+fn parse_peer_listener(block: &mut MappingReader) -> ParsedPeerListener {
     block.require("address", "address: 0.0.0.0:9910");
     let address = block.value("address", scalar::address);
     let written = block.value("advertise", advertised);
-    let advertise = advertise(block, address, written);
+    let advertise = advertised_address(block, address, written);
     let tls = tls(block);
     if let Some(address) = address {
         warn_plain_text(block, address);
@@ -74,7 +74,7 @@ fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
 }
 
 /// The written `advertise`, or `address` where other gateways can use that as it is.
-fn advertise(
+fn advertised_address(
     block: &mut MappingReader,
     address: Option<SocketAddr>,
     written: Option<CanonicalHost>,
@@ -142,7 +142,7 @@ fn tls(peer: &mut MappingReader) -> Option<Option<PeerTls>> {
     if !peer.is_present("tls") {
         return Some(None);
     }
-    let read = peer.inner("tls", |block| {
+    let read = peer.read_inner("tls", |block| {
         block.require("certificate_file", "certificate_file: /etc/fencegate/peer.pem");
         block.require("key_file", "key_file: /etc/fencegate/peer.key");
         block.require("ca_file", "ca_file: /etc/fencegate/peers.pem");

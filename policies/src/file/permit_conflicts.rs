@@ -10,7 +10,7 @@ use crate::{
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
 /// permits. Such fences are few.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+pub(super) fn check_permit_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     let has = |fenced: &ParsedFence| fenced.fence.permits().is_some();
     if !fences.iter().any(|(_, fenced)| has(fenced)) {
         return;

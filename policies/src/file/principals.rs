@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{mapping::MappingReader, one_of, scalar, yaml::Node};
+use super::{mapping::MappingReader, one_of, scalar, yaml::YamlNode};
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
     plan::{
@@ -43,7 +43,7 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
         return None;
     }
     let mut taken = SeenPrincipals::default();
-    let read = |node: &Node| {
+    let read = |node: &YamlNode| {
         MappingReader::read(Some(node), "a principal", node.place, faults, |block| {
             principal(block, &mut taken)
         })?
@@ -79,13 +79,13 @@ fn parse_credential(block: &mut MappingReader) -> Option<(PrincipalCredential, &
     let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
     let meant = one_of::exactly_one(block, &["bearer", "certificate"], example);
     let has = |field| meant == Some(field);
-    let file = block.inner("bearer", |bearer| {
+    let file = block.read_inner("bearer", |bearer| {
         if has("bearer") {
             bearer.require("file", "file: /run/secrets/batch");
         }
         bearer.value("file", scalar::file)
     });
-    let certificate = block.inner("certificate", |certificate| {
+    let certificate = block.read_inner("certificate", |certificate| {
         if has("certificate") {
             certificate.require("name", "name: batch.internal");
         }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
-    plan::{ExpiryPolicy, OutcomeProbe},
+    plan::{LateDispatchPolicy, OutcomeProbe},
 };
 
 /// `expiry`: whether a late request is refused, so that nothing starts after an answer to a probe that was sent in
 /// time.
-pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<OutcomeProbe> {
+pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<OutcomeProbe> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
@@ -26,7 +26,7 @@ pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<O
     let done = done?;
     let not_done = not_done?;
     report_undecided(block, &done, &not_done);
-    if !closes && expiry == ExpiryPolicy::Ignored && !not_done.is_empty() {
+    if !closes && expiry == LateDispatchPolicy::Ignored && !not_done.is_empty() {
         report_uncertain(block);
     }
     Some(OutcomeProbe { path: path?, done, not_done, closes, timeout })

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
-    bypass::{self, AccessKind, RouteAccess},
+    bypass::{self, LockCoverage, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
     hold_conflicts,
@@ -12,16 +12,16 @@ use super::{
     mapping::MappingReader,
     permit_conflicts, scalar,
     unreachable_routes::{self, RoutePattern},
-    upstream::Upstreams,
-    yaml::{Node, NodeValue},
+    upstream::ParsedUpstreams,
+    yaml::{YamlNode, YamlNodeValue},
 };
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        FencingLevel, LargeBodyPolicy, LeasePolicy, LockPlacement, MatchConditions, ModeRule, ReservedFields,
-        Route, RouteId, UpstreamId,
+        FencingLevel, LargeBodyPolicy, LeasePolicy, LockPlacement, MatchConditions, ModeRule,
+        ReservedFieldNames, Route, RouteId, UpstreamId,
     },
 };
 
@@ -72,14 +72,14 @@ impl ParsedRoute {
     }
 
     /// The route as an access to its upstream; `None` where a part of it is bad.
-    fn access(&self, upstreams: &Upstreams) -> Option<RouteAccess<'_>> {
+    fn lock_coverage(&self, upstreams: &ParsedUpstreams) -> Option<RouteLockCoverage<'_>> {
         let passage = match self.fence.as_ref()? {
-            None => AccessKind::Open,
-            Some(fenced) if fenced.fence.mode == ModeRule::Shared => AccessKind::Shared,
-            Some(_) => AccessKind::Fenced,
+            None => LockCoverage::Open,
+            Some(fenced) if fenced.fence.mode == ModeRule::Shared => LockCoverage::Shared,
+            Some(_) => LockCoverage::Fenced,
         };
         let upstream = self.upstream?;
-        Some(RouteAccess {
+        Some(RouteLockCoverage {
             pattern: self.pattern()?,
             upstream,
             service: upstreams.service(upstream),
@@ -99,9 +99,9 @@ impl ParsedRoute {
     }
 
     /// The name, the fence, and the level of the upstream.
-    pub(super) fn leasable<'r>(
+    pub(super) fn leasable_route<'r>(
         &'r self,
-        upstreams: &Upstreams,
+        upstreams: &ParsedUpstreams,
     ) -> Option<(&'r str, &'r ParsedFence, Option<FencingLevel>)> {
         let (name, fenced) = self.parsed_fence()?;
         Some((name, fenced, self.upstream.and_then(|id| upstreams.level(id))))
@@ -119,7 +119,7 @@ impl ParsedRoute {
 /// In the order of the file.
 pub(super) fn routes(
     policy: &mut MappingReader,
-    upstreams: &Upstreams,
+    upstreams: &ParsedUpstreams,
     defaults: &FenceDefaults,
 ) -> Vec<ParsedRoute> {
     let faults = policy.faults();
@@ -129,7 +129,7 @@ pub(super) fn routes(
         let read = |block: &mut MappingReader| {
             let name = name(block, &mut names);
             let upstream = upstreams.named(block, "upstream");
-            let matching = matching(block, &reserved);
+            let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.name().to_owned();
             let naming = TemplateContext {
@@ -150,32 +150,38 @@ pub(super) fn routes(
             } else {
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
-            let upgrade = upgrade(block, reason);
+            let upgrade = parse_upgrade_protocols(block, reason);
             ParsedRoute { name, upstream, matching, fence, upgrade }
         };
         MappingReader::read(Some(node), display_title(node), node.place, faults, read)
     };
     let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
-    unreachable_routes::check(&routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(), faults);
-    let ways = routes.iter().filter_map(|route| route.access(upstreams));
-    bypass::check(&ways.collect::<Vec<_>>(), faults);
-    hold_conflicts::check(&routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(), faults);
+    unreachable_routes::check_unreachable_routes(
+        &routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(),
+        faults,
+    );
+    let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
+    bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    hold_conflicts::check_hold_conflicts(
+        &routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(),
+        faults,
+    );
     let lead = routes.iter().filter_map(|route| Some((route.parsed_fence()?, route.upstream?)));
     let fenced: Vec<_> = routes.iter().filter_map(ParsedRoute::parsed_fence).collect();
-    layout_conflicts::check(&fenced, faults);
-    permit_conflicts::check(&fenced, faults);
+    layout_conflicts::check_layout_conflicts(&fenced, faults);
+    permit_conflicts::check_permit_conflicts(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
         let (name, fenced) = route.parsed_fence()?;
         Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
     });
-    delay_conflicts::check(&delayed.collect::<Vec<_>>(), faults);
+    delay_conflicts::check_delay_conflicts(&delayed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
     routes
 }
 
 /// The protocols to which requests may switch. `in_vain`: why no request of this route can.
-fn upgrade(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
+fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
     let protocols = route.values("upgrade", protocol).unwrap_or_default();
     if let Some(reason) = in_vain
         && !protocols.is_empty()
@@ -199,10 +205,10 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
 }
 
 /// The name of a route in messages.
-fn display_title(node: &Node) -> String {
-    let NodeValue::Mapping(entries) = &node.value else { return "a route".into() };
+fn display_title(node: &YamlNode) -> String {
+    let YamlNodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
-        Some(NodeValue::Scalar(name)) => format!("route `{}`", name.text),
+        Some(YamlNodeValue::Scalar(name)) => format!("route `{}`", name.text),
         _ => "a route".into(),
     }
 }
@@ -218,7 +224,7 @@ fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<st
 }
 
 /// For a section that is absent, no fault about its parts is reported.
-fn matching(route: &mut MappingReader, reserved: &ReservedFields) -> Option<ParsedMatch> {
+fn parse_match(route: &mut MappingReader, reserved: &ReservedFieldNames) -> Option<ParsedMatch> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut MappingReader| {
         let methods = methods(block);
@@ -227,7 +233,7 @@ fn matching(route: &mut MappingReader, reserved: &ReservedFields) -> Option<Pars
         let conditions = conditions::conditions(block, reserved);
         ParsedMatch { methods, path, conditions, place: block.place_of("path") }
     };
-    route.is_present("match").then(|| route.inner("match", read)).flatten()
+    route.is_present("match").then(|| route.read_inner("match", read)).flatten()
 }
 
 fn methods(block: &mut MappingReader) -> Option<Vec<String>> {

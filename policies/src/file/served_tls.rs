@@ -1,6 +1,6 @@
 //! Reads how TLS is spoken on a listener.
 
-use super::{mapping::MappingReader, scalar, yaml::Node};
+use super::{mapping::MappingReader, scalar, yaml::YamlNode};
 use crate::{
     diagnostics::{Code, Diagnostic},
     plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
@@ -9,7 +9,7 @@ use crate::{
 /// `None` where the listener speaks plain text, or where a fault has been reported.
 pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     let written = listener.is_present("tls");
-    let read = listener.inner("tls", |block| {
+    let read = listener.read_inner("tls", |block| {
         let certificates = certificates(block, written);
         let client_auth = client_auth(block);
         let min_version = block.keyword("min_version", &VERSIONS).unwrap_or(TlsVersion::Tls12);
@@ -32,7 +32,7 @@ fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<Certific
     pairs.into_iter().collect()
 }
 
-fn certificate_files(within: &MappingReader, node: &Node) -> Option<CertificateFiles> {
+fn certificate_files(within: &MappingReader, node: &YamlNode) -> Option<CertificateFiles> {
     MappingReader::read(Some(node), "a certificate", node.place, within.faults(), |block| {
         block.require("certificate_file", "certificate_file: /etc/fencegate/tls.pem");
         block.require("key_file", "key_file: /etc/fencegate/tls.key");

@@ -1,11 +1,11 @@
 //! Finds the remedy for a value of the wrong shape, such as a list in the place of a mapping.
 
-use super::yaml::{Node, NodeValue};
+use super::yaml::{YamlNode, YamlNodeValue};
 use crate::diagnostics::Diagnostic;
 
 /// The remedy where a mapping of known fields belongs.
-pub(super) fn mapping_remedy(what: &str, other: &NodeValue, known: &[&str]) -> String {
-    if let (NodeValue::Scalar(scalar), "`once`") = (other, what)
+pub(super) fn mapping_remedy(what: &str, other: &YamlNodeValue, known: &[&str]) -> String {
+    if let (YamlNodeValue::Scalar(scalar), "`once`") = (other, what)
         && scalar.text == "true"
     {
         return "write `once: {}`, which takes all defaults".into();
@@ -15,9 +15,9 @@ pub(super) fn mapping_remedy(what: &str, other: &NodeValue, known: &[&str]) -> S
 }
 
 /// The remedy where a mapping with names of the user's choice belongs.
-pub(super) fn entries_remedy(other: &NodeValue) -> String {
+pub(super) fn entries_remedy(other: &YamlNodeValue) -> String {
     match other {
-        NodeValue::List(items) => match items.iter().find_map(name_of) {
+        YamlNodeValue::List(items) => match items.iter().find_map(name_of) {
             Some(name) => {
                 format!("write `{name}:` in the place of the `-`, and its fields indented below it")
             }
@@ -29,29 +29,31 @@ pub(super) fn entries_remedy(other: &NodeValue) -> String {
     }
 }
 
-fn name_of(item: &Node) -> Option<&str> {
-    let NodeValue::Mapping(entries) = &item.value else { return None };
+fn name_of(item: &YamlNode) -> Option<&str> {
+    let YamlNodeValue::Mapping(entries) = &item.value else { return None };
     let named = entries.iter().find(|(key, _)| key.text == "name");
     named.and_then(|(_, node)| scalar_text(node))
 }
 
-pub(super) fn list_remedy(other: &NodeValue) -> String {
+pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
     // Within a list these characters have a meaning of their own.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {
-        NodeValue::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
+        YamlNodeValue::Scalar(several)
+            if several.text.contains(',') && !several.text.contains(['{', '[']) =>
+        {
             let (several, root) = connect_string(&several.text);
             let items: Vec<&str> = several.split(',').map(str::trim).collect();
             let root = root.map(|root| format!(", and `root: {root}`")).unwrap_or_default();
             format!("write `[{}]`{root}", items.join(", "))
         }
-        NodeValue::Mapping(entries)
-            if let [(first, Node { value: NodeValue::Mapping(_), .. }), ..] = entries.as_slice() =>
+        YamlNodeValue::Mapping(entries)
+            if let [(first, YamlNode { value: YamlNodeValue::Mapping(_), .. }), ..] = entries.as_slice() =>
         {
             format!("write `- name: {}` in the place of `{0}:`, and so for each of them", first.text)
         }
-        NodeValue::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
+        YamlNodeValue::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
         _ => "begin each of its items with `- `, or write them in `[]`".into(),
     }
 }
@@ -66,17 +68,17 @@ fn connect_string(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-pub(super) fn scalar_remedy(other: &NodeValue) -> String {
+pub(super) fn scalar_remedy(other: &YamlNodeValue) -> String {
     match other {
-        NodeValue::List(items) => match items.as_slice() {
+        YamlNodeValue::List(items) => match items.as_slice() {
             [one] => scalar_text(one).map_or_else(single_value_remedy, |one| {
                 format!("write `\"{one}\"`, without a list around it")
             }),
             _ => single_value_remedy(),
         },
         // YAML reads a template without quotes as a mapping.
-        NodeValue::Mapping(entries) => match entries.as_slice() {
-            [(key, Node { value: NodeValue::Nothing, .. })] => {
+        YamlNodeValue::Mapping(entries) => match entries.as_slice() {
+            [(key, YamlNode { value: YamlNodeValue::Nothing, .. })] => {
                 format!("put it in quotes: `\"{{{}}}\"`", key.text)
             }
             _ => single_value_remedy(),
@@ -100,9 +102,9 @@ pub(super) fn with_braces_remedy(written: &str, fault: Diagnostic) -> Diagnostic
     }
 }
 
-fn scalar_text(node: &Node) -> Option<&str> {
+fn scalar_text(node: &YamlNode) -> Option<&str> {
     match &node.value {
-        NodeValue::Scalar(scalar) => Some(&scalar.text),
+        YamlNodeValue::Scalar(scalar) => Some(&scalar.text),
         _ => None,
     }
 }

@@ -2,17 +2,17 @@
 
 use super::{
     diagnostics::Diagnostics,
-    yaml::{self, Node, NodeValue},
+    yaml::{self, YamlNode, YamlNodeValue},
 };
 use crate::diagnostics::SourceSpan;
 
 /// The fields of a file, by their place.
 #[derive(Debug)]
-pub struct SourceMap {
-    root: Option<Node>,
+pub struct FieldLocator {
+    root: Option<YamlNode>,
 }
 
-impl SourceMap {
+impl FieldLocator {
     /// Reads a file that was loaded without errors.
     pub fn parse(text: &str) -> Self {
         Self { root: yaml::parse(text, &|_| None, &Diagnostics::default()) }
@@ -32,11 +32,13 @@ impl SourceMap {
     }
 }
 
-fn child<'n>(node: &'n Node, step: &str) -> Option<&'n Node> {
+fn child<'n>(node: &'n YamlNode, step: &str) -> Option<&'n YamlNode> {
     match &node.value {
-        NodeValue::Mapping(entries) => entries.iter().find(|(key, _)| key.text == step).map(|(_, node)| node),
-        NodeValue::List(items) => items.get(step.parse::<usize>().ok()?),
-        NodeValue::Nothing | NodeValue::Unset | NodeValue::Scalar(_) => None,
+        YamlNodeValue::Mapping(entries) => {
+            entries.iter().find(|(key, _)| key.text == step).map(|(_, node)| node)
+        }
+        YamlNodeValue::List(items) => items.get(step.parse::<usize>().ok()?),
+        YamlNodeValue::Nothing | YamlNodeValue::Unset | YamlNodeValue::Scalar(_) => None,
     }
 }
 
@@ -47,13 +49,13 @@ mod tests {
     /// A field that is written is found at its place, and one that is not at that of its parent.
     #[test]
     fn missing_field_has_place_of_parent() {
-        let places = SourceMap::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
+        let places = FieldLocator::parse("a:\n  b: [x, {c: \"${NOT_SET}\"}]\n");
         let at = |way: &[&str]| places.find(way).map(|place| (place.line, place.column));
         assert_eq!(at(&["a", "b", "0"]), Some((2, 7)));
         assert_eq!(at(&["a", "b", "1", "c"]), Some((2, 14)));
         assert_eq!(at(&["a", "b", "7"]), at(&["a", "b"]));
         assert_eq!(at(&["a", "z", "0"]), Some((2, 3)));
         assert_eq!((at(&["z"]), at(&[])), (None, None));
-        assert_eq!(SourceMap::parse("[").find(&["a"]), None);
+        assert_eq!(FieldLocator::parse("[").find(&["a"]), None);
     }
 }

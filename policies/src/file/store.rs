@@ -12,13 +12,13 @@ pub(super) fn store(guard: &mut MappingReader) -> Option<StoreLocation> {
         let chosen = exactly_one(block, &["redb", "postgres"], &format!("add `{EXAMPLE}`"));
         let redb = block.value("redb", scalar::file).map(StoreLocation::Redb);
         let shared = block.is_present("postgres");
-        let postgres = shared.then(|| block.inner("postgres", postgres)).flatten().flatten();
+        let postgres = shared.then(|| block.read_inner("postgres", postgres)).flatten().flatten();
         match chosen? {
             "redb" => redb,
             _ => postgres.map(StoreLocation::Postgres),
         }
     };
-    guard.is_present("store").then(|| guard.inner("store", read)).flatten().flatten()
+    guard.is_present("store").then(|| guard.read_inner("store", read)).flatten().flatten()
 }
 
 /// The address of the database contains its password, so the policy names a file that has the address.
@@ -26,6 +26,6 @@ fn postgres(block: &mut MappingReader) -> Option<PostgresLocation> {
     block.require("url_file", "url_file: /run/secrets/fencegate-guard-database");
     let url_file = block.value("url_file", scalar::file);
     let secured = block.is_present("tls");
-    let tls = block.inner("tls", tls::tls_by_host);
+    let tls = block.read_inner("tls", tls::tls_by_host);
     Some(PostgresLocation { url_file: url_file?, tls: tls.filter(|_| secured) })
 }

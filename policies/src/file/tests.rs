@@ -14,9 +14,9 @@ use crate::{
     diagnostics::Code,
     path::CanonicalPath,
     plan::{
-        CachedHold, Enforcement, Fence, FencingLevel, ForwardPolicy, Hold, LargeBodyPolicy, ListenerLimits,
-        ListenerProtocols, ListenerTimeouts, ModeRule, OnceStore, Plan, TicketSigning, UnmatchedPolicy,
-        UpstreamId,
+        CachedHoldLimits, Enforcement, Fence, FencingLevel, ForwardPolicy, HoldPolicy, LargeBodyPolicy,
+        ListenerLimits, ListenerProtocols, ListenerTimeouts, ModeRule, OnceStore, ServingPlan,
+        TicketSigningKey, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -30,7 +30,7 @@ fn gateway(text: &str) -> GatewayPlan {
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
-fn plan(text: &str) -> Plan {
+fn plan(text: &str) -> ServingPlan {
     gateway(text).serving
 }
 
@@ -78,7 +78,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
-    assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(CachedHold::default()), 423));
+    assert_eq!((fence.hold, fence.locked_status), (HoldPolicy::Cached(CachedHoldLimits::default()), 423));
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
     assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
 }
@@ -108,7 +108,7 @@ fn written_fields_reach_plan() {
 }
 
 /// The fence of the route of that name.
-fn fence(plan: &Plan, route: &str) -> Fence {
+fn fence(plan: &ServingPlan, route: &str) -> Fence {
     let routes = plan.routes.routes();
     let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
     route.fence.clone().expect("fenced")
@@ -119,12 +119,12 @@ fn fence(plan: &Plan, route: &str) -> Fence {
 fn key_set_is_always_strict() {
     let plan = plan(INVENTORY);
     let transfer = fence(&plan, "transfer");
-    assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, Hold::Strict));
+    assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, HoldPolicy::Strict));
     assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
     let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
     assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
-    assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(CachedHold::default()));
-    assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
+    assert_eq!(fence(&plan, "reserve").hold, HoldPolicy::Cached(CachedHoldLimits::default()));
+    assert_eq!(fence(&plan, "recount").hold, HoldPolicy::Strict);
 }
 
 /// A fence inherits the fields of its hold that it does not set.
@@ -136,13 +136,14 @@ fn fence_inherits_unset_hold_fields() {
         let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
         plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
     };
-    let caching = CachedHold { linger: Duration::from_secs(1), max_local: 8, ..CachedHold::default() };
-    assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), Hold::Cached(caching));
-    assert_eq!(hold("linger: 1s", "mode: strict"), Hold::Strict);
-    assert_eq!(hold("mode: strict", ""), Hold::Strict);
-    assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), Hold::Cached(caching));
-    let none = CachedHold { linger: Duration::ZERO, ..CachedHold::default() };
-    assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
+    let caching =
+        CachedHoldLimits { linger: Duration::from_secs(1), max_local: 8, ..CachedHoldLimits::default() };
+    assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), HoldPolicy::Cached(caching));
+    assert_eq!(hold("linger: 1s", "mode: strict"), HoldPolicy::Strict);
+    assert_eq!(hold("mode: strict", ""), HoldPolicy::Strict);
+    assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), HoldPolicy::Cached(caching));
+    let none = CachedHoldLimits { linger: Duration::ZERO, ..CachedHoldLimits::default() };
+    assert_eq!(hold("", "linger: 0s"), HoldPolicy::Cached(none));
 }
 
 /// The fingerprint changes with the locks of a plan and with nothing else.
@@ -251,10 +252,16 @@ fn guarded_upstream_has_longer_timeout() {
 #[test]
 fn tickets_and_state_reach_plan() {
     let payments = gateway(PAYMENTS);
-    assert_eq!(payments.tickets, Some(TicketSigning::Ed25519("/etc/credstore/fencegate-ticket-key".into())));
+    assert_eq!(
+        payments.tickets,
+        Some(TicketSigningKey::Ed25519("/etc/credstore/fencegate-ticket-key".into()))
+    );
     assert_eq!(payments.state_dir, Some("/var/lib/fencegate".into()));
     let secret = gateway(&format!("{MINIMAL}tickets: {{secret_file: /run/secret}}\n"));
-    assert_eq!((secret.tickets, secret.state_dir), (Some(TicketSigning::Secret("/run/secret".into())), None));
+    assert_eq!(
+        (secret.tickets, secret.state_dir),
+        (Some(TicketSigningKey::Secret("/run/secret".into())), None)
+    );
     assert_eq!(gateway(MINIMAL).tickets, None);
 }
 
@@ -323,11 +330,11 @@ fn uncached_fence_inherits_no_forwarding() {
     }
 }
 
-fn consistent(text: &str) -> bool {
-    sound_or_wrong(text, load(text)) && sound_or_wrong(text, load_guard(text))
+fn loads_consistently(text: &str) -> bool {
+    has_plan_or_errors(text, load(text)) && has_plan_or_errors(text, load_guard(text))
 }
 
-fn sound_or_wrong<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFile<P>) -> bool {
+fn has_plan_or_errors<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFile<P>) -> bool {
     let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
     let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)
@@ -336,12 +343,12 @@ fn sound_or_wrong<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFil
 proptest! {
     #[test]
     fn any_text_parses_without_panic(text: String) {
-        prop_assert!(consistent(&text));
+        prop_assert!(loads_consistently(&text));
     }
 
     #[test]
     fn yaml_like_text_parses_without_panic(text in "([a-z]{1,3}|[\\[\\]{}:,&*!|>'\"%@#? \n-]|: |\n  |é){0,60}") {
-        prop_assert!(consistent(&text));
+        prop_assert!(loads_consistently(&text));
     }
 
     /// Cuts a piece out of a good file and puts another in.
@@ -355,6 +362,6 @@ proptest! {
         let at = at.index(good.len());
         let kept: String = good.chars().skip(at + length).collect();
         let text = good.chars().take(at).chain(piece.chars()).collect::<String>() + &kept;
-        prop_assert!(consistent(&text), "{}", text);
+        prop_assert!(loads_consistently(&text), "{}", text);
     }
 }

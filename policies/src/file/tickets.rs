@@ -6,36 +6,38 @@ use super::{mapping::MappingReader, one_of::exactly_one, scalar};
 use crate::{
     diagnostics::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{TicketSigning, TicketVerification},
+    plan::{TicketSigningKey, TicketVerificationKeys},
 };
 
 /// The signing key, and the file with the public keys of other gateways. `None` where the gateway sends no tickets.
-pub(super) fn signing(policy: &mut MappingReader) -> Option<(TicketSigning, Option<PathBuf>)> {
+pub(super) fn parse_ticket_signing(
+    policy: &mut MappingReader,
+) -> Option<(TicketSigningKey, Option<PathBuf>)> {
     let read = |block: &mut MappingReader| {
         let example = "write `{signing_key_file: /run/secrets/fencegate-ed25519}`";
         let chosen = exactly_one(block, &["signing_key_file", "secret_file"], example);
-        let key = block.value("signing_key_file", scalar::file).map(TicketSigning::Ed25519);
-        let secret = block.value("secret_file", scalar::file).map(TicketSigning::Secret);
+        let key = block.value("signing_key_file", scalar::file).map(TicketSigningKey::Ed25519);
+        let secret = block.value("secret_file", scalar::file).map(TicketSigningKey::Secret);
         let public_keys = block.value("public_keys_file", scalar::file);
         Some((chosen.and(key.or(secret))?, public_keys))
     };
-    policy.is_present("tickets").then(|| policy.inner("tickets", read)).flatten().flatten()
+    policy.is_present("tickets").then(|| policy.read_inner("tickets", read)).flatten().flatten()
 }
 
 /// The verification keys. `None` where no tickets are required, which is a warning.
-pub(super) fn verification(guard: &mut MappingReader) -> Option<TicketVerification> {
+pub(super) fn parse_ticket_verification(guard: &mut MappingReader) -> Option<TicketVerificationKeys> {
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
         let remedy = "add `tickets: {public_keys_file: /etc/fencegate/ticket-keys.json}`";
         guard.report("tickets", Diagnostic::new(Code::NoTickets, message).with_remedy(remedy));
         return None;
     }
-    guard.inner("tickets", |block| {
+    guard.read_inner("tickets", |block| {
         let example = "write `{public_keys_file: /etc/fencegate/ticket-keys.json}`";
         let chosen = exactly_one(block, &["public_keys_file", "jwks_url", "secret_file"], example);
-        let keys = block.value("public_keys_file", scalar::file).map(TicketVerification::PublicKeys);
-        let jwks = block.value("jwks_url", url).map(TicketVerification::Jwks);
-        let secret = block.value("secret_file", scalar::file).map(TicketVerification::Secret);
+        let keys = block.value("public_keys_file", scalar::file).map(TicketVerificationKeys::PublicKeys);
+        let jwks = block.value("jwks_url", url).map(TicketVerificationKeys::Jwks);
+        let secret = block.value("secret_file", scalar::file).map(TicketVerificationKeys::Secret);
         chosen.and(keys.or(jwks).or(secret))
     })?
 }

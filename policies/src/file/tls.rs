@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The endpoints of an upstream, and the TLS settings for them.
-pub(super) struct ParsedEndpoints {
+pub(super) struct EndpointsWithTls {
     pub(super) endpoints: Vec<Arc<str>>,
     pub(super) tls: Option<ClientTls>,
     pub(super) protocol: UpstreamProtocol,
@@ -24,7 +24,7 @@ pub(super) fn parse_endpoints(
     block: &mut MappingReader,
     endpoints: Vec<(Scheme, String)>,
     field: &'static str,
-) -> Option<ParsedEndpoints> {
+) -> Option<EndpointsWithTls> {
     let https = endpoints.iter().filter(|(scheme, _)| *scheme == Scheme::Https).count();
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
@@ -37,10 +37,10 @@ pub(super) fn parse_endpoints(
         let fault = Diagnostic::new(Code::NoEffect, "`tls` has no effect without an `https://` endpoint");
         block.report("tls", fault.with_remedy("write `https://` in the endpoints, or leave `tls` out"));
     }
-    let tls = block.inner("tls", tls)?;
+    let tls = block.read_inner("tls", tls)?;
     let protocol = block.keyword("protocol", &PROTOCOLS).unwrap_or_default();
     let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
-    Some(ParsedEndpoints { endpoints, tls: secured.then_some(tls), protocol })
+    Some(EndpointsWithTls { endpoints, tls: secured.then_some(tls), protocol })
 }
 
 const PROTOCOLS: [(&str, UpstreamProtocol); 3] = [
@@ -52,16 +52,16 @@ const PROTOCOLS: [(&str, UpstreamProtocol); 3] = [
 fn tls(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
     let server_name = block.value("server_name", server_name);
-    ClientTls { ca_file, server_name, client: client(block) }
+    ClientTls { ca_file, server_name, client: parse_client_certificate(block) }
 }
 
 /// The TLS settings of a server that is always checked by the host of its address.
 pub(super) fn tls_by_host(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
-    ClientTls { ca_file, server_name: None, client: client(block) }
+    ClientTls { ca_file, server_name: None, client: parse_client_certificate(block) }
 }
 
-fn client(block: &mut MappingReader) -> Option<ClientCertificate> {
+fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertificate> {
     let chain = block.value("client_certificate_file", scalar::file);
     let key = block.value("client_key_file", scalar::file);
     for (one, other) in

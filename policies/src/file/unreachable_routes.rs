@@ -26,7 +26,7 @@ pub(super) struct RoutePattern<'r> {
 ///
 /// A route counts as unreachable if, for each of its methods, one route above matches at least the same paths. Routes
 /// that match them only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
-pub(super) fn check(routes: &[RoutePattern], faults: &Diagnostics) {
+pub(super) fn check_unreachable_routes(routes: &[RoutePattern], faults: &Diagnostics) {
     let mut earlier = RouteTrie::new();
     for (index, route) in routes.iter().enumerate() {
         if let Some(takers) = covering_routes(&earlier, routes, route) {

@@ -3,27 +3,28 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
-    balancing::sharing,
+    balancing::parse_endpoint_settings,
     delay,
     diagnostics::Diagnostics,
     key::HOP_BY_HOP,
     mapping::MappingReader,
     one_of::exactly_one,
     scalar::{self, Scheme},
-    tls::{ParsedEndpoints, parse_endpoints},
-    yaml::{MappingKey, Node},
+    tls::{EndpointsWithTls, parse_endpoints},
+    yaml::{YamlMappingKey, YamlNode},
 };
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
     header_name::is_token,
     plan::{
-        EndpointSettings, ExpiryPolicy, FencingLevel, ReservedFields, Service, ServiceId, TokenFields,
-        UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, group_services, normalize,
+        EndpointSettings, FencingLevel, LateDispatchPolicy, ReservedFieldNames, Service, ServiceId,
+        TokenFieldNames, UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, group_services,
+        normalize,
     },
 };
 
 /// All upstreams of the file. An upstream's index is its id in the plan.
-pub(super) struct Upstreams<'n> {
+pub(super) struct ParsedUpstreams<'n> {
     all: Vec<UpstreamEntry<'n>>,
     /// The service of each upstream.
     services: Vec<ServiceId>,
@@ -60,7 +61,7 @@ const TAKEN: [&str; 13] = [
     "via",
 ];
 
-impl<'n> Upstreams<'n> {
+impl<'n> ParsedUpstreams<'n> {
     pub(super) fn read(policy: &mut MappingReader<'n>) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
@@ -123,8 +124,8 @@ impl<'n> Upstreams<'n> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
 
-    pub(super) fn reserved_fields(&self) -> ReservedFields {
-        ReservedFields::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
+    pub(super) fn reserved_fields(&self) -> ReservedFieldNames {
+        ReservedFieldNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
     /// `upstreams` are those to which some route fences requests.
@@ -142,15 +143,19 @@ impl<'n> Upstreams<'n> {
 
 /// The names of the fields that only the gateway writes to the upstream.
 pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
-    let TokenFields { token, number } = upstream.fields.clone();
+    let TokenFieldNames { token, number } = upstream.fields.clone();
     [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
 }
 
-fn parse_entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics) -> UpstreamEntry<'n> {
+fn parse_entry<'n>(
+    key: &'n YamlMappingKey,
+    node: &'n YamlNode,
+    faults: &'n Diagnostics,
+) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
     // After the file is read, the response timeout is needed again. A mapping by itself knows only the place of its
     // name.
-    let read = |block: &mut MappingReader| (settings(block, name), block.place_of("response_timeout"));
+    let read = |block: &mut MappingReader| (parse_upstream(block, name), block.place_of("response_timeout"));
     let (upstream, place) =
         MappingReader::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
             .unwrap_or((None, key.place));
@@ -165,7 +170,7 @@ const LEVELS: [(&str, FencingLevel); 4] = [
     ("upstream", FencingLevel::Upstream),
 ];
 
-fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
+fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
@@ -173,7 +178,7 @@ fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream>
     block.require("fencing", "fencing: none");
     let fencing = block.keyword("fencing", &LEVELS);
     let fencing = delay::level(block, fencing);
-    let expiry = parse_expiry(block, fencing);
+    let expiry = parse_late_dispatch_policy(block, fencing);
     let direct = parse_direct(block, fencing, expiry);
     let patience = match fencing {
         // A guard lets a request wait for older executions before it forwards the request.
@@ -189,20 +194,23 @@ fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream>
         terms.check_hops(block, fencing);
     }
     written?;
-    let upstream = terms?.upstream(name?.into(), reached?, fencing?, (direct, expiry));
-    delay::check_covers(block, &upstream);
+    let upstream = terms?.into_upstream(name?.into(), reached?, fencing?, (direct, expiry));
+    delay::check_delay_covers_timeout(block, &upstream);
     Some(upstream)
 }
 
 /// Whether a late dispatch is refused behind the gateway.
-fn expiry(block: &mut MappingReader) -> ExpiryPolicy {
-    let words = [("ignored", ExpiryPolicy::Ignored), ("enforced", ExpiryPolicy::Enforced)];
+fn late_dispatch_policy(block: &mut MappingReader) -> LateDispatchPolicy {
+    let words = [("ignored", LateDispatchPolicy::Ignored), ("enforced", LateDispatchPolicy::Enforced)];
     block.keyword("not_after", &words).unwrap_or_default()
 }
 
 /// A guard enforces the deadline in any case, and a service that compares tokens needs none.
-fn parse_expiry(block: &mut MappingReader, fencing: Option<FencingLevel>) -> ExpiryPolicy {
-    let written = expiry(block);
+fn parse_late_dispatch_policy(
+    block: &mut MappingReader,
+    fencing: Option<FencingLevel>,
+) -> LateDispatchPolicy {
+    let written = late_dispatch_policy(block);
     if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
         && block.is_present("not_after")
     {
@@ -212,14 +220,18 @@ fn parse_expiry(block: &mut MappingReader, fencing: Option<FencingLevel>) -> Exp
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
         block.report("not_after", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
-        return ExpiryPolicy::Ignored;
+        return LateDispatchPolicy::Ignored;
     }
     written
 }
 
-fn parse_direct(block: &mut MappingReader, fencing: Option<FencingLevel>, expiry: ExpiryPolicy) -> bool {
+fn parse_direct(
+    block: &mut MappingReader,
+    fencing: Option<FencingLevel>,
+    expiry: LateDispatchPolicy,
+) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == ExpiryPolicy::Enforced
+    if expiry == LateDispatchPolicy::Enforced
         && matches!(fencing, Some(FencingLevel::None | FencingLevel::Delay(_)))
     {
         return direct.unwrap_or(false);
@@ -261,7 +273,7 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         let written = chosen.and(one.or(written));
         let reached =
             parse_endpoints(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
-        let expiry = expiry(block);
+        let expiry = late_dispatch_policy(block);
         let direct = guard_direct(block, expiry);
         let terms = UpstreamSettings::read(block, 15);
         if let Some(terms) = &terms {
@@ -271,18 +283,18 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
         let mut upstream =
-            terms?.upstream("upstream".into(), reached?, FencingLevel::Upstream, (direct, expiry));
+            terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, (direct, expiry));
         upstream.has_fenced_routes = true;
         upstream.service.is_fenced = true;
         Some(GuardUpstream { upstream, place })
     };
-    guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
+    guard.is_present("upstream").then(|| guard.read_inner("upstream", read)).flatten()?
 }
 
 /// Whether no proxy between a guard and the component that refuses late requests sends a request twice.
-fn guard_direct(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
+fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == ExpiryPolicy::Ignored && block.is_present("direct") {
+    if expiry == LateDispatchPolicy::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
         let fault = Diagnostic::new(Code::NoEffect, message);
         block.report(
@@ -295,7 +307,7 @@ fn guard_direct(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
 
 /// The settings that every upstream has.
 struct UpstreamSettings {
-    fields: TokenFields,
+    fields: TokenFieldNames,
     operation_field: Option<Arc<str>>,
     unfinished: UnfinishedStatuses,
     connect_timeout: Duration,
@@ -315,7 +327,7 @@ const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 impl UpstreamSettings {
     /// `patience` is the default of `response_timeout` in seconds.
     fn read(block: &mut MappingReader, patience: u64) -> Option<Self> {
-        let fields = block.inner("fields", token_fields);
+        let fields = block.read_inner("fields", token_fields);
         let operation_field = block.value("operation_field", operation_field).map(Arc::from);
         if let (Some(fields), Some(name)) = (&fields, &operation_field) {
             check_distinct_fields(block, fields, name);
@@ -331,7 +343,7 @@ impl UpstreamSettings {
         let idle = limit("idle", 30);
         let tunnel_idle = block.value("tunnel_idle", scalar::time_limit).unwrap_or(TUNNEL_IDLE);
         let response_fields = block.value("response_fields", scalar::limit).unwrap_or(RESPONSE_FIELDS);
-        let sharing = sharing(block)?;
+        let sharing = parse_endpoint_settings(block)?;
         Some(Self {
             fields: fields?,
             operation_field,
@@ -384,12 +396,12 @@ impl UpstreamSettings {
         block.report("unfinished", Diagnostic::new(Code::HopEndsExecution, message).with_remedy(remedy));
     }
 
-    fn upstream(
+    fn into_upstream(
         self,
         name: Arc<str>,
-        reached: ParsedEndpoints,
+        reached: EndpointsWithTls,
         fencing: FencingLevel,
-        (direct, expiry): (bool, ExpiryPolicy),
+        (direct, expiry): (bool, LateDispatchPolicy),
     ) -> Upstream {
         Upstream {
             name,
@@ -434,8 +446,8 @@ fn endpoints(block: &mut MappingReader) -> Option<Vec<(Scheme, String)>> {
     Some(endpoints)
 }
 
-fn token_fields(block: &mut MappingReader) -> TokenFields {
-    let default = TokenFields::default();
+fn token_fields(block: &mut MappingReader) -> TokenFieldNames {
+    let default = TokenFieldNames::default();
     let token = block.value("token", field_name).unwrap_or(default.token);
     let number = block.value("number", field_name).unwrap_or(default.number);
     if normalize(&token) == normalize(&number) {
@@ -444,11 +456,11 @@ fn token_fields(block: &mut MappingReader) -> TokenFields {
         let fault = Diagnostic::new(Code::OneFieldForTwo, message);
         block.report(field, fault.with_remedy("give them different names"));
     }
-    TokenFields { token, number }
+    TokenFieldNames { token, number }
 }
 
 /// The field that carries the name of the operation is not one of those that carry the token.
-fn check_distinct_fields(block: &mut MappingReader, fields: &TokenFields, name: &str) {
+fn check_distinct_fields(block: &mut MappingReader, fields: &TokenFieldNames, name: &str) {
     if [&fields.token, &fields.number].into_iter().any(|field| normalize(field) == normalize(name)) {
         let message = format!("`{name}` cannot carry both the token and the name of the operation");
         let fault = Diagnostic::new(Code::OneFieldForTwo, message);
@@ -464,7 +476,7 @@ fn unfinished_status(text: &str) -> Result<u16, Diagnostic> {
 /// The lower-case name of a field that may carry the name of an operation.
 fn operation_field(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
-    let name = named(text, "the name of an operation", remedy)?;
+    let name = parse_field_name(text, "the name of an operation", remedy)?;
     // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.
     if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&normalize(&name).as_str()) {
         return Err(reserved_field_error(text, "the name of an operation", remedy));
@@ -474,7 +486,7 @@ fn operation_field(text: &str) -> Result<String, Diagnostic> {
 
 /// The lower-case name of a field that may carry a token.
 fn field_name(text: &str) -> Result<String, Diagnostic> {
-    named(text, "a token", "take a name such as `X-Fencing-Token`")
+    parse_field_name(text, "a token", "take a name such as `X-Fencing-Token`")
 }
 
 fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
@@ -483,7 +495,7 @@ fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
 }
 
 /// The lower-case name of a field that may carry `what`.
-fn named(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
+fn parse_field_name(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");
         let fault = Diagnostic::new(Code::BadFieldName, message);

@@ -5,5 +5,5 @@ mod errors;
 mod events;
 mod read;
 
-pub(super) use ast::{MappingKey, Node, NodeValue, Scalar};
+pub(super) use ast::{YamlMappingKey, YamlNode, YamlNodeValue, YamlScalar};
 pub(super) use read::parse;

@@ -11,11 +11,11 @@ use crate::{
 pub(super) fn zookeeper(policy: &mut MappingReader) -> Option<ZooKeeperSettings> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
     // For a section that is absent, no fault about its parts is reported.
-    policy.is_present("zookeeper").then(|| policy.inner("zookeeper", settings)).flatten()
+    policy.is_present("zookeeper").then(|| policy.read_inner("zookeeper", parse_zookeeper_settings)).flatten()
 }
 
 /// Bad servers are left out; a fault has been reported, so there is no plan.
-fn settings(block: &mut MappingReader) -> ZooKeeperSettings {
+fn parse_zookeeper_settings(block: &mut MappingReader) -> ZooKeeperSettings {
     let servers = servers(block);
     let zookeeper = ZooKeeperSettings {
         servers: servers.unwrap_or_default(),
@@ -29,7 +29,7 @@ fn settings(block: &mut MappingReader) -> ZooKeeperSettings {
         acl: block.keyword("acl", &ACLS).unwrap_or_default(),
         identities: block.values("identities", identity).unwrap_or_default(),
         tls: tls(block),
-        digest: digest(block),
+        digest: parse_digest_credential(block),
     };
     check_acl(block, &zookeeper);
     warn_thin_margin(block, &zookeeper);
@@ -68,7 +68,7 @@ fn identity(text: &str) -> Result<String, Diagnostic> {
     }
 }
 
-fn digest(block: &mut MappingReader) -> Option<DigestCredential> {
+fn parse_digest_credential(block: &mut MappingReader) -> Option<DigestCredential> {
     let written = block.is_present("digest");
     let read = |block: &mut MappingReader| {
         block.require("user", "user: fencegate");
@@ -77,7 +77,7 @@ fn digest(block: &mut MappingReader) -> Option<DigestCredential> {
         let password_file = block.value("password_file", scalar::file);
         Some(DigestCredential { user: user?, password_file: password_file? })
     };
-    if written { block.inner("digest", read).flatten() } else { None }
+    if written { block.read_inner("digest", read).flatten() } else { None }
 }
 
 /// Checks that our credentials and the ACL fit together.
@@ -105,7 +105,7 @@ fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 fn tls(block: &mut MappingReader) -> Option<ClientTls> {
     let secured = block.is_present("tls");
     // The field is read also where the section is absent, so that the schema has it.
-    block.inner("tls", tls::tls_by_host).filter(|_| secured)
+    block.read_inner("tls", tls::tls_by_host).filter(|_| secured)
 }
 
 fn sessions(text: &str) -> Result<usize, Diagnostic> {

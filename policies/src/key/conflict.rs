@@ -10,13 +10,13 @@ use std::cell::Cell;
 use super::{
     content_declaration::ContentDeclaration,
     error::{KeyError, ValueError},
-    expand::apply,
+    expand::apply_filter,
     form::{self, MOST},
-    members::{MemberValue, members},
+    members::{JsonMemberValue, visit_members},
     multipart::{self, FormPart},
     query::NormalizedName,
     search,
-    sources::{ConflictPolicy, RequestSource},
+    sources::{RequestSource, SourceConflictPolicy},
     template::{KeyTemplate, TemplateVariable, ValueSource},
     values::{HeaderField, RequestValues},
 };
@@ -55,13 +55,13 @@ pub struct CompleteBody<'a> {
 ///
 /// # Errors
 /// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
-pub(crate) fn compare<'t>(
+pub(crate) fn compare_with_other_sources<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
-    conflicts: &ConflictPolicy,
+    conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestSources<'_>,
 ) -> Result<(), KeyError> {
-    if *conflicts == ConflictPolicy::Pass {
+    if *conflicts == SourceConflictPolicy::Pass {
         return Ok(());
     }
     let wanted: Vec<ComparedValue<'_>> = templates
@@ -121,7 +121,7 @@ impl<'t> ComparedValue<'t> {
     }
 
     fn equals(&self, other: &str) -> bool {
-        let other = self.variable.filters.iter().try_fold(other.to_owned(), apply);
+        let other = self.variable.filters.iter().try_fold(other.to_owned(), apply_filter);
         other.is_ok_and(|other| other == self.value)
     }
 
@@ -142,7 +142,7 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     /// The values that some reader could find under `name`.
-    fn matching<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
+    fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
         let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
             Some(folded) => wanted.folded.matches(folded),
@@ -153,7 +153,7 @@ impl<'t> SourceComparison<'_, 't> {
     fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), KeyError> {
         let value =
             |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
-        self.matching(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
+        self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
     /// A query or a form.
@@ -165,7 +165,7 @@ impl<'t> SourceComparison<'_, 't> {
             if count == MOST {
                 return self.reject(MANY);
             }
-            self.check_field(&form::decode(name), &form::decode(value), reason)?;
+            self.check_field(&form::decode_leniently(name), &form::decode_leniently(value), reason)?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl<'t> SourceComparison<'_, 't> {
                 }
                 left -= 1;
             }
-            self.check_field(&form::decode(name), &form::decode(value), IN_FORM)?;
+            self.check_field(&form::decode_leniently(name), &form::decode_leniently(value), IN_FORM)?;
         }
         Ok(())
     }
@@ -198,8 +198,8 @@ impl<'t> SourceComparison<'_, 't> {
             if count == MOST {
                 return self.reject(MANY);
             }
-            let named = form::decode(name);
-            let read = form::decode(value);
+            let named = form::decode_leniently(name);
+            let read = form::decode_leniently(value);
             for name in [name, &named] {
                 self.check_field(name, value, IN_COOKIE)?;
                 self.check_field(name, &read, IN_COOKIE)?;
@@ -215,7 +215,7 @@ impl<'t> SourceComparison<'_, 't> {
                 FormPart::Named(names, value) => {
                     for name in names {
                         self.check_field(name.as_bytes(), value, IN_FORM)?;
-                        self.check_field(&form::decode(name.as_bytes()), value, IN_FORM)?;
+                        self.check_field(&form::decode_leniently(name.as_bytes()), value, IN_FORM)?;
                     }
                 }
                 FormPart::Unclear(head) => self.check_malformed(head)?,
@@ -229,14 +229,14 @@ impl<'t> SourceComparison<'_, 't> {
         let count = Cell::new(0);
         let is_named = |name: &str| {
             count.set(count.get() + 1);
-            count.get() <= MOST && self.matching(name.as_bytes()).next().is_some()
+            count.get() <= MOST && self.values_named_like(name.as_bytes()).next().is_some()
         };
-        let read = members(body, is_named, |name, member| {
+        let read = visit_members(body, is_named, |name, member| {
             let given = match &member {
-                MemberValue::Null => return,
-                MemberValue::Text(text) => text.as_bytes(),
+                JsonMemberValue::Null => return,
+                JsonMemberValue::Text(text) => text.as_bytes(),
                 // No text equals it: these bytes are not UTF-8.
-                MemberValue::Other => b"\xff",
+                JsonMemberValue::Other => b"\xff",
             };
             if compared.is_ok() {
                 compared = self.check_field(name.as_bytes(), given, IN_JSON);
@@ -254,7 +254,7 @@ impl<'t> SourceComparison<'_, 't> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !has_ascii_charset(body);
         let named = |wanted: &&&ComparedValue<'_>| {
-            let name = wanted.folded.innermost();
+            let name = wanted.folded.innermost_member();
             is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
         };
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(IN_XML)))
@@ -265,7 +265,7 @@ impl<'t> SourceComparison<'_, 't> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
         let named = |wanted: &&&ComparedValue<'_>| {
-            let kernel = wanted.folded.kernel();
+            let kernel = wanted.folded.longest_word();
             is_spelt || !kernel.is_ascii() || search::contains_word(body, kernel)
         };
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(BROKEN)))

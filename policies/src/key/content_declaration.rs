@@ -36,12 +36,12 @@ impl ContentDeclaration<'_> {
         if !is_json {
             return Err(ParseBodyError::NotDeclared);
         }
-        parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(parameter)
+        parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(check_parameter)
     }
 }
 
 /// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
-fn parameter(part: &str) -> Result<(), ParseBodyError> {
+fn check_parameter(part: &str) -> Result<(), ParseBodyError> {
     let (name, value) = part.split_once('=').ok_or(ParseBodyError::NotDeclared)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
     let name = name.to_ascii_lowercase();
@@ -68,7 +68,7 @@ fn is_text(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn said(kind: &str) -> Result<(), ParseBodyError> {
+    fn require_json_for(kind: &str) -> Result<(), ParseBodyError> {
         ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }
             .require_json()
     }
@@ -93,7 +93,7 @@ mod tests {
             "application/ld+json; profile=\"https://www.w3.org/ns/activitystreams\"",
             "application/json; profile=\"\"",
         ] {
-            assert_eq!(said(kind), Ok(()), "{kind}");
+            assert_eq!(require_json_for(kind), Ok(()), "{kind}");
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
             ("application/json; a=\"", ParseBodyError::NotDeclared),
             ("application/json; a=\"x Charset=utf-7\"", ParseBodyError::Charset),
         ] {
-            assert_eq!(said(kind), Err(bad), "{kind}");
+            assert_eq!(require_json_for(kind), Err(bad), "{kind}");
         }
         let json = HeaderField::One(b"application/json");
         for (kind, coding, bad) in [

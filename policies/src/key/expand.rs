@@ -8,7 +8,7 @@ use super::{
     json::JsonScalar,
     query,
     resource::ResourceKey,
-    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
+    template::{KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter, ValueSource},
     values::{HeaderField, RequestValues},
 };
 use crate::path::{is_unreserved, percent_encode};
@@ -19,8 +19,8 @@ impl KeyTemplate {
         let mut key = String::new();
         for part in &self.parts {
             match part {
-                TemplatePart::Literal(literal) => key.push_str(literal),
-                TemplatePart::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
+                KeyTemplatePart::Literal(literal) => key.push_str(literal),
+                KeyTemplatePart::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
             }
         }
         ResourceKey::new(key).ok_or(KeyError::TooLong)
@@ -28,12 +28,12 @@ impl KeyTemplate {
 }
 
 /// The value of a header field; `None` where it is absent or empty.
-pub(crate) fn header(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
+pub(crate) fn header_value(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
     TemplateVariable::without_filters(ValueSource::Header(name.into())).optional_value(values)
 }
 
 /// The value of a parameter of the query; `None` where it is absent or empty.
-pub(crate) fn parameter(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
+pub(crate) fn query_value(values: &dyn RequestValues, name: &str) -> Result<Option<String>, KeyError> {
     TemplateVariable::without_filters(ValueSource::Query(name.into())).optional_value(values)
 }
 
@@ -51,7 +51,8 @@ impl TemplateVariable {
     }
 
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
-        let value = self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply));
+        let value =
+            self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply_filter));
         match value {
             Ok(value) if !value.is_empty() => Ok(value),
             Ok(_) => Err(self.error(ValueError::Missing)),
@@ -72,7 +73,7 @@ impl ValueSource {
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(ValueError::Missing)?.to_owned(),
-            Self::Query(name) => query::parameter(values.query().unwrap_or_default(), name)?,
+            Self::Query(name) => query::parameter_value(values.query().unwrap_or_default(), name)?,
             Self::Header(name) => match values.header(name) {
                 HeaderField::Absent => return Err(ValueError::Missing),
                 HeaderField::Several => return Err(ValueError::Invalid(TWICE)),
@@ -80,7 +81,7 @@ impl ValueSource {
                 HeaderField::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(ValueError::Missing)?.to_owned(),
-            Self::Body(pointer) => match values.body().and_then(|body| body.at(pointer)) {
+            Self::Body(pointer) => match values.body().and_then(|body| body.value_at(pointer)) {
                 None | Some(JsonScalar::Null) => return Err(ValueError::Missing),
                 Some(JsonScalar::Value(value)) => value.clone(),
                 Some(JsonScalar::Unfit(reason)) => return Err(ValueError::Invalid(reason)),
@@ -93,7 +94,7 @@ impl ValueSource {
     }
 }
 
-pub(super) fn apply(value: String, filter: &ValueFilter) -> Result<String, ValueError> {
+pub(super) fn apply_filter(value: String, filter: &ValueFilter) -> Result<String, ValueError> {
     match filter {
         ValueFilter::Lower => Ok(value.to_ascii_lowercase()),
         ValueFilter::Trim => Ok(value.trim_matches(' ').to_owned()),

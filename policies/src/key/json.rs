@@ -15,12 +15,12 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 
-use super::pointer::{DEEPEST, Pointer, index};
+use super::pointer::{DEEPEST, JsonPointer, index};
 
 /// The values of one body that the keys of one fence need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BodyValues {
-    leaves: Vec<(Pointer, JsonScalar)>,
+    leaves: Vec<(JsonPointer, JsonScalar)>,
 }
 
 /// The value to which a pointer leads.
@@ -68,7 +68,7 @@ impl BodyValues {
     /// Memory is bounded by the member names and by the values of `pointers`, however many values there are.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
-        pointers: impl Iterator<Item = &'p Pointer>,
+        pointers: impl Iterator<Item = &'p JsonPointer>,
     ) -> Result<Self, ParseBodyError> {
         let mut findings = JsonFindings { body: Self::default(), bad: None };
         let root = JsonVisitor { asked: pointers.collect(), depth: 0, findings: &mut findings };
@@ -80,7 +80,7 @@ impl BodyValues {
     }
 
     /// `None` where the body has no such value, or where no pointer named the value when the body was read.
-    pub(super) fn at(&self, pointer: &Pointer) -> Option<&JsonScalar> {
+    pub(super) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 }
@@ -95,7 +95,7 @@ struct JsonFindings {
 /// One value on its way through the parser.
 struct JsonVisitor<'w, 'p> {
     /// The pointers that lead to this value, or through it.
-    asked: Vec<&'p Pointer>,
+    asked: Vec<&'p JsonPointer>,
     /// How many names of these pointers have been followed.
     depth: usize,
     findings: &'w mut JsonFindings,
@@ -109,13 +109,13 @@ impl<'p> JsonVisitor<'_, 'p> {
         }
     }
 
-    fn descend(&mut self, pointers: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
+    fn descend(&mut self, pointers: Vec<&'p JsonPointer>) -> JsonVisitor<'_, 'p> {
         JsonVisitor { asked: pointers, depth: self.depth + 1, findings: self.findings }
     }
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
-    fn pointers_for(&self, name: &str) -> (Vec<&'p Pointer>, bool) {
-        let next = |pointer: &&&'p Pointer| pointer.names().get(self.depth).map(|next| &**next);
+    fn pointers_for(&self, name: &str) -> (Vec<&'p JsonPointer>, bool) {
+        let next = |pointer: &&&'p JsonPointer| pointer.names().get(self.depth).map(|next| &**next);
         let pointers = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
         let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
         (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
@@ -123,7 +123,7 @@ impl<'p> JsonVisitor<'_, 'p> {
 
     /// How many items the pointers name of this value, if they name any.
     fn item_limit(&self) -> Option<usize> {
-        let next = |pointer: &&'p Pointer| pointer.names().get(self.depth).and_then(|name| index(name));
+        let next = |pointer: &&'p JsonPointer| pointer.names().get(self.depth).and_then(|name| index(name));
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
 
@@ -207,7 +207,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         // PHP makes one array of `{"0": ...}` and of a list.
         let named = self.item_limit();
         let mut names = HashSet::new();
-        while let Some(MemberName(name)) = members.next_key()? {
+        while let Some(JsonMemberName(name)) = members.next_key()? {
             if name.contains('\0') {
                 return Err(self.fail(ParseBodyError::NulInName));
             }
@@ -230,7 +230,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
 
 /// The name of a member. It is copied only if it has escapes.
 #[derive(PartialEq, Eq, Hash, Deserialize)]
-struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
 const UNFIT_BOOLEAN: &str = "is a boolean, which some readers take for 1 or 0, and others for a word";

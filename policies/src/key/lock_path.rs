@@ -11,7 +11,7 @@ use super::{
     glob::Glob,
     parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
-    template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter},
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter},
 };
 
 /// A template that takes all its values from the key beside it, so that each key has one path.
@@ -33,7 +33,7 @@ enum LockPathPart {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseLockPathError {
-    pub span: Span,
+    pub span: ByteSpan,
     pub why: LockPathErrorKind,
 }
 
@@ -62,9 +62,9 @@ impl LockPath {
         let mut at = 0;
         while at < text.len() {
             if text[at..].starts_with('{') {
-                let (part, end) = parse::variable(text, at).map_err(of)?;
-                if let TemplatePart::Variable(variable) = part {
-                    parts.push(resolve_value(key, &variable)?);
+                let (part, end) = parse::parse_variable(text, at).map_err(of)?;
+                if let KeyTemplatePart::Variable(variable) = part {
+                    parts.push(resolve_variable(key, &variable)?);
                 }
                 plain.push('x');
                 at = end;
@@ -104,7 +104,7 @@ impl LockPath {
                 LockPathPart::Value { of, filters } => {
                     let value = values[*of].clone();
                     let variable = variables[*of];
-                    let value = filters.iter().try_fold(value, expand::apply).and_then(node_name);
+                    let value = filters.iter().try_fold(value, expand::apply_filter).and_then(node_name);
                     path.push_str(&value.map_err(|bad| variable.error(bad))?);
                 }
             }
@@ -140,7 +140,10 @@ impl fmt::Display for LockPath {
 
 /// The variable of the key that a lock path names. Filters that the key does not have are applied to the value of the
 /// key.
-fn resolve_value(key: &KeyTemplate, variable: &TemplateVariable) -> Result<LockPathPart, ParseLockPathError> {
+fn resolve_variable(
+    key: &KeyTemplate,
+    variable: &TemplateVariable,
+) -> Result<LockPathPart, ParseLockPathError> {
     let known = key
         .variables()
         .position(|known| known.source == variable.source && variable.filters.starts_with(&known.filters));

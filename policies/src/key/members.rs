@@ -9,7 +9,7 @@ use serde::{
 
 /// The value of a member, as far as it can be compared with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MemberValue {
+pub(super) enum JsonMemberValue {
     Null,
     /// A string, an integer or a boolean.
     Text(String),
@@ -21,22 +21,22 @@ pub(super) enum MemberValue {
 ///
 /// # Errors
 /// The body is not JSON in UTF-8.
-pub(super) fn members(
+pub(super) fn visit_members(
     body: &[u8],
     asks: impl Fn(&str) -> bool,
-    found: impl FnMut(&str, MemberValue),
+    found: impl FnMut(&str, JsonMemberValue),
 ) -> Result<(), serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    json.deserialize_any(TopLevelVisitor { asks, found })?;
+    json.deserialize_any(JsonMembersVisitor { asks, found })?;
     json.end()
 }
 
-struct TopLevelVisitor<A, F> {
+struct JsonMembersVisitor<A, F> {
     asks: A,
     found: F,
 }
 
-impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, MemberValue)> Visitor<'de> for TopLevelVisitor<A, F> {
+impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> Visitor<'de> for JsonMembersVisitor<A, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,9 +73,9 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, MemberValue)> Visitor<'de> for Top
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut members: M) -> Result<(), M::Error> {
-        while let Some(MemberName(name)) = members.next_key()? {
+        while let Some(JsonMemberName(name)) = members.next_key()? {
             if (self.asks)(&name) {
-                let member = members.next_value_seed(MemberValueSeed)?;
+                let member = members.next_value_seed(JsonMemberValueSeed)?;
                 (self.found)(&name, member);
             } else {
                 members.next_value::<IgnoredAny>()?;
@@ -87,57 +87,57 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, MemberValue)> Visitor<'de> for Top
 
 /// The name of a member. It is copied only if it has escapes.
 #[derive(Deserialize)]
-struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct MemberValueSeed;
+struct JsonMemberValueSeed;
 
-impl<'de> DeserializeSeed<'de> for MemberValueSeed {
-    type Value = MemberValue;
+impl<'de> DeserializeSeed<'de> for JsonMemberValueSeed {
+    type Value = JsonMemberValue;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<MemberValue, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<JsonMemberValue, D::Error> {
         json.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for MemberValueSeed {
-    type Value = MemberValue;
+impl<'de> Visitor<'de> for JsonMemberValueSeed {
+    type Value = JsonMemberValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<MemberValue, E> {
-        Ok(MemberValue::Null)
+    fn visit_unit<E>(self) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<MemberValue, E> {
-        Ok(MemberValue::Text(value.to_string()))
+    fn visit_bool<E>(self, value: bool) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Text(value.to_string()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<MemberValue, E> {
-        Ok(MemberValue::Text(value.to_string()))
+    fn visit_u64<E>(self, value: u64) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Text(value.to_string()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<MemberValue, E> {
-        Ok(MemberValue::Text(value.to_string()))
+    fn visit_i64<E>(self, value: i64) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Text(value.to_string()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<MemberValue, E> {
-        Ok(MemberValue::Other)
+    fn visit_f64<E>(self, _: f64) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Other)
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<MemberValue, E> {
-        Ok(MemberValue::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<JsonMemberValue, E> {
+        Ok(JsonMemberValue::Text(value.to_owned()))
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<MemberValue, S::Error> {
+    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<JsonMemberValue, S::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(MemberValue::Other)
+        Ok(JsonMemberValue::Other)
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<MemberValue, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<JsonMemberValue, M::Error> {
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(MemberValue::Other)
+        Ok(JsonMemberValue::Other)
     }
 }
 
@@ -145,24 +145,24 @@ impl<'de> Visitor<'de> for MemberValueSeed {
 mod tests {
     use super::*;
 
-    fn ids(body: &str) -> Option<Vec<MemberValue>> {
+    fn ids(body: &str) -> Option<Vec<JsonMemberValue>> {
         let mut found = Vec::new();
-        let read = members(body.as_bytes(), |name| name == "id", |_, member| found.push(member));
+        let read = visit_members(body.as_bytes(), |name| name == "id", |_, member| found.push(member));
         read.ok().map(|()| found)
     }
 
     #[test]
     fn requested_members_are_found_with_values() {
-        let text = |text: &str| MemberValue::Text(text.into());
+        let text = |text: &str| JsonMemberValue::Text(text.into());
         for (body, wanted) in [
             (r#"{"id":42,"x":[{"id":1}],"id":"a"}"#, vec![text("42"), text("a")]),
             (r#"{"\u0069d":-1}"#, vec![text("-1")]),
             (r#"{"id":1234567890123456789}"#, vec![text("1234567890123456789")]),
-            (r#"{"id":null}"#, vec![MemberValue::Null]),
+            (r#"{"id":null}"#, vec![JsonMemberValue::Null]),
             (r#"{"id":true}"#, vec![text("true")]),
-            (r#"{"id":4.2}"#, vec![MemberValue::Other]),
-            (r#"{"id":["2"]}"#, vec![MemberValue::Other]),
-            (r#"{"id":{"id":2}}"#, vec![MemberValue::Other]),
+            (r#"{"id":4.2}"#, vec![JsonMemberValue::Other]),
+            (r#"{"id":["2"]}"#, vec![JsonMemberValue::Other]),
+            (r#"{"id":{"id":2}}"#, vec![JsonMemberValue::Other]),
             (r#"[{"id":2}]"#, vec![]),
             (r#""id""#, vec![]),
         ] {

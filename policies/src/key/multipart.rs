@@ -171,7 +171,7 @@ mod tests {
 
     const KIND: &str = "multipart/form-data; boundary=X-1";
 
-    fn found(kind: &str, body: &str) -> Option<Vec<(String, String)>> {
+    fn parsed_parts(kind: &str, body: &str) -> Option<Vec<(String, String)>> {
         let mut found = Vec::new();
         for part in parts(kind, body.as_bytes(), 4)? {
             let FormPart::Named(names, content) = part else { return None };
@@ -181,9 +181,9 @@ mod tests {
         Some(found)
     }
 
-    fn one(disposition: &str) -> Option<String> {
+    fn disposition_name_of(disposition: &str) -> Option<String> {
         let body = format!("--X-1\r\nContent-Disposition: {disposition}\r\n\r\n7\r\n--X-1--\r\n");
-        found(KIND, &body).map(|parts| parts[0].0.clone())
+        parsed_parts(KIND, &body).map(|parts| parts[0].0.clone())
     }
 
     /// The bodies that usual clients send are read.
@@ -195,10 +195,10 @@ mod tests {
         let wanted =
             [("id", "42"), ("file", "a\r\n\r\nb\n")].map(|(name, value)| (name.into(), value.into()));
         for kind in [KIND, "Multipart/Form-Data; charset=utf-8; Boundary=\"X-1\""] {
-            assert_eq!(found(kind, body), Some(wanted.to_vec()), "{kind}");
+            assert_eq!(parsed_parts(kind, body), Some(wanted.to_vec()), "{kind}");
         }
-        assert_eq!(found(KIND, &format!("\r\n{body}")), Some(wanted.to_vec()));
-        assert_eq!(found(KIND, "--X-1--\r\n"), Some(Vec::new()));
+        assert_eq!(parsed_parts(KIND, &format!("\r\n{body}")), Some(wanted.to_vec()));
+        assert_eq!(parsed_parts(KIND, "--X-1--\r\n"), Some(Vec::new()));
     }
 
     /// A part without a disposition has the names that some readers give it.
@@ -206,7 +206,7 @@ mod tests {
     fn part_without_disposition_has_fallback_names() {
         let names = |head: &str| {
             let body = format!("--X-1\r\n{head}\r\n\r\n7\r\n--X-1--\r\n");
-            found(KIND, &body).map(|parts| parts.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+            parsed_parts(KIND, &body).map(|parts| parts.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
         };
         assert_eq!(names("Content-Length: 1"), Some(Vec::new()));
         assert_eq!(names("content-id: <id>"), Some(vec!["<id>".into(), "id".into()]));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn ambiguously_split_body_is_rejected() {
         let plain = "--X-1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--X-1--\r\n";
-        assert!(found(KIND, plain).is_some());
+        assert!(parsed_parts(KIND, plain).is_some());
         for body in [
             plain.replace("--X-1--\r\n", ""),
             plain.replace("\r\n", "\n"),
@@ -242,7 +242,7 @@ mod tests {
                 1,
             ),
         ] {
-            assert_eq!(found(KIND, &body), None, "{body:?}");
+            assert_eq!(parsed_parts(KIND, &body), None, "{body:?}");
         }
         for kind in [
             "multipart/form-data",
@@ -253,7 +253,7 @@ mod tests {
             "multipart/form-data; boundary=\"X\\-1\"",
             "multipart/form-data; x; boundary=X-1",
         ] {
-            assert_eq!(found(kind, plain), None, "{kind}");
+            assert_eq!(parsed_parts(kind, plain), None, "{kind}");
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
             "form-data; name=\"id\"; filename*=utf-8''x",
             "form-data; name=id;",
         ] {
-            assert_eq!(one(disposition).as_deref(), Some("id"), "{disposition}");
+            assert_eq!(disposition_name_of(disposition).as_deref(), Some("id"), "{disposition}");
         }
         for disposition in [
             "form-data",
@@ -279,7 +279,7 @@ mod tests {
             "form-data; name=\"=?utf-8?q?id?=\"",
             "form-data; filename=\"\\\"; name=a; x=\"; name=id",
         ] {
-            assert_eq!(one(disposition), None, "{disposition}");
+            assert_eq!(disposition_name_of(disposition), None, "{disposition}");
         }
     }
 

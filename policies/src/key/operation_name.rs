@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use super::{
     error::{KeyError, ValueError},
-    expand::{apply, push_escaped},
-    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueSource},
+    expand::{apply_filter, push_escaped},
+    template::{KeyTemplate, KeyTemplatePart, TemplateVariable, ValueSource},
     values::RequestValues,
 };
 use crate::header_name::is_spelling_of;
@@ -26,8 +26,8 @@ impl KeyTemplate {
         let mut name = String::new();
         for part in &self.parts {
             match part {
-                TemplatePart::Literal(literal) => name.push_str(literal),
-                TemplatePart::Variable(variable) => {
+                KeyTemplatePart::Literal(literal) => name.push_str(literal),
+                KeyTemplatePart::Variable(variable) => {
                     let value = variable.name_value(values).map_err(|bad| variable.error(bad))?;
                     push_escaped(&value, &mut name);
                 }
@@ -44,7 +44,8 @@ impl TemplateVariable {
             ValueSource::Header(field) if is_spelling_of(field, QUOTED) => unquote(&value)?.into_owned(),
             _ => value,
         };
-        let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;
+        let value =
+            if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply_filter) }?;
         match value.chars().count() {
             0 => Err(ValueError::Invalid("is empty")),
             1..=LONGEST => Ok(value),
@@ -84,9 +85,9 @@ mod tests {
     use super::*;
     use crate::key::{HeaderField, error::RESPELLED};
 
-    struct TestRequest<'a>(&'a [u8]);
+    struct FixedRequestValues<'a>(&'a [u8]);
 
-    impl RequestValues for TestRequest<'_> {
+    impl RequestValues for FixedRequestValues<'_> {
         fn path(&self, _: &str) -> Option<&str> {
             Some("7")
         }
@@ -107,7 +108,7 @@ mod tests {
     }
 
     fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, KeyError> {
-        KeyTemplate::parse(template).expect("a template").expand_name(&TestRequest(field.as_ref()))
+        KeyTemplate::parse(template).expect("a template").expand_name(&FixedRequestValues(field.as_ref()))
     }
 
     /// A header field in another spelling is invalid, and does not count as a missing name.

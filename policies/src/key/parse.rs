@@ -1,8 +1,8 @@
 //! Reads a key template, and refuses one whose keys could collide.
 
 use super::{
-    pointer::Pointer,
-    template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
+    pointer::JsonPointer,
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
 use crate::{
     header_name::is_token,
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct ParseKeyTemplateError {
-    pub span: Span,
+    pub span: ByteSpan,
     pub why: KeyTemplateErrorKind,
 }
 
@@ -32,16 +32,16 @@ pub enum KeyTemplateErrorKind {
 impl KeyTemplate {
     pub fn parse(text: &str) -> Result<Self, ParseKeyTemplateError> {
         if text.is_empty() {
-            return Err(syntax(0..0, "a key is not empty"));
+            return Err(syntax_error(0..0, "a key is not empty"));
         }
         let mut parts = Vec::new();
         let mut at = 0;
         while at < text.len() {
             let (part, end) = match text[at..].starts_with('{') {
-                true => variable(text, at)?,
-                false => literal(text, at)?,
+                true => parse_variable(text, at)?,
+                false => parse_literal(text, at)?,
             };
-            if matches!(part, TemplatePart::Variable(_)) && !can_follow(&parts) {
+            if matches!(part, KeyTemplatePart::Variable(_)) && !can_follow(&parts) {
                 return Err(ParseKeyTemplateError { span: at..end, why: KeyTemplateErrorKind::NotSeparated });
             }
             parts.push(part);
@@ -64,10 +64,10 @@ impl ValueFilter {
 
 /// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
 /// value has. A reader of the key then knows where the value ends.
-fn can_follow(parts: &[TemplatePart]) -> bool {
+fn can_follow(parts: &[KeyTemplatePart]) -> bool {
     match parts {
-        [.., TemplatePart::Variable(_)] => false,
-        [.., TemplatePart::Variable(_), TemplatePart::Literal(between)] => {
+        [.., KeyTemplatePart::Variable(_)] => false,
+        [.., KeyTemplatePart::Variable(_), KeyTemplatePart::Literal(between)] => {
             between.bytes().any(|byte| !is_unreserved(byte))
         }
         _ => true,
@@ -75,7 +75,7 @@ fn can_follow(parts: &[TemplatePart]) -> bool {
 }
 
 /// The literal that begins at `at`, and where it ends.
-fn literal(text: &str, at: usize) -> Result<(TemplatePart, usize), ParseKeyTemplateError> {
+fn parse_literal(text: &str, at: usize) -> Result<(KeyTemplatePart, usize), ParseKeyTemplateError> {
     let end = text[at..].find('{').map_or(text.len(), |length| at + length);
     for (index, char) in text[at..end].char_indices() {
         let why = match char {
@@ -86,26 +86,29 @@ fn literal(text: &str, at: usize) -> Result<(TemplatePart, usize), ParseKeyTempl
             _ => "a literal has printable ASCII characters only, and no spaces",
         };
         let start = at + index;
-        return Err(syntax(start..start + char.len_utf8(), why));
+        return Err(syntax_error(start..start + char.len_utf8(), why));
     }
-    Ok((TemplatePart::Literal(text[at..end].into()), end))
+    Ok((KeyTemplatePart::Literal(text[at..end].into()), end))
 }
 
 /// The `{...}` that begins at `at`, and where it ends.
-pub(super) fn variable(text: &str, at: usize) -> Result<(TemplatePart, usize), ParseKeyTemplateError> {
+pub(super) fn parse_variable(
+    text: &str,
+    at: usize,
+) -> Result<(KeyTemplatePart, usize), ParseKeyTemplateError> {
     let Some(length) = text[at..].find('}') else {
-        return Err(syntax(at..text.len(), "a `{` without its `}`"));
+        return Err(syntax_error(at..text.len(), "a `{` without its `}`"));
     };
     let end = at + length + 1;
     let mut words = trim_words(text, at + 1..end - 1);
     let span = words.next().expect("splitting gives at least one part");
-    let source = source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
-    let filters = words.map(|span| filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
-    Ok((TemplatePart::Variable(TemplateVariable { source, filters, span }), end))
+    let source = parse_source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
+    let filters = words.map(|span| parse_filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
+    Ok((KeyTemplatePart::Variable(TemplateVariable { source, filters, span }), end))
 }
 
 /// The words between the bars, without the spaces around them.
-fn trim_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
+fn trim_words(text: &str, inside: ByteSpan) -> impl Iterator<Item = ByteSpan> {
     let mut at = inside.start;
     text[inside].split('|').map(move |word| {
         let start = at + (word.len() - word.trim_start().len());
@@ -114,7 +117,7 @@ fn trim_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
     })
 }
 
-fn source(word: &str, span: Span) -> Result<ValueSource, ParseKeyTemplateError> {
+fn parse_source(word: &str, span: ByteSpan) -> Result<ValueSource, ParseKeyTemplateError> {
     let end = word.find(['.', ':']).unwrap_or(word.len());
     let (kind, name) = word.split_at(end);
     if !ValueSource::WORDS.contains(&kind) {
@@ -126,19 +129,19 @@ fn source(word: &str, span: Span) -> Result<ValueSource, ParseKeyTemplateError> 
     }
     if kind == "body" {
         let pointer = name.strip_prefix(':').unwrap_or_default();
-        return Pointer::parse(pointer).map(ValueSource::Body).map_err(|why| syntax(span, why));
+        return JsonPointer::parse(pointer).map(ValueSource::Body).map_err(|why| syntax_error(span, why));
     }
     match (kind, name.strip_prefix('.')) {
         ("host", _) if name.is_empty() => Ok(ValueSource::Host),
-        ("host", _) => Err(syntax(span, "`host` has no parts")),
+        ("host", _) => Err(syntax_error(span, "`host` has no parts")),
         ("path", Some(name)) if is_name(name) => Ok(ValueSource::Path(name.into())),
         ("query", Some(name)) if is_parameter(name) => Ok(ValueSource::Query(name.into())),
         ("header", Some(name)) if is_token(name) => Ok(ValueSource::Header(name.to_ascii_lowercase().into())),
-        _ => Err(syntax(span, "a source has a name after a dot, such as `path.order_id`")),
+        _ => Err(syntax_error(span, "a source has a name after a dot, such as `path.order_id`")),
     }
 }
 
-fn filter(word: &str, span: Span) -> Result<ValueFilter, ParseKeyTemplateError> {
+fn parse_filter(word: &str, span: ByteSpan) -> Result<ValueFilter, ParseKeyTemplateError> {
     let why = || KeyTemplateErrorKind::UnknownFilter(word.to_owned());
     ValueFilter::parse(word)
         .ok_or_else(|| ParseKeyTemplateError { span: span.start..span.end.max(span.start + 1), why: why() })
@@ -148,7 +151,7 @@ fn is_parameter(name: &str) -> bool {
     !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control())
 }
 
-fn syntax(span: Span, why: &'static str) -> ParseKeyTemplateError {
+fn syntax_error(span: ByteSpan, why: &'static str) -> ParseKeyTemplateError {
     ParseKeyTemplateError { span, why: KeyTemplateErrorKind::Syntax(why) }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     expand::push_escaped,
     resource::ResourceKey,
-    template::{KeyTemplate, TemplatePart},
+    template::{KeyTemplate, KeyTemplatePart},
 };
 use crate::path::{decode_escape, is_unreserved};
 
@@ -15,8 +15,8 @@ impl KeyTemplate {
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
-                TemplatePart::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
-                TemplatePart::Variable(_) => {
+                KeyTemplatePart::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
+                KeyTemplatePart::Variable(_) => {
                     let (value, behind) = rest.split_at(value_end(rest, parts.peek().copied())?);
                     values.push(unescape(value)?);
                     rest = behind;
@@ -28,16 +28,18 @@ impl KeyTemplate {
 }
 
 /// The end of the value at the beginning of `rest`. The literal after a value has a character that no value contains.
-fn value_end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
+fn value_end(rest: &str, next: Option<&KeyTemplatePart>) -> Option<usize> {
     let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
     match next {
         None => Some(rest.len()),
-        Some(TemplatePart::Variable(_)) => None,
-        Some(TemplatePart::Literal(literal)) => match literal.bytes().position(|byte| !is_of_a_value(byte)) {
-            Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
-            // A literal at the end of the template.
-            None => rest.len().checked_sub(literal.len()),
-        },
+        Some(KeyTemplatePart::Variable(_)) => None,
+        Some(KeyTemplatePart::Literal(literal)) => {
+            match literal.bytes().position(|byte| !is_of_a_value(byte)) {
+                Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
+                // A literal at the end of the template.
+                None => rest.len().checked_sub(literal.len()),
+            }
+        }
     }
 }
 

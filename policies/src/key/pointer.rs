@@ -8,12 +8,12 @@ pub(super) const DEEPEST: usize = 32;
 
 /// A JSON pointer of at least one name, such as `/items/0/sku`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pointer {
+pub struct JsonPointer {
     /// With `~0` and `~1` decoded.
     names: Vec<Box<str>>,
 }
 
-impl Pointer {
+impl JsonPointer {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(names) = text.strip_prefix('/') else {
             return Err("a pointer begins with a slash, such as `body:/order/id`");
@@ -103,7 +103,7 @@ pub(crate) fn format_names(names: &[Box<str>]) -> String {
     names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-impl fmt::Display for Pointer {
+impl fmt::Display for JsonPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format_names(&self.names))
     }
@@ -125,7 +125,7 @@ mod tests {
             ("/~01", &["~1"]),
             ("/x.y:z é", &["x.y:z é"]),
         ] {
-            let pointer = Pointer::parse(text).expect(text);
+            let pointer = JsonPointer::parse(text).expect(text);
             assert!(pointer.names().iter().map(|name| &**name).eq(names.iter().copied()), "{text}");
             assert_eq!(pointer.to_string(), text);
         }
@@ -138,26 +138,30 @@ mod tests {
             "*", "**", "sku*", "#", "#(id==1)", "-", "-1", "[]", "[*]", "items[]", "items[0]", "[?(@.a)]",
             "$", "@", "..", ":", "1:", "-2:",
         ] {
-            let pointer = Pointer::parse(&format!("/items/{name}/sku")).expect(name);
+            let pointer = JsonPointer::parse(&format!("/items/{name}/sku")).expect(name);
             assert_eq!(pointer.foreign_name(), Some(name));
         }
         for name in
             ["", "0", "17", "a-b", "-a", "#text", "@id", "$ref", "a:b", "12:x", "[x", "x]", "a.b", "."]
         {
-            assert_eq!(Pointer::parse(&format!("/items/{name}")).expect(name).foreign_name(), None, "{name}");
+            assert_eq!(
+                JsonPointer::parse(&format!("/items/{name}")).expect(name).foreign_name(),
+                None,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn list_items_are_numbers() {
-        let pointer = Pointer::parse("/orders/2/lines/0").expect("a pointer");
+        let pointer = JsonPointer::parse("/orders/2/lines/0").expect("a pointer");
         let names = |names: &[Box<str>]| names.join(" ");
         let items: Vec<_> =
             pointer.items().map(|item| (names(item.list), item.index, names(item.rest))).collect();
         let wanted = [("orders", 2, "lines 0"), ("orders 2 lines", 0, "")];
         assert!(items.iter().map(|(list, index, rest)| (&**list, *index, &**rest)).eq(wanted), "{items:?}");
-        assert_eq!(Pointer::parse("/a1/-1/x").expect("a pointer").items().count(), 0);
-        let long = Pointer::parse("/99999999999999999999999").expect("a pointer");
+        assert_eq!(JsonPointer::parse("/a1/-1/x").expect("a pointer").items().count(), 0);
+        let long = JsonPointer::parse("/99999999999999999999999").expect("a pointer");
         assert_eq!(long.items().next().map(|item| item.index), Some(usize::MAX));
     }
 
@@ -165,8 +169,8 @@ mod tests {
     #[test]
     fn invalid_pointer_is_refused() {
         for text in ["", "from", "#/from", "/a~", "/a~2", "/~~0", "/a\tb", &"/a".repeat(33)] {
-            assert!(Pointer::parse(text).is_err(), "{text}");
+            assert!(JsonPointer::parse(text).is_err(), "{text}");
         }
-        assert!(Pointer::parse(&"/a".repeat(32)).is_ok());
+        assert!(JsonPointer::parse(&"/a".repeat(32)).is_ok());
     }
 }

@@ -17,7 +17,7 @@ const SEMICOLON: &str = "is in a query with a semicolon, which servers read diff
 const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
-pub(super) fn parameter(query: &str, name: &str) -> Result<String, ValueError> {
+pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, ValueError> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
         return Err(ValueError::Invalid(SEMICOLON));
@@ -125,12 +125,12 @@ impl NormalizedName {
     }
 
     /// The part of every name that is like this one: the longest part of the name that has no separator in it.
-    pub(super) fn kernel(&self) -> &str {
+    pub(super) fn longest_word(&self) -> &str {
         self.first().split('_').max_by_key(|part| part.len()).unwrap_or_default()
     }
 
     /// The innermost member, without separators.
-    pub(super) fn innermost(&self) -> String {
+    pub(super) fn innermost_member(&self) -> String {
         let last = self.0.iter().rev().find(|member| !member.is_empty());
         last.map(|member| member.replace('_', "")).unwrap_or_default()
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[track_caller]
     fn assert_respelled(name: &str, query: &str) {
-        let read = parameter(query, name);
+        let read = parameter_value(query, name);
         assert!(matches!(read, Err(ValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
@@ -210,7 +210,7 @@ mod tests {
             ("filter[id]", "filter[]"),
             ("filter[id]", "id"),
         ] {
-            let read = parameter(&format!("{other}=2&{name}=1&{other}=3"), name);
+            let read = parameter_value(&format!("{other}=2&{name}=1&{other}=3"), name);
             assert_eq!(read.ok().as_deref(), Some("1"), "{name} beside {other}");
         }
     }
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn parameters_beyond_limit_are_refused() {
         let many = |count: usize| vec!["x=1"; count].join("&");
-        assert_eq!(parameter(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
+        assert_eq!(parameter_value(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
         for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
-            assert!(matches!(parameter(&query, "id"), Err(ValueError::Invalid(MANY))));
+            assert!(matches!(parameter_value(&query, "id"), Err(ValueError::Invalid(MANY))));
         }
     }
 
@@ -230,13 +230,13 @@ mod tests {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
         {
-            assert!(matches!(parameter(query, "id"), Err(ValueError::Invalid(BAD_ESCAPE))), "{query}");
+            assert!(matches!(parameter_value(query, "id"), Err(ValueError::Invalid(BAD_ESCAPE))), "{query}");
         }
-        assert_eq!(parameter("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
+        assert_eq!(parameter_value("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
     }
 
     /// Each byte as it stands or escaped, as the flags say, one after the other.
-    fn spelt(text: &str, escaped: &[bool]) -> String {
+    fn escape_bytes(text: &str, escaped: &[bool]) -> String {
         let mut spelling = String::new();
         for (byte, escaped) in text.bytes().zip(escaped.iter().cycle()) {
             match byte {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// As a lenient server reads it, which takes the first one.
-    fn first_of(query: &str, name: &str) -> Option<Vec<u8>> {
+    fn first_value(query: &str, name: &str) -> Option<Vec<u8>> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut decoded = pairs.filter_map(|(name, value)| Some((decode_form(name).ok()?, value)));
         decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| decode_form(value).ok())
@@ -277,9 +277,9 @@ mod tests {
             escaped in prop::collection::vec(any::<bool>(), 1..9),
         ) {
             let mut pairs = others;
-            pairs.insert(at.index(pairs.len() + 1), format!("{}={}", spelt("id", &escaped), spelt(&value, &escaped)));
+            pairs.insert(at.index(pairs.len() + 1), format!("{}={}", escape_bytes("id", &escaped), escape_bytes(&value, &escaped)));
             let query = pairs.join("&");
-            prop_assert_eq!(parameter(&query, "id").ok(), Some(value), "{}", query);
+            prop_assert_eq!(parameter_value(&query, "id").ok(), Some(value), "{}", query);
         }
 
         /// A second spelling of a parameter is refused at every position.
@@ -302,8 +302,8 @@ mod tests {
         fn any_query_yields_only_first_value(
             query in "\\PC{0,40}|([a-z%=&;+\\[\\].]|id|ID|&id=|%[0-9a-f]{2}){0,20}",
         ) {
-            if let Ok(value) = parameter(&query, "id") {
-                prop_assert_eq!(first_of(&query, "id"), Some(value.into_bytes()));
+            if let Ok(value) = parameter_value(&query, "id") {
+                prop_assert_eq!(first_value(&query, "id"), Some(value.into_bytes()));
             }
         }
     }

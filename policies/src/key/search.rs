@@ -6,7 +6,7 @@ use super::form;
 
 /// True if `word` stands anywhere in `body`, as it stands or percent-encoded. `word` is in lower case.
 pub(super) fn contains_word(body: &[u8], word: &str) -> bool {
-    contains_at(body, word) || body.contains(&b'%') && contains_at(&form::decode(body), word)
+    contains_at(body, word) || body.contains(&b'%') && contains_at(&form::decode_leniently(body), word)
 }
 
 fn contains_at(body: &[u8], word: &str) -> bool {

@@ -41,7 +41,7 @@ impl RequestSource {
 
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ConflictPolicy {
+pub enum SourceConflictPolicy {
     /// Every source.
     #[default]
     RefuseAny,
@@ -51,7 +51,7 @@ pub enum ConflictPolicy {
     Pass,
 }
 
-impl ConflictPolicy {
+impl SourceConflictPolicy {
     /// True if a value of `other` may not differ from the value of that name in `own`.
     pub(super) fn compares(&self, own: RequestSource, other: RequestSource) -> bool {
         own != other && self.sources().any(|(_, source)| source == other)
@@ -83,15 +83,16 @@ mod tests {
     #[test]
     fn source_is_compared_unless_excluded() {
         use RequestSource::{Cookie, Form, Json, Path, Query, Xml};
-        let any = ConflictPolicy::default();
+        let any = SourceConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
         assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
         assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
-        let listed = ConflictPolicy::Refuse(vec![Path, Json]);
+        let listed = SourceConflictPolicy::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
-        assert!(!ConflictPolicy::Pass.compares(Json, Query));
-        let words = |conflicts: ConflictPolicy| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
+        assert!(!SourceConflictPolicy::Pass.compares(Json, Query));
+        let words =
+            |conflicts: SourceConflictPolicy| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
         assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie"]);
-        assert_eq!((words(listed), words(ConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
+        assert_eq!((words(listed), words(SourceConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

@@ -1,9 +1,9 @@
 //! Compares a key that a user has entered with the keys that routes give.
 
 use super::{
-    expand::{apply, push_escaped},
+    expand::{apply_filter, push_escaped},
     resource::{PERMIT, ParseKeyError, ResourceKey},
-    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
+    template::{KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
 use crate::path::decode_escape;
 
@@ -39,20 +39,20 @@ impl KeyTemplate {
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
-                TemplatePart::Literal(literal) => {
+                KeyTemplatePart::Literal(literal) => {
                     rest = rest.strip_prefix(&**literal)?;
                     key.push_str(literal);
                 }
-                TemplatePart::Variable(variable) => {
+                KeyTemplatePart::Variable(variable) => {
                     let length = match parts.peek() {
-                        Some(TemplatePart::Literal(behind)) if self.is_last(behind) => {
+                        Some(KeyTemplatePart::Literal(behind)) if self.is_last(behind) => {
                             rest.strip_suffix(&**behind)?.len()
                         }
                         // A value is not empty.
-                        Some(TemplatePart::Literal(behind)) => {
+                        Some(KeyTemplatePart::Literal(behind)) => {
                             rest.char_indices().skip(1).find(|(at, _)| rest[*at..].starts_with(&**behind))?.0
                         }
-                        Some(TemplatePart::Variable(_)) | None => rest.len(),
+                        Some(KeyTemplatePart::Variable(_)) | None => rest.len(),
                     };
                     let value;
                     (value, rest) = rest.split_at(length);
@@ -64,7 +64,7 @@ impl KeyTemplate {
     }
 
     fn is_last(&self, literal: &str) -> bool {
-        matches!(self.parts.last(), Some(TemplatePart::Literal(last)) if std::ptr::eq(&**last, literal))
+        matches!(self.parts.last(), Some(KeyTemplatePart::Literal(last)) if std::ptr::eq(&**last, literal))
     }
 }
 
@@ -76,8 +76,11 @@ impl TemplateVariable {
         }
         let value = unescape(written)?;
         let value = if self.source == ValueSource::Host { value.to_ascii_lowercase() } else { value };
-        let value =
-            self.filters.iter().try_fold(value, |value, filter: &ValueFilter| apply(value, filter)).ok()?;
+        let value = self
+            .filters
+            .iter()
+            .try_fold(value, |value, filter: &ValueFilter| apply_filter(value, filter))
+            .ok()?;
         (!value.is_empty() && !value.chars().any(char::is_control)).then_some(value)
     }
 }
@@ -101,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(key: &str, templates: &[&str]) -> Result<(), ParseKeyError> {
+    fn check_key_text(key: &str, templates: &[&str]) -> Result<(), ParseKeyError> {
         let templates: Vec<_> = templates.iter().map(|one| KeyTemplate::parse(one).expect(one)).collect();
         check_spelling(&ResourceKey::parse(key).expect("a key"), templates.iter())
     }
@@ -121,8 +124,8 @@ mod tests {
             ("a/x@y@z:b", &["a/{path.x}@{path.y}:b"], "a/x@y%40z:b"),
         ] {
             let written = right.to_owned();
-            assert_eq!(asked(key, templates), Err(ParseKeyError::Misspelled { written }), "{key}");
-            assert_eq!(asked(right, templates), Ok(()), "{right}");
+            assert_eq!(check_key_text(key, templates), Err(ParseKeyError::Misspelled { written }), "{key}");
+            assert_eq!(check_key_text(right, templates), Ok(()), "{right}");
         }
     }
 
@@ -141,12 +144,16 @@ mod tests {
             ("one#lock", &["one#lock"]),
             ("job@1", &[]),
         ] {
-            assert_eq!(asked(key, templates), Ok(()), "{key} {templates:?}");
+            assert_eq!(check_key_text(key, templates), Ok(()), "{key} {templates:?}");
         }
         for permit in ["job/nightly#1", "account/7#2", "one#lock"] {
-            assert_eq!(asked(permit, &["account/{path.id}"]), Err(ParseKeyError::Permit));
+            assert_eq!(check_key_text(permit, &["account/{path.id}"]), Err(ParseKeyError::Permit));
         }
-        assert_eq!(asked("account/7%232", &["account/{path.id}"]), Ok(()), "a value with this character");
+        assert_eq!(
+            check_key_text("account/7%232", &["account/{path.id}"]),
+            Ok(()),
+            "a value with this character"
+        );
     }
 
     proptest! {

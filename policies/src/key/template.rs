@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use super::{
     glob::Glob,
-    pointer::Pointer,
+    pointer::JsonPointer,
     resource::{PERMIT, ResourceKey},
 };
 use crate::path::{PathTemplate, is_unreserved};
@@ -12,11 +12,11 @@ use crate::path::{PathTemplate, is_unreserved};
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::KeyTemplateErrorKind::NotSeparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate {
-    pub(super) parts: Vec<TemplatePart>,
+    pub(super) parts: Vec<KeyTemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TemplatePart {
+pub(super) enum KeyTemplatePart {
     Literal(Box<str>),
     Variable(TemplateVariable),
 }
@@ -28,7 +28,7 @@ pub struct TemplateVariable {
     /// Applied to the value, first to last.
     pub filters: Vec<ValueFilter>,
     /// Where the source stands in the text of the template, for carets.
-    pub span: Span,
+    pub span: ByteSpan,
 }
 
 /// Where a value comes from.
@@ -43,7 +43,7 @@ pub enum ValueSource {
     /// The host without its port.
     Host,
     /// A string or an integer in a JSON body.
-    Body(Pointer),
+    Body(JsonPointer),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum ValueFilter {
 }
 
 /// Part of a template's text, in bytes.
-pub type Span = Range<usize>;
+pub type ByteSpan = Range<usize>;
 
 /// Literals, and `None` for each variable.
 fn split_published(by_place: &str) -> impl Iterator<Item = Option<&str>> {
@@ -71,8 +71,8 @@ impl KeyTemplate {
     /// False if the key is too long even with the shortest values.
     pub(crate) fn can_fit(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
-            TemplatePart::Literal(literal) => literal,
-            TemplatePart::Variable(_) => "x",
+            KeyTemplatePart::Literal(literal) => literal,
+            KeyTemplatePart::Variable(_) => "x",
         });
         ResourceKey::new(shortest.collect()).is_some()
     }
@@ -81,8 +81,8 @@ impl KeyTemplate {
     /// path have the same form, whatever the names of their variables.
     pub(crate) fn with_positions(&self, path: &PathTemplate) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            TemplatePart::Literal(literal) => literal.to_string(),
-            TemplatePart::Variable(variable) => {
+            KeyTemplatePart::Literal(literal) => literal.to_string(),
+            KeyTemplatePart::Variable(variable) => {
                 let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
                 match &variable.source {
                     ValueSource::Path(name) => format!("{{{}{filters}}}", path.variable_position(name)),
@@ -97,17 +97,17 @@ impl KeyTemplate {
     /// the same values.
     pub(crate) fn shape(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            TemplatePart::Literal(literal) => literal,
-            TemplatePart::Variable(_) => "{}",
+            KeyTemplatePart::Literal(literal) => literal,
+            KeyTemplatePart::Variable(_) => "{}",
         });
         parts.collect()
     }
 
     /// All keys that the template can give, and some more.
     pub(crate) fn glob(&self) -> Glob {
-        let literal = |part: &TemplatePart| match part {
-            TemplatePart::Literal(literal) => Some(literal.to_string()),
-            TemplatePart::Variable(_) => None,
+        let literal = |part: &KeyTemplatePart| match part {
+            KeyTemplatePart::Literal(literal) => Some(literal.to_string()),
+            KeyTemplatePart::Variable(_) => None,
         };
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
@@ -135,8 +135,8 @@ impl KeyTemplate {
     /// after the last value is compared.
     pub fn may_produce(&self, key: &ResourceKey) -> bool {
         let key = key.as_str();
-        let literal = |part: Option<&TemplatePart>| match part {
-            Some(TemplatePart::Literal(literal)) => literal.to_string(),
+        let literal = |part: Option<&KeyTemplatePart>| match part {
+            Some(KeyTemplatePart::Literal(literal)) => literal.to_string(),
             _ => String::new(),
         };
         if self.variables().next().is_none() {
@@ -150,20 +150,20 @@ impl KeyTemplate {
     /// Left to right.
     pub fn variables(&self) -> impl Iterator<Item = &TemplateVariable> {
         self.parts.iter().filter_map(|part| match part {
-            TemplatePart::Literal(_) => None,
-            TemplatePart::Variable(variable) => Some(variable),
+            KeyTemplatePart::Literal(_) => None,
+            KeyTemplatePart::Variable(variable) => Some(variable),
         })
     }
 
     /// The values that the key takes from a JSON body.
-    pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+    pub fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
     }
 }
 
 impl TemplateVariable {
     /// Where the value stands in a JSON body.
-    pub fn pointer(&self) -> Option<&Pointer> {
+    pub fn pointer(&self) -> Option<&JsonPointer> {
         match &self.source {
             ValueSource::Body(pointer) => Some(pointer),
             _ => None,
@@ -183,8 +183,8 @@ impl ValueFilter {
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
-            TemplatePart::Literal(literal) => f.write_str(literal),
-            TemplatePart::Variable(variable) => {
+            KeyTemplatePart::Literal(literal) => f.write_str(literal),
+            KeyTemplatePart::Variable(variable) => {
                 write!(f, "{{{}", variable.source)?;
                 variable.filters.iter().try_for_each(|filter| write!(f, " | {filter}"))?;
                 f.write_str("}")

@@ -68,11 +68,11 @@ impl CanonicalPath {
     /// The segments between the slashes, decoded (raw in an ambiguous path). Routes match on this: an upstream that
     /// decodes `%40` must not see another path than the route table did.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
-        self.tail().into_iter().flat_map(|tail| tail.split('/'))
+        self.decoded_without_slash().into_iter().flat_map(|tail| tail.split('/'))
     }
 
     /// The decoded path without its first slash.
-    pub(super) fn tail(&self) -> Option<&str> {
+    pub(super) fn decoded_without_slash(&self) -> Option<&str> {
         self.decoded.as_deref().unwrap_or(&self.text).strip_prefix('/')
     }
 }

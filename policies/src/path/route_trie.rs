@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::path::{PathTemplate, TemplateSegment};
+use crate::path::{PathTemplate, PathTemplateSegment};
 
 /// Path templates, each with the number under which it was inserted.
 #[derive(Debug, Clone)]
@@ -34,12 +34,12 @@ pub(crate) enum TrieSegment<'a> {
     Rest,
 }
 
-impl<'a> From<&'a TemplateSegment> for TrieSegment<'a> {
-    fn from(piece: &'a TemplateSegment) -> Self {
+impl<'a> From<&'a PathTemplateSegment> for TrieSegment<'a> {
+    fn from(piece: &'a PathTemplateSegment) -> Self {
         match piece {
-            TemplateSegment::Literal(literal) => Self::Segment(literal),
-            TemplateSegment::Variable(_) => Self::Any,
-            TemplateSegment::Rest(_) => Self::Rest,
+            PathTemplateSegment::Literal(literal) => Self::Segment(literal),
+            PathTemplateSegment::Variable(_) => Self::Any,
+            PathTemplateSegment::Rest(_) => Self::Rest,
         }
     }
 }
@@ -73,9 +73,9 @@ impl RouteTrie {
         let mut at = 0;
         for piece in path.pieces() {
             at = match piece {
-                TemplateSegment::Literal(literal) => self.child(at, Some(literal), index),
-                TemplateSegment::Variable(_) => self.child(at, None, index),
-                TemplateSegment::Rest(_) => return self.nodes[at].rests.push(index),
+                PathTemplateSegment::Literal(literal) => self.child(at, Some(literal), index),
+                PathTemplateSegment::Variable(_) => self.child(at, None, index),
+                PathTemplateSegment::Rest(_) => return self.nodes[at].rests.push(index),
             };
         }
         self.nodes[at].ends.push(index);

@@ -8,11 +8,11 @@ use super::{canonical::CanonicalPath, escape::is_unreserved};
 /// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTemplate {
-    pieces: Vec<TemplateSegment>,
+    pieces: Vec<PathTemplateSegment>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TemplateSegment {
+pub(crate) enum PathTemplateSegment {
     /// Exactly this segment; an empty one is a trailing slash.
     Literal(Box<str>),
     Variable(Box<str>),
@@ -44,14 +44,14 @@ impl PathTemplate {
         let Some(tail) = text.strip_prefix('/') else {
             return Err(ParsePathTemplateError { at: 0, width: text.len(), why: "a path begins with `/`" });
         };
-        let mut pieces: Vec<TemplateSegment> = Vec::new();
+        let mut pieces: Vec<PathTemplateSegment> = Vec::new();
         let mut at = 1;
         for segment in tail.split('/') {
             let bad = |why| ParsePathTemplateError { at, width: segment.len(), why };
-            if matches!(pieces.last(), Some(TemplateSegment::Rest(_))) {
+            if matches!(pieces.last(), Some(PathTemplateSegment::Rest(_))) {
                 return Err(bad("nothing can follow a `{rest...}`"));
             }
-            let piece = TemplateSegment::parse(segment).map_err(bad)?;
+            let piece = PathTemplateSegment::parse(segment).map_err(bad)?;
             if piece.name().is_some_and(|name| pieces.iter().any(|other| other.name() == Some(name))) {
                 return Err(bad("a variable is bound twice"));
             }
@@ -73,17 +73,17 @@ impl PathTemplate {
     }
 
     /// The variables, left to right.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(TemplateSegment::name)
+    pub fn variable_names(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(PathTemplateSegment::name)
     }
 
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let mut segments = path.segments();
         for piece in &self.pieces {
             match (piece, segments.next()) {
-                (TemplateSegment::Rest(_), Some(_)) => return true,
-                (TemplateSegment::Literal(literal), Some(segment)) if **literal == *segment => {}
-                (TemplateSegment::Variable(_), Some(segment)) if !segment.is_empty() => {}
+                (PathTemplateSegment::Rest(_), Some(_)) => return true,
+                (PathTemplateSegment::Literal(literal), Some(segment)) if **literal == *segment => {}
+                (PathTemplateSegment::Variable(_), Some(segment)) if !segment.is_empty() => {}
                 _ => return false,
             }
         }
@@ -97,10 +97,10 @@ impl PathTemplate {
         let mut theirs = other.pieces.iter();
         for ours in &self.pieces {
             match (ours, theirs.next()) {
-                (TemplateSegment::Rest(_), Some(_)) => return true,
-                (TemplateSegment::Literal(a), Some(TemplateSegment::Literal(b))) if a == b => {}
-                (TemplateSegment::Variable(_), Some(TemplateSegment::Variable(_))) => {}
-                (TemplateSegment::Variable(_), Some(TemplateSegment::Literal(literal)))
+                (PathTemplateSegment::Rest(_), Some(_)) => return true,
+                (PathTemplateSegment::Literal(a), Some(PathTemplateSegment::Literal(b))) if a == b => {}
+                (PathTemplateSegment::Variable(_), Some(PathTemplateSegment::Variable(_))) => {}
+                (PathTemplateSegment::Variable(_), Some(PathTemplateSegment::Literal(literal)))
                     if !literal.is_empty() => {}
                 _ => return false,
             }
@@ -117,14 +117,15 @@ impl PathTemplate {
             match (ours.next(), theirs.next()) {
                 (None, None) => return true,
                 (None, Some(_)) | (Some(_), None) => return false,
-                (Some(TemplateSegment::Rest(_)), Some(_)) | (Some(_), Some(TemplateSegment::Rest(_))) => {
+                (Some(PathTemplateSegment::Rest(_)), Some(_))
+                | (Some(_), Some(PathTemplateSegment::Rest(_))) => {
                     return true;
                 }
-                (Some(TemplateSegment::Literal(a)), Some(TemplateSegment::Literal(b))) if a != b => {
+                (Some(PathTemplateSegment::Literal(a)), Some(PathTemplateSegment::Literal(b))) if a != b => {
                     return false;
                 }
-                (Some(TemplateSegment::Literal(literal)), Some(TemplateSegment::Variable(_)))
-                | (Some(TemplateSegment::Variable(_)), Some(TemplateSegment::Literal(literal)))
+                (Some(PathTemplateSegment::Literal(literal)), Some(PathTemplateSegment::Variable(_)))
+                | (Some(PathTemplateSegment::Variable(_)), Some(PathTemplateSegment::Literal(literal)))
                     if literal.is_empty() =>
                 {
                     return false;
@@ -139,19 +140,19 @@ impl PathTemplate {
     pub(crate) fn variable_position(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
-            Some((at, TemplateSegment::Rest(_))) => format!("{at}..."),
+            Some((at, PathTemplateSegment::Rest(_))) => format!("{at}..."),
             Some((at, _)) => at.to_string(),
             // Reached only for a template that was not checked against its path.
             None => format!("path.{variable}"),
         }
     }
 
-    pub(crate) fn pieces(&self) -> &[TemplateSegment] {
+    pub(crate) fn pieces(&self) -> &[PathTemplateSegment] {
         &self.pieces
     }
 }
 
-impl TemplateSegment {
+impl PathTemplateSegment {
     fn parse(segment: &str) -> Result<Self, &'static str> {
         if let Some(inside) = segment.strip_prefix('{').and_then(|open| open.strip_suffix('}')) {
             let (name, rest) = match inside.strip_suffix("...") {
@@ -203,7 +204,7 @@ impl<'a> PathParams<'a> {
 
     /// All variables, each with its decoded value.
     pub fn variables(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.template.names().filter_map(|name| Some((name, self.get(name)?)))
+        self.template.variable_names().filter_map(|name| Some((name, self.get(name)?)))
     }
 
     /// The decoded value of a variable. An ambiguous path binds nothing: no key may come out of it.
@@ -211,12 +212,12 @@ impl<'a> PathParams<'a> {
         if self.path.ambiguity().is_some() {
             return None;
         }
-        let mut tail = self.path.tail()?;
+        let mut tail = self.path.decoded_without_slash()?;
         for piece in &self.template.pieces {
             let (segment, after) = tail.split_once('/').unwrap_or((tail, ""));
             match piece {
-                TemplateSegment::Rest(rest) if **rest == *name => return Some(tail),
-                TemplateSegment::Variable(variable) if **variable == *name => return Some(segment),
+                PathTemplateSegment::Rest(rest) if **rest == *name => return Some(tail),
+                PathTemplateSegment::Variable(variable) if **variable == *name => return Some(segment),
                 _ => tail = after,
             }
         }
@@ -227,9 +228,9 @@ impl<'a> PathParams<'a> {
 impl fmt::Display for PathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
-            TemplateSegment::Literal(literal) => write!(f, "/{literal}"),
-            TemplateSegment::Variable(name) => write!(f, "/{{{name}}}"),
-            TemplateSegment::Rest(name) => write!(f, "/{{{name}...}}"),
+            PathTemplateSegment::Literal(literal) => write!(f, "/{literal}"),
+            PathTemplateSegment::Variable(name) => write!(f, "/{{{name}}}"),
+            PathTemplateSegment::Rest(name) => write!(f, "/{{{name}...}}"),
         })
     }
 }
@@ -248,7 +249,7 @@ mod tests {
         for text in ["/", "/v1/", "/v1/orders/{order_id}/capture", "/{rest...}", "/a@b/{_x1}/{rest...}"] {
             assert_eq!(template(text).to_string(), text);
         }
-        assert_eq!(template("/{a}/x/{b...}").names().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(template("/{a}/x/{b...}").variable_names().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     /// The error of a bad template has its place.

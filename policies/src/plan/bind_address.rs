@@ -31,7 +31,7 @@ pub fn socket_path(endpoint: &str) -> Option<&Path> {
 }
 
 /// The value of `Host` for an endpoint. The path of a socket is no host, and HTTP servers would refuse it.
-pub fn host_of(endpoint: &str) -> &str {
+pub fn host_header(endpoint: &str) -> &str {
     if endpoint.starts_with(UNIX) { "localhost" } else { endpoint }
 }
 

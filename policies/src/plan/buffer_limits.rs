@@ -15,7 +15,7 @@ pub fn complete_head_limit(all: usize) -> usize {
 
 /// How many of these bytes for heads one client may take, so that it leaves some to others. So a client has memory
 /// for reading as well when its complete heads get none.
-pub fn client_limit(heads: usize) -> usize {
+pub fn client_head_limit(heads: usize) -> usize {
     heads / 2
 }
 

@@ -32,12 +32,12 @@ impl MatchConditions {
             return Ok(false);
         }
         for (name, wanted) in &self.headers {
-            if key::header(values, name)?.as_ref() != Some(wanted) {
+            if key::header_value(values, name)?.as_ref() != Some(wanted) {
                 return Ok(false);
             }
         }
         for (name, wanted) in &self.query {
-            if key::parameter(values, name)?.as_ref() != Some(wanted) {
+            if key::query_value(values, name)?.as_ref() != Some(wanted) {
                 return Ok(false);
             }
         }
@@ -82,9 +82,9 @@ mod tests {
     use crate::{file::load, host::HostPattern, key::HeaderField, path::CanonicalPath, plan::RouteId};
 
     /// A request: its host, the values of `x-tenant`, its query.
-    struct TestRequest(&'static str, &'static [&'static str], &'static str);
+    struct FixedRequestValues(&'static str, &'static [&'static str], &'static str);
 
-    impl RequestValues for TestRequest {
+    impl RequestValues for FixedRequestValues {
         fn query(&self) -> Option<&str> {
             Some(self.2)
         }
@@ -120,17 +120,17 @@ mod tests {
     fn all_conditions_must_hold() {
         let all = conditions(&["*.shop.example"], &["acme"], &["a b"]);
         for (request, holds) in [
-            (TestRequest("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
-            (TestRequest("a.shop.example", &["acme"], "%64ry=a%20b"), Some(true)),
-            (TestRequest("shop.example", &["acme"], "dry=a+b"), Some(false)),
-            (TestRequest("a.shop.example", &["Acme"], "dry=a+b"), Some(false)),
-            (TestRequest("a.shop.example", &[], "dry=a+b"), Some(false)),
-            (TestRequest("a.shop.example", &["acme"], ""), Some(false)),
-            (TestRequest("a.shop.example", &["acme", "acme"], "dry=a+b"), None),
-            (TestRequest("a.shop.example", &["in another spelling"], "dry=a+b"), None),
-            (TestRequest("a.shop.example", &["acme"], "dry=a+b&dry=c"), None),
-            (TestRequest("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
-            (TestRequest("a.shop.example", &["acme"], "dry=%zz"), None),
+            (FixedRequestValues("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
+            (FixedRequestValues("a.shop.example", &["acme"], "%64ry=a%20b"), Some(true)),
+            (FixedRequestValues("shop.example", &["acme"], "dry=a+b"), Some(false)),
+            (FixedRequestValues("a.shop.example", &["Acme"], "dry=a+b"), Some(false)),
+            (FixedRequestValues("a.shop.example", &[], "dry=a+b"), Some(false)),
+            (FixedRequestValues("a.shop.example", &["acme"], ""), Some(false)),
+            (FixedRequestValues("a.shop.example", &["acme", "acme"], "dry=a+b"), None),
+            (FixedRequestValues("a.shop.example", &["in another spelling"], "dry=a+b"), None),
+            (FixedRequestValues("a.shop.example", &["acme"], "dry=a+b&dry=c"), None),
+            (FixedRequestValues("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
+            (FixedRequestValues("a.shop.example", &["acme"], "dry=%zz"), None),
         ] {
             assert_eq!(all.matches(&request).ok(), holds, "{:?} {}", request.1, request.2);
             assert_eq!(MatchConditions::default().matches(&request), Ok(true));
@@ -169,14 +169,14 @@ routes:
   - {name: rest, upstream: a, match: {path: "/{x...}"}, fence: none}
 "#;
         let routes = load(text).plan.expect("sound").serving.routes;
-        let found = |path: &str, carried: TestRequest| {
+        let found = |path: &str, carried: FixedRequestValues| {
             let path = CanonicalPath::parse(path);
             routes.find("POST", &path, &carried).map(|found| found.map(|found| found.route.id))
         };
-        assert_eq!(found("/a/1", TestRequest("h", &["acme"], "")), Ok(Some(RouteId(1))));
-        assert_eq!(found("/a/1", TestRequest("h", &["other"], "")), Ok(Some(RouteId(2))));
-        assert!(found("/a/1", TestRequest("h", &["acme", "other"], "")).is_err());
-        assert_eq!(found("/a", TestRequest("h", &["acme", "other"], "")), Ok(Some(RouteId(0))));
-        assert_eq!(found("/b/1", TestRequest("h", &["acme", "other"], "")), Ok(Some(RouteId(2))));
+        assert_eq!(found("/a/1", FixedRequestValues("h", &["acme"], "")), Ok(Some(RouteId(1))));
+        assert_eq!(found("/a/1", FixedRequestValues("h", &["other"], "")), Ok(Some(RouteId(2))));
+        assert!(found("/a/1", FixedRequestValues("h", &["acme", "other"], "")).is_err());
+        assert_eq!(found("/a", FixedRequestValues("h", &["acme", "other"], "")), Ok(Some(RouteId(0))));
+        assert_eq!(found("/b/1", FixedRequestValues("h", &["acme", "other"], "")), Ok(Some(RouteId(2))));
     }
 }

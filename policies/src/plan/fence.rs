@@ -9,8 +9,8 @@ use super::{
     once::OnceRule,
 };
 use crate::key::{
-    ConflictPolicy, ContentDeclaration, KeyError, KeyTemplate, Pointer, RequestSources, RequestValues,
-    ResourceKey, compare,
+    ContentDeclaration, JsonPointer, KeyError, KeyTemplate, RequestSources, RequestValues, ResourceKey,
+    SourceConflictPolicy, compare_with_other_sources,
     json::{BodyValues, ParseBodyError},
 };
 use crate::permits::Permits;
@@ -35,21 +35,21 @@ pub struct Fence {
     pub queue: usize,
     /// The most requests of one client that wait for or hold keys of the route at this gateway. Default: no limit.
     pub client_share: Option<usize>,
-    /// Always [`Hold::Strict`] for a set and for permits.
-    pub hold: Hold,
+    /// Always [`HoldPolicy::Strict`] for a set and for permits.
+    pub hold: HoldPolicy,
     pub forward: ForwardPolicy,
-    pub nested: NestedRequests,
+    pub nested: NestedRequestPolicy,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
     pub locked_status: u16,
     /// An answer up to this size is buffered in full before the key is handed on. Default 1 MiB.
     pub max_response: usize,
     pub large_bodies: LargeBodyPolicy,
-    pub body_type: BodyType,
+    pub body_type: BodyTypeRequirement,
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
     /// The other sources in which a request may not have another value of a key.
-    pub conflicts: ConflictPolicy,
+    pub conflicts: SourceConflictPolicy,
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
     pub once: Option<OnceRule>,
@@ -65,7 +65,7 @@ pub struct MigratedLock {
 
 /// What a request must declare about a body from which a key is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum BodyType {
+pub enum BodyTypeRequirement {
     /// The body is JSON in UTF-8, and not compressed.
     #[default]
     Json,
@@ -93,7 +93,7 @@ impl LargeBodyPolicy {
 /// What happens to a request that a service sends while it works on a dispatch, and that shows the ticket and the
 /// token of that dispatch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NestedRequests {
+pub enum NestedRequestPolicy {
     /// The gateway ignores ticket and token. The request waits for its key as any other.
     #[default]
     Ignore,
@@ -154,7 +154,7 @@ impl Fence {
         declaration: &ContentDeclaration<'_>,
         bytes: &[u8],
     ) -> Result<BodyValues, ParseBodyError> {
-        if self.body_type == BodyType::Json {
+        if self.body_type == BodyTypeRequirement::Json {
             declaration.require_json()?;
         }
         BodyValues::parse(bytes, self.pointers())
@@ -176,7 +176,7 @@ impl Fence {
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
-    fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+    fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         let once = self.once.iter().flat_map(OnceRule::templates);
         self.templates().chain(once).flat_map(KeyTemplate::pointers)
     }
@@ -228,7 +228,7 @@ impl Fence {
         sent: &RequestSources<'_>,
     ) -> Result<(), KeyError> {
         let once = self.once_rule(method).into_iter().flat_map(OnceRule::templates);
-        compare(self.templates().chain(once), &self.conflicts, values, sent)
+        compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
     /// The keys of one request: at least one, each once, in the order that all gateways use.
@@ -285,7 +285,7 @@ impl ModeRule {
     }
 
     /// True if some request shares its key.
-    pub fn shares(self) -> bool {
+    pub fn has_shared_requests(self) -> bool {
         self != Self::Exclusive
     }
 
@@ -300,16 +300,16 @@ impl ModeRule {
 
 /// What happens to a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum HoldPolicy {
     /// One lock node per request.
     Strict,
     /// The node is kept for the requests to come.
-    Cached(CachedHold),
+    Cached(CachedHoldLimits),
 }
 
 /// How long a gateway keeps a key for its own requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CachedHold {
+pub struct CachedHoldLimits {
     /// A key that no request wants is released after this long. Default 250 ms.
     pub linger: Duration,
     /// Requests that may still be granted once another gateway wants the key; at least 1. Default 64.
@@ -320,7 +320,7 @@ pub struct CachedHold {
     pub max_tenure: Duration,
 }
 
-impl Default for CachedHold {
+impl Default for CachedHoldLimits {
     fn default() -> Self {
         Self {
             linger: Duration::from_millis(250),

@@ -2,25 +2,27 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{leases::LeasePlan, serving::Plan, tickets::TicketSigning, zookeeper::ZooKeeperSettings};
+use super::{
+    leases::LeasePlan, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
+};
 use crate::plan::peer_listener::PeerListener;
 
 /// The checked configuration of a gateway. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
-    pub serving: Plan,
+    pub serving: ServingPlan,
     pub zookeeper: ZooKeeperSettings,
     /// Where other gateways reach this one; `None` if they do not.
     pub peer: Option<PeerListener>,
     /// The leases that clients may hold; `None` if there are none.
     pub leases: Option<LeasePlan>,
     /// The key that signs tickets; `None` if no tickets are sent.
-    pub tickets: Option<TicketSigning>,
+    pub tickets: Option<TicketSigningKey>,
     /// The file with the public keys of other gateways, which verify their tickets beside our own key.
     pub siblings: Option<PathBuf>,
     /// The folder for data that must outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
-    pub mixed: MixedPlans,
+    pub mixed: MixedPlanPolicy,
     /// A hash over everything that decides keys and lock paths. Two gateways with one fingerprint take the same
     /// locks.
     pub fingerprint: u64,
@@ -38,7 +40,7 @@ impl GatewayPlan {
 /// How a gateway behaves beside older gateways with other plans, on routes by which one resource would have two
 /// locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MixedPlans {
+pub enum MixedPlanPolicy {
     /// It refuses requests on these routes until the others have ended or have the same routes.
     #[default]
     Refuse,

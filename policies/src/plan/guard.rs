@@ -2,13 +2,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{fence::Enforcement, serving::Plan, tickets::TicketVerification, tls::ClientTls};
+use super::{fence::Enforcement, serving::ServingPlan, tickets::TicketVerificationKeys, tls::ClientTls};
 
 /// The checked configuration of a guard. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
 pub struct GuardPlan {
     /// One upstream, no route: every admitted request goes there.
-    pub serving: Plan,
+    pub serving: ServingPlan,
     pub store: StoreLocation,
     /// How long a newer tenure waits for older executions. Default 10 s.
     pub settle: Duration,
@@ -22,10 +22,10 @@ pub struct GuardPlan {
     pub evict_after: Duration,
     /// Methods that pass without a token. Default none.
     pub unfenced: Vec<String>,
-    pub missing: MissingToken,
+    pub missing: MissingTokenPolicy,
     pub enforce: Enforcement,
     /// The keys that verify tickets; `None` where no tickets are required.
-    pub tickets: Option<TicketVerification>,
+    pub tickets: Option<TicketVerificationKeys>,
     pub journal: JournalLimits,
 }
 
@@ -52,7 +52,7 @@ pub struct PostgresLocation {
 
 /// What happens to a request that has to carry a token and does not: a bypass of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MissingToken {
+pub enum MissingTokenPolicy {
     Refuse,
     /// It passes, is counted and reported.
     Observe,

@@ -64,7 +64,7 @@ impl LockLayout {
         ("exclusive-node", Self::Foreign(ForeignLayout::ExclusiveNode)),
     ];
 
-    pub fn foreign(self) -> Option<ForeignLayout> {
+    pub fn foreign_layout(self) -> Option<ForeignLayout> {
         match self {
             Self::Native => None,
             Self::Foreign(layout) => Some(layout),

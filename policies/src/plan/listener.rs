@@ -26,7 +26,7 @@ impl Listener {
     /// The listener as it is after a reload: everything of `new`, but the address and the other settings of the open
     /// socket.
     #[must_use]
-    pub fn after_reload(&self, new: &Self) -> Self {
+    pub fn with_reloaded_settings(&self, new: &Self) -> Self {
         Self {
             name: self.name.clone(),
             address: self.address.clone(),

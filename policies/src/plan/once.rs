@@ -102,9 +102,9 @@ mod tests {
     use crate::key::HeaderField;
 
     /// The values of `idempotency-key` and `x-shop`.
-    struct TestRequest(Option<&'static str>, Option<&'static str>);
+    struct FixedRequestValues(Option<&'static str>, Option<&'static str>);
 
-    impl RequestValues for TestRequest {
+    impl RequestValues for FixedRequestValues {
         fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
             let value = if name == "x-shop" { self.1 } else { self.0 };
             value.map_or(HeaderField::Absent, |value| HeaderField::One(value.as_bytes()))
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn operation_has_name_and_principal() {
         assert_eq!(
-            once(true, None).operation_name(&TestRequest(Some("a/b"), None)),
+            once(true, None).operation_name(&FixedRequestValues(Some("a/b"), None)),
             Ok(operation("a%2Fb", ""))
         );
         let whose = once(true, Some("shop/{header.x-shop}"));
         assert_eq!(
-            whose.operation_name(&TestRequest(Some("\"a\""), Some("7"))),
+            whose.operation_name(&FixedRequestValues(Some("\"a\""), Some("7"))),
             Ok(operation("a", "shop/7"))
         );
     }
@@ -146,12 +146,15 @@ mod tests {
     #[test]
     fn optional_name_may_be_missing() {
         assert!(matches!(
-            once(true, None).operation_name(&TestRequest(None, None)),
+            once(true, None).operation_name(&FixedRequestValues(None, None)),
             Err(KeyError::Missing { .. })
         ));
-        assert_eq!(once(false, None).operation_name(&TestRequest(None, None)), Ok(None));
+        assert_eq!(once(false, None).operation_name(&FixedRequestValues(None, None)), Ok(None));
         for bad in ["", "\"", "\u{1}"] {
-            assert!(once(false, None).operation_name(&TestRequest(Some(bad), None)).is_err(), "{bad:?}");
+            assert!(
+                once(false, None).operation_name(&FixedRequestValues(Some(bad), None)).is_err(),
+                "{bad:?}"
+            );
         }
     }
 
@@ -169,7 +172,10 @@ mod tests {
     #[test]
     fn name_without_principal_is_refused() {
         let whose = once(false, Some("{header.x-shop}"));
-        assert!(matches!(whose.operation_name(&TestRequest(Some("a"), None)), Err(KeyError::Missing { .. })));
-        assert_eq!(whose.operation_name(&TestRequest(None, None)), Ok(None));
+        assert!(matches!(
+            whose.operation_name(&FixedRequestValues(Some("a"), None)),
+            Err(KeyError::Missing { .. })
+        ));
+        assert_eq!(whose.operation_name(&FixedRequestValues(None, None)), Ok(None));
     }
 }

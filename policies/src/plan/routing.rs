@@ -94,11 +94,12 @@ mod tests {
     use crate::path::PathTemplate;
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
-        let route = |(index, (methods, path)): (usize, &(&[&str], &str))| Route::open(index, methods, path);
+        let route =
+            |(index, (methods, path)): (usize, &(&[&str], &str))| Route::without_fence(index, methods, path);
         RouteTable::build(routes.iter().enumerate().map(route).collect())
     }
 
-    fn found(table: &RouteTable, method: &str, path: &str) -> Option<usize> {
+    fn find_index(table: &RouteTable, method: &str, path: &str) -> Option<usize> {
         let path = CanonicalPath::parse(path);
         table.find(method, &path, &()).expect("no conditions").map(|found| found.route.id.0)
     }
@@ -123,7 +124,7 @@ mod tests {
             ("POST", "*", None),
             ("GET", "/v1", None),
         ] {
-            assert_eq!(found(&table, method, path), route, "{method} {path}");
+            assert_eq!(find_index(&table, method, path), route, "{method} {path}");
         }
     }
 
@@ -131,9 +132,9 @@ mod tests {
     #[test]
     fn wide_route_above_wins() {
         let table = table(&[(&["GET"], "/{a}/x"), (&[], "/v1/x"), (&[], "/v1/{b}")]);
-        assert_eq!(found(&table, "GET", "/v1/x"), Some(0));
-        assert_eq!(found(&table, "PUT", "/v1/x"), Some(1));
-        assert_eq!(found(&table, "PUT", "/v1/y"), Some(2));
+        assert_eq!(find_index(&table, "GET", "/v1/x"), Some(0));
+        assert_eq!(find_index(&table, "PUT", "/v1/x"), Some(1));
+        assert_eq!(find_index(&table, "PUT", "/v1/y"), Some(2));
     }
 
     #[test]
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn empty_table_finds_nothing() {
-        assert_eq!(found(&table(&[]), "GET", "/"), None);
+        assert_eq!(find_index(&table(&[]), "GET", "/"), None);
     }
 
     prop_compose! {
@@ -179,7 +180,7 @@ mod tests {
                 let canonical = CanonicalPath::parse(path);
                 for method in ["GET", "PUT", "POST"] {
                     let scan = table.routes().iter().find(|route| route.accepts_method(method) && route.path.matches(&canonical));
-                    prop_assert_eq!(found(&table, method, path), scan.map(|route| route.id.0), "{} {}", method, path);
+                    prop_assert_eq!(find_index(&table, method, path), scan.map(|route| route.id.0), "{} {}", method, path);
                 }
             }
         }

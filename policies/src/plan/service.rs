@@ -24,7 +24,7 @@ pub struct Service {
 
 /// An address of a listening process, in one form for all its spellings. The protocol does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct AddressId {
+pub struct CanonicalAddress {
     machine: AddressHost,
     port: u16,
 }
@@ -42,7 +42,7 @@ enum AddressHost {
     Socket(PathBuf),
 }
 
-impl AddressId {
+impl CanonicalAddress {
     /// `endpoint`: `unix:/path`, or `host:port` with the host in its canonical spelling.
     pub fn parse(endpoint: &str) -> Self {
         if let Some(path) = socket_path(endpoint) {
@@ -103,11 +103,11 @@ fn parse_inet_aton(host: &str) -> Option<Ipv4Addr> {
 /// The service of each upstream. `endpoints` has the endpoints of each upstream.
 pub fn group_services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
     let mut services: Vec<ServiceId> = Vec::new();
-    let mut known: HashMap<AddressId, usize> = HashMap::new();
+    let mut known: HashMap<CanonicalAddress, usize> = HashMap::new();
     for (index, endpoints) in endpoints.into_iter().enumerate() {
         services.push(ServiceId(index));
         for endpoint in endpoints {
-            let other = *known.entry(AddressId::parse(endpoint)).or_insert(index);
+            let other = *known.entry(CanonicalAddress::parse(endpoint)).or_insert(index);
             let ours = services[index];
             let theirs = services[other];
             if ours == theirs {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn found(upstreams: &[&[&str]]) -> Vec<usize> {
+    fn group_indexes(upstreams: &[&[&str]]) -> Vec<usize> {
         let endpoints: Vec<Vec<Arc<str>>> = upstreams
             .iter()
             .map(|endpoints| endpoints.iter().map(|endpoint| Arc::from(*endpoint)).collect())
@@ -157,7 +157,7 @@ mod tests {
             ("10.0.0.1:8000", "10.1:8000"),
             ("unix:/run/ledger.sock", "unix:/run/ledger.sock"),
         ] {
-            assert_eq!(found(&[&[one], &[other]]), [0, 0], "{one} {other}");
+            assert_eq!(group_indexes(&[&[one], &[other]]), [0, 0], "{one} {other}");
         }
     }
 
@@ -175,15 +175,18 @@ mod tests {
             ("256.1:80", "1.0:80"),
             ("10.0.0.1:80", "10.0.0.2:80"),
         ] {
-            assert_eq!(found(&[&[one], &[other]]), [0, 1], "{one} {other}");
+            assert_eq!(group_indexes(&[&[one], &[other]]), [0, 1], "{one} {other}");
         }
     }
 
     /// Upstreams are joined by one that shares an endpoint with each.
     #[test]
     fn shared_endpoints_join_upstreams() {
-        assert_eq!(found(&[&["a:1"], &["b:1"], &["c:1"], &["b:1", "a:1"]]), [0, 0, 2, 0]);
-        assert_eq!(found(&[&["a:1"], &["b:1", "c:1"], &["d:1"], &["d:1", "c:1"], &[]]), [0, 1, 1, 1, 4]);
+        assert_eq!(group_indexes(&[&["a:1"], &["b:1"], &["c:1"], &["b:1", "a:1"]]), [0, 0, 2, 0]);
+        assert_eq!(
+            group_indexes(&[&["a:1"], &["b:1", "c:1"], &["d:1"], &["d:1", "c:1"], &[]]),
+            [0, 1, 1, 1, 4]
+        );
     }
 
     proptest! {
@@ -197,7 +200,7 @@ mod tests {
                 .map(|endpoints| endpoints.iter().map(|endpoint| format!("h{endpoint}:1")).collect())
                 .collect();
             let named: Vec<Vec<&str>> = named.iter().map(|one| one.iter().map(String::as_str).collect()).collect();
-            let found = found(&named.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let found = group_indexes(&named.iter().map(Vec::as_slice).collect::<Vec<_>>());
             // The upstreams that can be reached over shared endpoints.
             for (index, service) in found.iter().enumerate() {
                 let mut reached = vec![index];

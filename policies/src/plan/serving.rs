@@ -6,14 +6,14 @@ use super::{
     fence::Fence,
     listener::Listener,
     log::LogSettings,
-    reserved_fields::ReservedFields,
+    reserved_fields::ReservedFieldNames,
     upstream::{Upstream, UpstreamId},
 };
 use crate::key::{ParseKeyError, ResourceKey, check_spelling};
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ServingPlan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: Listener,
@@ -21,11 +21,11 @@ pub struct Plan {
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,
     pub unmatched: UnmatchedPolicy,
-    pub fields: ReservedFields,
+    pub fields: ReservedFieldNames,
     pub log: LogSettings,
 }
 
-impl Plan {
+impl ServingPlan {
     pub fn upstream(&self, id: UpstreamId) -> &Upstream {
         &self.upstreams[id.0]
     }

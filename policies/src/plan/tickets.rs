@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The key that a gateway signs its tickets with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TicketSigning {
+pub enum TicketSigningKey {
     /// An Ed25519 private key, as `fencegate keys new` writes it.
     Ed25519(PathBuf),
     /// The file of a secret that the guards have as well.
@@ -13,7 +13,7 @@ pub enum TicketSigning {
 
 /// The keys that verify tickets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TicketVerification {
+pub enum TicketVerificationKeys {
     /// A JWKS file, as `fencegate keys public` prints it.
     PublicKeys(PathBuf),
     /// The `http://` address of a JWKS, such as the one on a gateway's admin listener.

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    balancing::EndpointSettings, bind_address::socket_path, reserved_fields::TokenFields, service::Service,
-    tls::ClientTls, unfinished::UnfinishedStatuses,
+    balancing::EndpointSettings, bind_address::socket_path, reserved_fields::TokenFieldNames,
+    service::Service, tls::ClientTls, unfinished::UnfinishedStatuses,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,9 +22,9 @@ pub struct Upstream {
     /// No hop between here and the guard, or the filter, sends a request twice, so a request that it refuses has
     /// reached no service. Default false.
     pub direct: bool,
-    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`ExpiryPolicy::Ignored`].
-    pub expiry: ExpiryPolicy,
-    pub fields: TokenFields,
+    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`LateDispatchPolicy::Ignored`].
+    pub expiry: LateDispatchPolicy,
+    pub fields: TokenFieldNames,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
     /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
@@ -72,7 +72,7 @@ pub enum FencingLevel {
 
 /// How the upstream treats a dispatch that comes after the moment until which it may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ExpiryPolicy {
+pub enum LateDispatchPolicy {
     /// It may be started at any time.
     #[default]
     Ignored,
@@ -81,7 +81,7 @@ pub enum ExpiryPolicy {
     Enforced,
 }
 
-impl ExpiryPolicy {
+impl LateDispatchPolicy {
     /// The word of `not_after` in a policy.
     pub fn as_str(self) -> &'static str {
         match self {

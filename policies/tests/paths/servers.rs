@@ -1,15 +1,16 @@
 //! How three servers read a request path, as plain functions: which two spellings are one resource to each of them.
 
 /// The resource that a server takes a path for; `None` where it refuses.
-pub(crate) type Read = fn(&str) -> Option<Vec<String>>;
+pub(crate) type ResourceReader = fn(&str) -> Option<Vec<String>>;
 
-pub(crate) const SERVERS: [(&str, Read); 3] = [("nginx", nginx), ("express", express), ("spring", spring)];
+pub(crate) const SERVERS: [(&str, ResourceReader); 3] =
+    [("nginx", read_like_nginx), ("express", read_like_express), ("spring", read_like_spring)];
 
 /// `ngx_http_parse_complex_uri` with `merge_slashes on`: escapes are decoded once and before anything else, so `%2F`
 /// is a slash and `%2e%2e` goes up; a path that would go above the root is 400.
-fn nginx(target: &str) -> Option<Vec<String>> {
-    let bytes = decoded(before(target, "?#"), true)?;
-    let text = latin(&bytes);
+fn read_like_nginx(target: &str) -> Option<Vec<String>> {
+    let bytes = decode_escapes(text_before(target, "?#"), true)?;
+    let text = latin1_text(&bytes);
     let mut segments: Vec<String> = Vec::new();
     let mut directory = false;
     for part in text.strip_prefix('/')?.split('/') {
@@ -27,9 +28,9 @@ fn nginx(target: &str) -> Option<Vec<String>> {
 
 /// `new URL(req.url, base).pathname` (WHATWG URL), then an express route: segments are decoded with
 /// `decodeURIComponent`, the last slash and the case of literals do not count.
-fn express(target: &str) -> Option<Vec<String>> {
+fn read_like_express(target: &str) -> Option<Vec<String>> {
     let cleaned: String = target.trim_matches(|c: char| c <= ' ').replace(['\t', '\n', '\r'], "");
-    let path = before(&cleaned, "?#").replace('\\', "/");
+    let path = text_before(&cleaned, "?#").replace('\\', "/");
     let path = match path.strip_prefix("//") {
         // What follows two slashes is a host.
         Some(host) => host
@@ -55,7 +56,7 @@ fn express(target: &str) -> Option<Vec<String>> {
     if segments.len() > 1 && segments.last() == Some(&"") {
         segments.pop();
     }
-    let decode = |segment: &&str| String::from_utf8(decoded(segment, false)?).ok();
+    let decode = |segment: &&str| String::from_utf8(decode_escapes(segment, false)?).ok();
     let mut segments = segments.iter().map(decode).collect::<Option<Vec<_>>>()?;
     // Literals of the routes in the test.
     for literal in segments.iter_mut().step_by(2) {
@@ -65,8 +66,8 @@ fn express(target: &str) -> Option<Vec<String>> {
 }
 
 /// `StrictHttpFirewall` as it comes, Tomcat's decoding, then `AntPathMatcher` with a last slash that does not count.
-fn spring(target: &str) -> Option<Vec<String>> {
-    let path = before(target, "?#");
+fn read_like_spring(target: &str) -> Option<Vec<String>> {
+    let path = text_before(target, "?#");
     let lower = path.to_ascii_lowercase();
     let forbidden = [";", "%3b", "%2f", "//", "\\", "%5c", "%25", "%2e", "%00", "%0a", "%0d", "%e2%80%a8"];
     let printable = path.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -75,17 +76,17 @@ fn spring(target: &str) -> Option<Vec<String>> {
         return None;
     }
     // Bytes that are not UTF-8 become one and the same character.
-    let text = String::from_utf8_lossy(&decoded(path, false)?).into_owned();
+    let text = String::from_utf8_lossy(&decode_escapes(path, false)?).into_owned();
     let path = text.strip_prefix('/')?;
     Some(path.strip_suffix('/').unwrap_or(path).split('/').map(str::to_owned).collect())
 }
 
-fn before<'t>(text: &'t str, ends: &str) -> &'t str {
+fn text_before<'t>(text: &'t str, ends: &str) -> &'t str {
     text.split(|c| ends.contains(c)).next().unwrap_or_default()
 }
 
 /// Every escape decoded once; `None` for a broken one, and for a zero byte where `no_zero`.
-fn decoded(text: &str, no_zero: bool) -> Option<Vec<u8>> {
+fn decode_escapes(text: &str, no_zero: bool) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -106,6 +107,6 @@ fn decoded(text: &str, no_zero: bool) -> Option<Vec<u8>> {
 }
 
 /// Bytes as characters, one by one: nginx does not decode encodings.
-fn latin(bytes: &[u8]) -> String {
+fn latin1_text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }

@@ -64,33 +64,34 @@ pub(super) fn measure(
 fn key_memory(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     FEW.run(run, gateway.public, Duration::from_secs(2))?;
     let before = resident_bytes(gateway.pid())?;
-    let taken = new_keys(gateway)?;
+    let taken = new_key_count(gateway)?;
     for _ in 0..TURNS {
         WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.run(run, gateway.public, TURN)?;
-        let taken = new_keys(gateway)? - taken;
+        let taken = new_key_count(gateway)? - taken;
         // A client may have taken a key at the end of a turn without being counted.
         if taken >= 0.99 * f64::from(KEYS) {
             return Ok((resident_bytes(gateway.pid())? - before) / taken);
         }
     }
-    let taken = new_keys(gateway)? - taken;
+    let taken = new_key_count(gateway)? - taken;
     Err(format!("{taken} of {KEYS} keys were taken in {:?}", TURN * TURNS).into())
 }
 
 /// The number of requests whose key was not cached. Each has made a tenure.
-fn new_keys(gateway: &BenchGateway) -> BenchResult<f64> {
+fn new_key_count(gateway: &BenchGateway) -> BenchResult<f64> {
     gateway.acquisitions("warm", "result=\"granted\"")
 }
 
 /// Each connection has sent one request. The kernel's memory for it does not count.
 fn connection_memory(gateway: &BenchGateway) -> BenchResult<f64> {
-    drop(asked(gateway.public)?);
+    drop(open_used_connection(gateway.public)?);
     let before = resident_bytes(gateway.pid())?;
-    let open: Vec<_> = (0..CONNECTIONS).map(|_| asked(gateway.public)).collect::<BenchResult<_>>()?;
+    let open: Vec<_> =
+        (0..CONNECTIONS).map(|_| open_used_connection(gateway.public)).collect::<BenchResult<_>>()?;
     Ok((resident_bytes(gateway.pid())? - before) / open.len() as f64)
 }
 
-fn asked(server: SocketAddr) -> BenchResult<TcpStream> {
+fn open_used_connection(server: SocketAddr) -> BenchResult<TcpStream> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;

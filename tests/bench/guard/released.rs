@@ -6,7 +6,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{listener_text, listening, wait_ready},
+    gateway::{listener_address, listener_text, wait_ready},
     result::BenchResult,
     run::BenchRun,
     wrk::WrkLoad,
@@ -39,7 +39,7 @@ impl BenchGuard {
         let store = store.unwrap_or_else(|| new_file(run, name));
         let (listen, service) = ("127.0.0.1:0", format!("http://{service}"));
         let words = [run.gateway().display().to_string()];
-        Self::of(run, &words, name, &policy(listen, &service, store), ensemble)
+        Self::start_on_new_store(run, &words, name, &policy_with_store(listen, &service, store), ensemble)
     }
 
     /// Starts a guard between a listener and the endpoint of its service, with a store in a new file.
@@ -62,7 +62,7 @@ impl BenchGuard {
         ensemble: &str,
     ) -> BenchResult<Self> {
         let store = new_file(run, name);
-        Self::of(run, words, name, &policy(listen, service, store), ensemble)
+        Self::start_on_new_store(run, words, name, &policy_with_store(listen, service, store), ensemble)
     }
 
     /// Starts a guard with a policy of its own, such as a changed [`guard_policy`].
@@ -72,17 +72,17 @@ impl BenchGuard {
         policy: &Value,
         ensemble: &str,
     ) -> BenchResult<Self> {
-        Self::of(run, &[run.gateway().display().to_string()], name, policy, ensemble)
+        Self::start_on_new_store(run, &[run.gateway().display().to_string()], name, policy, ensemble)
     }
 
     /// Starts the same program as a filter at any port, before the endpoint of its service.
     pub(crate) fn start_filter(run: &BenchRun, name: &str, service: &str) -> BenchResult<Self> {
-        let mut policy = without_store("127.0.0.1:0", service);
+        let mut policy = storeless_policy("127.0.0.1:0", service);
         policy["filter"] = json!({"clock_error": "500ms"});
-        Self::started(run, &[run.gateway().display().to_string()], name, &policy, &["guard"])
+        Self::spawn_and_wait(run, &[run.gateway().display().to_string()], name, &policy, &["guard"])
     }
 
-    fn of(
+    fn start_on_new_store(
         run: &BenchRun,
         started: &[String],
         name: &str,
@@ -90,10 +90,10 @@ impl BenchGuard {
         ensemble: &str,
     ) -> BenchResult<Self> {
         let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];
-        Self::started(run, started, name, policy, &words)
+        Self::spawn_and_wait(run, started, name, policy, &words)
     }
 
-    fn started(
+    fn spawn_and_wait(
         run: &BenchRun,
         started: &[String],
         name: &str,
@@ -107,7 +107,7 @@ impl BenchGuard {
         let before = before.iter().map(String::as_str).chain(verb.iter().copied());
         let child = ChildProcess::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
         let public = listener_text(&child, "guard")?;
-        let admin = listening(&child, "admin")?;
+        let admin = listener_address(&child, "admin")?;
         wait_ready(admin, &child)?;
         let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
         Ok(Self { child, endpoint })
@@ -140,11 +140,11 @@ fn new_file(run: &BenchRun, name: &str) -> Value {
 
 /// The policy of a guard at any port, with a store in a new file.
 pub(crate) fn guard_policy(run: &BenchRun, name: &str, service: &str) -> Value {
-    policy("127.0.0.1:0", service, new_file(run, name))
+    policy_with_store("127.0.0.1:0", service, new_file(run, name))
 }
 
-fn policy(listen: &str, service: &str, store: Value) -> Value {
-    let mut policy = without_store(listen, service);
+fn policy_with_store(listen: &str, service: &str, store: Value) -> Value {
+    let mut policy = storeless_policy(listen, service);
     policy["store"] = store;
     policy["max_execution"] = "2s".into();
     policy["send_within"] = "1s".into();
@@ -152,7 +152,7 @@ fn policy(listen: &str, service: &str, store: Value) -> Value {
 }
 
 /// What the policies of guards and filters have in common.
-fn without_store(listen: &str, service: &str) -> Value {
+fn storeless_policy(listen: &str, service: &str) -> Value {
     json!({
         "version": 1,
         "listener": {"address": listen},

@@ -85,7 +85,7 @@ pub(super) fn measure(
     ensemble: &str,
 ) -> BenchResult<Vec<BenchRow>> {
     let site = BenchSite { run, zookeeper, service, ensemble };
-    turns::compare(run, &ALL, &PAIRS, |way, round| site.rate(way, round))
+    turns::compare(run, &ALL, &PAIRS, |way, round| site.measure_rate(way, round))
 }
 
 struct BenchSite<'a> {
@@ -96,50 +96,50 @@ struct BenchSite<'a> {
 }
 
 impl BenchSite<'_> {
-    fn rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
+    fn measure_rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
         let (port, socket) = (format!("http://{}", self.service.address), self.service.socket.clone());
         let guard_socket = format!("unix:{}", self.run.folder().join("guard.sock").display());
         let anywhere = "127.0.0.1:0";
         match way {
-            ProxyChain::Gateway => self.through_gateway(&port, UpstreamKind::Service),
-            ProxyChain::GatewayBySocket => self.through_gateway(&socket, UpstreamKind::Service),
-            ProxyChain::Guard => self.through_guard(round, anywhere, &port),
-            ProxyChain::GuardBySocket => self.through_guard(round, &guard_socket, &port),
-            ProxyChain::GuardBetweenSockets => self.through_guard(round, &guard_socket, &socket),
+            ProxyChain::Gateway => self.measure_through_gateway(&port, UpstreamKind::Service),
+            ProxyChain::GatewayBySocket => self.measure_through_gateway(&socket, UpstreamKind::Service),
+            ProxyChain::Guard => self.measure_through_guard(round, anywhere, &port),
+            ProxyChain::GuardBySocket => self.measure_through_guard(round, &guard_socket, &port),
+            ProxyChain::GuardBetweenSockets => self.measure_through_guard(round, &guard_socket, &socket),
             ProxyChain::Bare => {
-                let bare = peers::bare(&self.bare(), self.service.address)?;
-                self.ask(bare.address())
+                let bare = peers::start_with_arguments(&self.bare_command(), self.service.address)?;
+                self.run_load(bare.address())
             }
             ProxyChain::BareTwice => {
-                let behind = peers::bare(&self.bare(), self.service.address)?;
-                let before = peers::bare(&self.bare(), behind.address())?;
-                self.ask(before.address())
+                let behind = peers::start_with_arguments(&self.bare_command(), self.service.address)?;
+                let before = peers::start_with_arguments(&self.bare_command(), behind.address())?;
+                self.run_load(before.address())
             }
         }
     }
 
-    fn bare(&self) -> [String; 1] {
+    fn bare_command(&self) -> [String; 1] {
         [self.run.bare().display().to_string()]
     }
 
-    fn through_guard(&self, round: u32, listen: &str, service: &str) -> BenchResult<f64> {
+    fn measure_through_guard(&self, round: u32, listen: &str, service: &str) -> BenchResult<f64> {
         let guard =
             BenchGuard::start_between(self.run, &format!("guard-{round}"), listen, service, self.ensemble)?;
-        let rate = self.through_gateway(&guard.endpoint, UpstreamKind::Guard)?;
+        let rate = self.measure_through_gateway(&guard.endpoint, UpstreamKind::Guard)?;
         guard.stop()?;
         Ok(rate)
     }
 
-    fn through_gateway(&self, endpoint: &str, behind: UpstreamKind) -> BenchResult<f64> {
+    fn measure_through_gateway(&self, endpoint: &str, behind: UpstreamKind) -> BenchResult<f64> {
         let mut policy = policy("gw", self.zookeeper, self.service.address, behind);
         policy["upstreams"]["service"]["endpoints"] = json!([endpoint]);
         let gateway = BenchGateway::start_with(self.run, &policy)?;
-        let rate = self.ask(gateway.public)?;
+        let rate = self.run_load(gateway.public)?;
         gateway.stop()?;
         Ok(rate)
     }
 
-    fn ask(&self, address: SocketAddr) -> BenchResult<f64> {
+    fn run_load(&self, address: SocketAddr) -> BenchResult<f64> {
         LOAD.run(self.run, address, WARM_UP)?;
         Ok(LOAD.run(self.run, address, self.run.window)?.per_second)
     }

@@ -23,11 +23,11 @@ pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> Be
     let mut by_file = vec![];
     for round in 1..=run.rounds {
         let database = server.fresh_database();
-        let with = || tenures(run, &format!("shared-{round}"), &database, service, ensemble);
+        let with = || measure_new_tenures(run, &format!("shared-{round}"), &database, service, ensemble);
         let (ours, theirs) = if round % 2 == 1 {
-            (with()?, updates(run, &database)?)
+            (with()?, measure_row_updates(run, &database)?)
         } else {
-            let theirs = updates(run, &database)?;
+            let theirs = measure_row_updates(run, &database)?;
             (with()?, theirs)
         };
         let guard = BenchGuard::start(run, &format!("file-{round}"), service, ensemble, None)?;
@@ -47,7 +47,7 @@ pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> Be
 }
 
 /// The rate of new tenures that a guard admits. The store is queried twice for each.
-fn tenures(
+fn measure_new_tenures(
     run: &BenchRun,
     name: &str,
     database: &TestDatabase,
@@ -66,7 +66,7 @@ fn tenures(
 }
 
 /// As many sessions as the guard has clients, and as many keys.
-fn updates(run: &BenchRun, database: &TestDatabase) -> BenchResult<f64> {
+fn measure_row_updates(run: &BenchRun, database: &TestDatabase) -> BenchResult<f64> {
     let keys = NEW.keys;
     database.run(&format!(
         "CREATE TABLE IF NOT EXISTS marks (key int PRIMARY KEY, token bigint NOT NULL);
@@ -74,11 +74,11 @@ fn updates(run: &BenchRun, database: &TestDatabase) -> BenchResult<f64> {
     ));
     let script = run.folder().join("update.sql");
     fs::write(&script, ONE)?;
-    told(database, &script.display().to_string(), WARM_UP)?;
-    told(database, &script.display().to_string(), run.window)
+    run_pgbench(database, &script.display().to_string(), WARM_UP)?;
+    run_pgbench(database, &script.display().to_string(), run.window)
 }
 
-fn told(database: &TestDatabase, script: &str, window: Duration) -> BenchResult<f64> {
+fn run_pgbench(database: &TestDatabase, script: &str, window: Duration) -> BenchResult<f64> {
     let words = format!(
         "--no-vacuum --protocol=prepared --client={} --jobs={} --time={} --define=keys={} --file={script} {}",
         NEW.clients,

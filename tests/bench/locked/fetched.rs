@@ -12,7 +12,7 @@ use crate::{result::BenchResult, run::BenchRun};
 pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     let folder = run.kept_folder("pypi")?;
     let python = folder.join("bin/python").display().to_string();
-    once(&folder, &[package], || {
+    fetch_once(&folder, &[package], || {
         command("python3", &["-m", "venv", &folder.display().to_string()])?;
         command(&python, &["-m", "pip", "install", "--quiet", package])
     })?;
@@ -24,12 +24,12 @@ pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf
     let folder = run.kept_folder("npm")?;
     let at = folder.display().to_string();
     let quiet = ["install", "--silent", "--no-audit", "--no-fund", "--prefix", &at];
-    once(&folder, packages, || command("npm", &[&quiet[..], packages].concat()))?;
+    fetch_once(&folder, packages, || command("npm", &[&quiet[..], packages].concat()))?;
     Ok(folder)
 }
 
 /// A folder that was half made is made again.
-fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> BenchResult<()>) -> BenchResult<()> {
+fn fetch_once(folder: &Path, packages: &[&str], fetch: impl Fn() -> BenchResult<()>) -> BenchResult<()> {
     let made = folder.join("made");
     let names = packages.join("\n");
     if fs::read_to_string(&made).is_ok_and(|there| there == names) {

@@ -73,7 +73,7 @@ impl PythonClient {
     }
 
     /// The number of calls under a lock per second.
-    pub(super) fn rate(
+    pub(super) fn measure_rate(
         &self,
         run: &BenchRun,
         server: &LockServer,
@@ -97,6 +97,6 @@ impl PythonClient {
             start.display().to_string(),
             run.window.as_secs().to_string(),
         ];
-        LockClients::start(start, (0..PROCESSES).map(|_| words.clone().into()))?.rate(run.window)
+        LockClients::start(start, (0..PROCESSES).map(|_| words.clone().into()))?.measure_rate(run.window)
     }
 }

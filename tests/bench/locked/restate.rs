@@ -62,7 +62,7 @@ impl RestatePackages {
         let package = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
         let program = self.folder.join(package);
         let server = ChildProcess::spawn(program, ["--config-file", &file.display().to_string()])?;
-        let answers = |question: &dyn Fn() -> BenchResult<String>| until_good(&server, question);
+        let answers = |question: &dyn Fn() -> BenchResult<String>| wait_until_successful(&server, question);
         answers(&|| plain::get(admin, "/health"))?;
         let deployment = json!({"uri": format!("http://{handled}")}).to_string();
         answers(&|| plain::send(admin, "POST", "/deployments", &deployment))?;
@@ -85,7 +85,10 @@ fn configuration(data: &str, ingress: SocketAddr, admin: SocketAddr, fabric: Soc
     )
 }
 
-fn until_good(server: &ChildProcess, question: &dyn Fn() -> BenchResult<String>) -> BenchResult<()> {
+fn wait_until_successful(
+    server: &ChildProcess,
+    question: &dyn Fn() -> BenchResult<String>,
+) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let answer = question();

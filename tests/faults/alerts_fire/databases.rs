@@ -25,17 +25,17 @@ struct SharedStoreFixture {
 }
 
 impl SharedStoreFixture {
-    async fn at(url: &str) -> Self {
+    async fn for_url(url: &str) -> Self {
         let guarded = GuardedSite::fresh().await;
         let sharing = SharedDatabase::new(url);
-        let [one, other] = guarded.sharing(&sharing).await;
+        let [one, other] = guarded.launch_pair(&sharing).await;
         let one = one.start().await;
         one.wait_ready().await;
         let gateway = guarded.gateway_through("gw-1", &[one.public]).await;
         Self { _guarded: guarded, _sharing: sharing, one, other, gateway }
     }
 
-    async fn pays(&self) {
+    async fn send_payment(&self) {
         assert_eq!(self.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
 }
@@ -47,10 +47,10 @@ async fn unreachable_database_and_lost_guard_alert() {
     let here = watch.installation("away");
     let database = spawn_blocking(fresh_database).await.expect("no panic");
     let cut = PostgresProxy::start(database.address).await;
-    let shared = SharedStoreFixture::at(&database.url_at(&[cut.address])).await;
+    let shared = SharedStoreFixture::for_url(&database.url_at(&[cut.address])).await;
     let other = shared.other.start().await;
     here.set_targets(&[shared.one.admin, other.admin, shared.gateway.admin]).await;
-    shared.pays().await;
+    shared.send_payment().await;
 
     other.kill().await;
     let gone = here.wait_firing("FencegateGuardGone").await;
@@ -73,9 +73,9 @@ async fn incomplete_standby_alerts_rollback() {
     let mut primary = block_in_place(|| PostgresServer::start(&[]));
     let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
     let database: TestDatabase = primary.fresh_database();
-    let shared = SharedStoreFixture::at(&database.url_at(&[primary.address(), standby.address()])).await;
+    let shared = SharedStoreFixture::for_url(&database.url_at(&[primary.address(), standby.address()])).await;
     here.set_targets(&[shared.one.admin, shared.gateway.admin]).await;
-    shared.pays().await;
+    shared.send_payment().await;
     block_in_place(|| primary.disable_sync_standby());
     // Until this is written, the standby has no record of a commit that could be missing.
     let copy = standby.database(&database.name);

@@ -11,8 +11,8 @@ use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     guarded::run_operator,
-    load::{Load, LoadPlan},
-    origin::Act,
+    load::{LoadPlan, RunningLoad},
+    origin::OriginAction,
     runbook::RunbookWalk,
     site::TestSite,
 };
@@ -34,8 +34,8 @@ async fn hot_key_and_unknown_outcome_alert() {
         requests: 10_000,
         pause: Duration::from_millis(10),
     };
-    let load = Load::start("hot", &plan);
-    site.origin.script("/pay/lost", [Act::Reset]);
+    let load = RunningLoad::start("hot", &plan);
+    site.origin.script("/pay/lost", [OriginAction::Reset]);
     assert_eq!(gateway.send(&TestRequest::post("/pay/lost")).await.status, 502);
     let unknown = here.wait_firing("FencegateOutcomeUnknown").await;
     let rejecting = here.wait_firing("FencegateRejecting").await;
@@ -55,7 +55,7 @@ async fn unknown_operation_alerts() {
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let gateway = Gateway::start(&policy).await;
     here.set_targets(&[gateway.admin]).await;
-    site.origin.script("/pay/7", [Act::Reset]);
+    site.origin.script("/pay/7", [OriginAction::Reset]);
     let asked = TestRequest::post("/pay/7").field("idempotency-key", "op-7");
     assert_eq!(gateway.send(&asked).await.status, 502);
     let firing = here.wait_firing("FencegateOperationUnknown").await;

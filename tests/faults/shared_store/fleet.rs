@@ -8,7 +8,7 @@ use fencegate_tests::{
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
     history::History,
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     shared_database::SharedDatabase,
     wait::wait_until,
 };
@@ -33,7 +33,7 @@ pub(super) struct GuardFleet {
     guards: [Guard; 2],
     launches: [GuardLaunch; 2],
     gateways: [Gateway; 2],
-    load: Load,
+    load: RunningLoad,
     /// The answers to clients of other loads that have ended.
     told: Vec<AttemptResult>,
     since: Instant,
@@ -44,7 +44,7 @@ impl GuardFleet {
     pub(super) async fn start(url: &str, of_two: Option<&str>) -> Self {
         let guarded = GuardedSite::fresh().await;
         let sharing = SharedDatabase::new(url);
-        let [one, two] = guarded.sharing(&sharing).await;
+        let [one, two] = guarded.launch_pair(&sharing).await;
         let other = SharedDatabase::new(of_two.unwrap_or(url));
         let two = two.with("/store/postgres/url_file", other.url_file().display().to_string());
         let guards = [one.start().await, two.start().await];
@@ -59,7 +59,7 @@ impl GuardFleet {
             requests: 1_000_000,
             pause: Duration::from_millis(20),
         };
-        let load = Load::start("load", &plan);
+        let load = RunningLoad::start("load", &plan);
         let sharing = vec![sharing, other];
         let gateways = [first, second];
         Self {
@@ -137,12 +137,12 @@ impl GuardFleet {
         let gateways = self.gateways.iter().map(|gateway| gateway.public).collect();
         let plan =
             LoadPlan { gateways, paths: keys.into(), clients: keys.len(), requests, pause: Duration::ZERO };
-        let told = Load::start(&format!("rests-{}", self.told.len()), &plan).end().await;
+        let told = RunningLoad::start(&format!("rests-{}", self.told.len()), &plan).end().await;
         self.told.extend(told.clone());
         told
     }
 
-    pub(super) async fn closed_after_a_rollback(&self) -> bool {
+    pub(super) async fn is_closed_after_rollback(&self) -> bool {
         for guard in &self.guards {
             if guard.metrics().await.sum("fencegate_guard_store_rolled_back", &[]) > 0.0 {
                 return true;

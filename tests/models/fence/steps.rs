@@ -54,7 +54,7 @@ enum GatewayAnswer {
     NotNow,
 }
 
-pub(super) fn possible(model: &FenceModel, state: &ModelState, steps: &mut Vec<ModelStep>) {
+pub(super) fn collect_possible_steps(model: &FenceModel, state: &ModelState, steps: &mut Vec<ModelStep>) {
     for (index, gateway) in state.gateways.iter().enumerate() {
         match gateway.tenure {
             None if state.holder.is_none() && state.next_e <= state.left.tenures => {
@@ -93,7 +93,7 @@ pub(super) fn possible(model: &FenceModel, state: &ModelState, steps: &mut Vec<M
         if state.left.losses > 0 && !state.guard.unsent.contains(token) {
             steps.push(ModelStep::Lose(*token));
         }
-        if !model.follows(ProtocolRule::Detach) && asker(state, *token).is_none() {
+        if !model.follows(ProtocolRule::Detach) && waiting_gateway(state, *token).is_none() {
             steps.push(ModelStep::Drop(*token));
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
         ModelStep::Expire => state.holder = None,
         ModelStep::Release(gateway) => retire(state, gateway),
         ModelStep::Dispatch { gateway, copies } => dispatch(state, gateway, copies),
-        ModelStep::GiveUp(gateway) => tell(model, state, gateway, GatewayAnswer::Unknown),
+        ModelStep::GiveUp(gateway) => deliver_answer(model, state, gateway, GatewayAnswer::Unknown),
         ModelStep::Arrive(token) => arrive(model, state, token),
         ModelStep::Admit(token) => admit(model, state, token),
         ModelStep::Busy(token) => {
@@ -151,7 +151,7 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
         }
         ModelStep::EndQuarantine => state.guard.quarantine = false,
         ModelStep::EndDoubt(token) => drop(state.guard.in_doubt.remove(&token)),
-        ModelStep::Begin(token) => begin(state, token),
+        ModelStep::Begin(token) => begin_execution(state, token),
         ModelStep::End(token) => {
             state.upstream.running.remove(&token);
             // A guard that was killed meanwhile does not learn of the end. Nor does a guard whose connection broke.
@@ -226,7 +226,7 @@ fn may_rest(model: &FenceModel, state: &ModelState) -> bool {
         && (!guard.quarantine || !model.follows(ProtocolRule::RestAfterQuarantine))
 }
 
-fn begin(state: &mut ModelState, token: ModelToken) {
+fn begin_execution(state: &mut ModelState, token: ModelToken) {
     let newest = state.upstream.begun.last().copied();
     state.event = newest.is_some_and(|newest| newest.e < token.e).then_some(ModelEvent::HandedOver);
     let lied = state.denied.contains(&token).then_some(BrokenInvariant::Lied);
@@ -237,18 +237,18 @@ fn begin(state: &mut ModelState, token: ModelToken) {
 }
 
 /// The gateway that waits for the answer to this dispatch.
-fn asker(state: &ModelState, token: ModelToken) -> Option<usize> {
+fn waiting_gateway(state: &ModelState, token: ModelToken) -> Option<usize> {
     state.gateways.iter().position(|gateway| gateway.waits && gateway.tenure == Some(token))
 }
 
 /// The first answer counts. Later answers find no waiting gateway.
 fn answer(model: &FenceModel, state: &mut ModelState, token: ModelToken, answer: GatewayAnswer) {
-    if let Some(gateway) = asker(state, token) {
-        tell(model, state, gateway, answer);
+    if let Some(gateway) = waiting_gateway(state, token) {
+        deliver_answer(model, state, gateway, answer);
     }
 }
 
-fn tell(model: &FenceModel, state: &mut ModelState, gateway: usize, answer: GatewayAnswer) {
+fn deliver_answer(model: &FenceModel, state: &mut ModelState, gateway: usize, answer: GatewayAnswer) {
     state.gateways[gateway].waits = false;
     let token = state.gateways[gateway].tenure.expect("who waits has a tenure");
     let refused = matches!(answer, GatewayAnswer::Stale | GatewayAnswer::NotNow);

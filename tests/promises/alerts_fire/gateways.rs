@@ -61,7 +61,7 @@ async fn unread_log_fires() {
         }
     }
     let firing = here.wait_firing("FencegateLogLinesLost").await;
-    assert!(gateway.wait_end(Duration::from_secs(10)).await, "SIGTERM does not end it");
+    assert!(gateway.terminate_within(Duration::from_secs(10)).await, "SIGTERM does not end it");
     here.wait_resolved(&firing).await;
 }
 
@@ -134,7 +134,7 @@ async fn filter_clock_offset_fires() {
         "version": 1,
         "listener": {"address": "127.0.0.1:0"},
         "admin": {"address": "127.0.0.1:0"},
-        "upstream": {"endpoint": format!("http://{}", site.origin.door("filtered"))},
+        "upstream": {"endpoint": format!("http://{}", site.origin.open_listener("filtered"))},
         "filter": {"clock_error": "500ms"},
         "unfenced": ["GET"],
     });

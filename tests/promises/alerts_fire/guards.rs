@@ -7,7 +7,7 @@ use fencegate_tests::{
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     guarded::with_short_times,
     ledger::Ledger,
-    origin::Act,
+    origin::OriginAction,
     runbook::RunbookWalk,
     small_disk::SmallDisk,
 };
@@ -44,7 +44,7 @@ async fn broken_exchange_fires() {
     let here = watch.installation("doubt");
     let guard = launch(&fixture).await.start().await;
     here.set_targets(&[guard.admin]).await;
-    fixture.origin.script("/pay", [Act::Reset]);
+    fixture.origin.script("/pay", [OriginAction::Reset]);
     guard.send(&StampedRequest::new("a", 20).once(1).post("/pay")).await;
     let doubt = here.wait_firing("FencegateInDoubt").await;
     let unknown = here.wait_firing("FencegateOperationUnknown").await;

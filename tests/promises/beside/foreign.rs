@@ -13,7 +13,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{curator::class_path, site::TestSite, wait::PATIENCE};
 use tokio::task::spawn_blocking;
 
-use super::super::{clients::venv, middleware::kept};
+use super::super::{clients::python_with_package, middleware::persistent_folder};
 
 /// The lock that the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ const SOURCES: [(&str, &str); 2] =
 static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut content = DefaultHasher::new();
     SOURCES.hash(&mut content);
-    let classes = kept("beside").join(format!("{:016x}", content.finish()));
+    let classes = persistent_folder("beside").join(format!("{:016x}", content.finish()));
     // Created last, so that a half-compiled folder is compiled again.
     let made = classes.join("made");
     if !made.exists() {
@@ -64,10 +64,16 @@ impl ForeignProgram {
     /// Starts a program that takes the lock of account 7. `name`: the program's listener at the origin. `pause`:
     /// milliseconds between two turns.
     pub(super) async fn start(site: &TestSite, kind: ForeignLock, name: &str, pause: u32) -> Self {
-        Self::at(site, kind, name, &lock_path(site), pause).await
+        Self::start_at(site, kind, name, &lock_path(site), pause).await
     }
 
-    pub(super) async fn at(site: &TestSite, kind: ForeignLock, name: &str, path: &str, pause: u32) -> Self {
+    pub(super) async fn start_at(
+        site: &TestSite,
+        kind: ForeignLock,
+        name: &str,
+        path: &str,
+        pause: u32,
+    ) -> Self {
         let (word, program) = match kind {
             ForeignLock::CuratorMutex => ("mutex", java("Foreign").await),
             ForeignLock::CuratorWrite => ("write", java("Foreign").await),
@@ -76,7 +82,8 @@ impl ForeignProgram {
             ForeignLock::KazooWrite => ("write", Self::python().await),
             ForeignLock::KazooRead => ("read", Self::python().await),
         };
-        let (server, url) = (site.zookeeper.to_string(), format!("http://{}/pay/7", site.origin.door(name)));
+        let (server, url) =
+            (site.zookeeper.to_string(), format!("http://{}/pay/7", site.origin.open_listener(name)));
         let arguments = [word, &server, path, &url, "account/7", &pause.to_string()].map(str::to_owned);
         let (first, rest) = program.split_first().expect("a program");
         let child = ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv");
@@ -88,8 +95,8 @@ impl ForeignProgram {
     }
 
     async fn python() -> Vec<String> {
-        let python = venv("kazoo", "kazoo==2.11.0").await;
-        let script = kept("beside").join("foreign.py");
+        let python = python_with_package("kazoo", "kazoo==2.11.0").await;
+        let script = persistent_folder("beside").join("foreign.py");
         fs::write(&script, include_str!("foreign.py")).expect("our own folder");
         vec![python, script.display().to_string()]
     }
@@ -100,7 +107,7 @@ impl ForeignProgram {
 
     /// # Panics
     /// With the output of the program.
-    pub(super) fn had_no_trouble(&self) {
+    pub(super) fn assert_no_trouble(&self) {
         let output = self.0.log();
         assert!(!output.contains("TROUBLE"), "{output}");
     }
@@ -126,7 +133,8 @@ impl JavaService {
     /// `locks`: the path above the locks of accounts; `door`: the name of the service at the origin.
     pub(super) async fn start(site: &TestSite, locks: &str, door: &str) -> Self {
         let program = java("Service").await;
-        let (server, url) = (site.zookeeper.to_string(), format!("http://{}", site.origin.door(door)));
+        let (server, url) =
+            (site.zookeeper.to_string(), format!("http://{}", site.origin.open_listener(door)));
         let arguments = [server, locks.to_owned(), url];
         let (first, rest) = program.split_first().expect("a program");
         let child = Arc::new(ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"));

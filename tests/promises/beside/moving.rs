@@ -10,7 +10,7 @@ use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
@@ -18,13 +18,13 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 use super::{
-    super::migrate_key::{by_account, turns},
+    super::migrate_key::{by_account, reload_safely},
     foreign::JavaService,
 };
 
 /// The `fence` of the route from the second step on. The first step made the service skip its own lock when a gateway
 /// holds it.
-fn fences(locks: &str) -> [Value; 4] {
+fn fence_steps(locks: &str) -> [Value; 4] {
     let curators = json!({
         "key": "order/{path.account}", "layout": "curator-mutex", "lock_path": format!("{locks}/{{path.account}}"),
     });
@@ -42,7 +42,7 @@ fn fences(locks: &str) -> [Value; 4] {
 }
 
 /// Two clients request each operation at about the same time.
-fn asked_for_twice(path: &str) -> TestRequest {
+fn request_sent_twice(path: &str) -> TestRequest {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let operation = ASKED.fetch_add(1, Ordering::Relaxed) / 2;
     TestRequest::post(path).field(OPERATION, &format!("operation-{operation}"))
@@ -74,14 +74,14 @@ fn assert_done_once(site: &TestSite, results: &[AttemptResult]) {
 }
 
 /// The policy of a gateway before the service, at one of the steps.
-fn behind(site: &TestSite, service: &JavaService, (name, fence): (&str, &Value)) -> TestPolicy {
+fn policy_of_step(site: &TestSite, service: &JavaService, (name, fence): (&str, &Value)) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
         .with("/routes/0/fence", fence.clone())
 }
 
 /// The keys of all requests at the origin.
-fn taken(log: &OriginLog) -> BTreeSet<String> {
+fn requested_keys(log: &OriginLog) -> BTreeSet<String> {
     log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect()
 }
 
@@ -91,14 +91,14 @@ async fn service_moves_behind_gateways_under_load() {
     let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
-    let step = |name: &str, fence: &Value| behind(&site, &service, (name, fence));
-    let fences = fences(&locks);
+    let step = |name: &str, fence: &Value| policy_of_step(&site, &service, (name, fence));
+    let fences = fence_steps(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
-    let load = Load::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
+    let load = RunningLoad::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
     // Jobs that call the service directly, as they always did.
     let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::payments(&[&one], 3, 3, 100_000) };
-    let mut direct = Some(Load::start("direct", &direct));
-    let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
+    let mut direct = Some(RunningLoad::start("direct", &direct));
+    let served = async || site.origin.wait_for_request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
     let mut results = Vec::new();
     for (number, fence) in fences.iter().enumerate().skip(1) {
@@ -107,7 +107,7 @@ async fn service_moves_behind_gateways_under_load() {
             results.extend(direct.take().expect("begun").stop().await);
         }
         for (gateway, name) in [(&one, "gw-1"), (&two, "gw-2")] {
-            turns(gateway, &step(name, fence)).await;
+            reload_safely(gateway, &step(name, fence)).await;
             served().await;
         }
     }
@@ -117,11 +117,11 @@ async fn service_moves_behind_gateways_under_load() {
         assert_eq!(answer.status, 200, "{}: {answer:?}", result.id);
     }
     let log = site.origin.log();
-    let keys = taken(&log);
+    let keys = requested_keys(&log);
     for seen in ["own/0", "order/0", "order/0, orders/0", "orders/0"] {
         assert!(keys.contains(seen), "not exercised: {seen} of {keys:?}");
     }
-    by_account(History::from_log(&log)).with(&results).assert_holds();
+    by_account(History::from_log(&log)).with_results(&results).assert_holds();
 }
 
 /// No operation is executed twice while the gateways move from Curator's lock to their own. The test starts at the step
@@ -132,25 +132,26 @@ async fn operations_execute_once_during_lock_move() {
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
     let step = |name: &str, fence: &Value| {
-        behind(&site, &service, (name, fence)).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
+        policy_of_step(&site, &service, (name, fence))
+            .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
     };
-    let fences = fences(&locks);
+    let fences = fence_steps(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[1]), &step("gw-2", &fences[1])).await;
     let paying =
         LoadPlan { paths: vec!["/pay/7".into()], ..LoadPlan::payments(&[&one, &two], 1, 6, 100_000) };
-    let load = Load::start_with(asked_for_twice, "twice", &paying);
-    let served = async || site.origin.request("/pay/7", site.origin.count("/pay/7") + 10).await;
+    let load = RunningLoad::start_with(request_sent_twice, "twice", &paying);
+    let served = async || site.origin.wait_for_request("/pay/7", site.origin.count("/pay/7") + 10).await;
     served().await;
     for fence in &fences[2..] {
         for (gateway, name) in [(&one, "gw-1"), (&two, "gw-2")] {
-            turns(gateway, &step(name, fence)).await;
+            reload_safely(gateway, &step(name, fence)).await;
             served().await;
         }
     }
     let results = load.stop().await;
     assert_done_once(&site, &results);
     let log = site.origin.log();
-    let keys = taken(&log);
+    let keys = requested_keys(&log);
     assert_eq!(keys.len(), 3, "not exercised: {keys:?}");
     by_account(History::from_log(&log)).assert_holds();
 }

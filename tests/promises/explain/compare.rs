@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate::explain::Explanation;
+use fencegate::explain::RequestExplanation;
 use fencegate_tests::{origin::RequestRecord, wire::WireMessage};
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::spelled::{HOST, SpelledRequest};
 
 /// Compares the explanation with the answer and the record.
 pub(super) fn compare(
-    explanation: &Explanation,
+    explanation: &RequestExplanation,
     spelled: &SpelledRequest,
     answer: &WireMessage,
     record: Option<&RequestRecord>,
@@ -39,7 +39,7 @@ pub(super) fn compare(
                 .map(|lock| lock.keys.iter().map(|held| held.key.as_str()).collect());
             let keys: Option<Vec<&str>> = keys;
             assert_eq!(record.key(), keys.map(|keys| keys.join(", ")).as_deref(), "{}", context());
-            assert_eq!(fields_of(record), expected(explanation, spelled), "{}", context());
+            assert_eq!(fields_of(record), expected_fields(explanation, spelled), "{}", context());
         }
         (None, None, None) => panic!("said nothing: {}", context()),
     }
@@ -64,7 +64,7 @@ fn fields_of(record: &RequestRecord) -> BTreeSet<(String, String)> {
 
 /// The fields that the service should get: the client's own fields except those that the gateway removes, and the
 /// added fields.
-fn expected(explanation: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(String, String)> {
+fn expected_fields(explanation: &RequestExplanation, spelled: &SpelledRequest) -> BTreeSet<(String, String)> {
     let sent = explanation.sent.as_ref().expect("it is sent");
     let written = spelled.fields.iter().filter_map(|field| field.split_once(':'));
     let written = written.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
@@ -79,7 +79,7 @@ fn expected(explanation: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(St
 }
 
 /// Compares the explanation with the line of the gateway in its access log.
-pub(super) fn compare_line(explanation: &Explanation, line: &Value) {
+pub(super) fn compare_line(explanation: &RequestExplanation, line: &Value) {
     let context = || format!("said {explanation:#?}\nwritten {line:#}");
     assert_eq!(
         line["route"].as_str().unwrap_or("none"),

@@ -9,7 +9,7 @@ use fencegate_tests::{
     client::RawClient,
     gateway::Gateway,
     guarded::{GuardedSite, run_operator},
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     scratch,
     site::TestSite,
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{
     INVENTORY, MINIMAL, PAYMENTS,
     compare::{compare, compare_line},
-    explained,
+    run_explain,
     spelled::{HOST, SmallRng, SpelledRequest},
 };
 
@@ -28,7 +28,7 @@ const TENANTS: &str = include_str!("../../../policies/examples/multi-tenant.yaml
 
 /// An example as it is written, with the addresses of this test. At level `guard` the recording upstream announces itself
 /// as a guard, so that it records what the gateway sends.
-fn local(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> TestPolicy {
+fn localized_example(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> TestPolicy {
     let mut policy = TestPolicy::from_yaml(example)
         .with("/name", "gw-1")
         .with("/listeners/public/address", "127.0.0.1:0")
@@ -48,7 +48,7 @@ fn local(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> Test
     }
     for upstream in names(example) {
         let place = |field: &str| format!("/upstreams/{upstream}/{field}");
-        let endpoint = format!("http://{}", site.origin.door("gw-1"));
+        let endpoint = format!("http://{}", site.origin.open_listener("gw-1"));
         policy = policy.with(&place("endpoints"), json!([endpoint]));
         if let Some(level) = level {
             policy = policy.with(&place("fencing"), level).with(&place("direct"), Value::Null);
@@ -84,10 +84,10 @@ fn announce(guarded: &GuardedSite) {
     };
     let body = serde_json::to_vec(&announcement).expect("plain fields");
     let reply = OriginReply::with_body(body).field("content-type", "application/json");
-    guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(Act::now(reply), 2000));
+    guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(OriginAction::now(reply), 2000));
 }
 
-async fn answer(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
+async fn send_spelled(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
     let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
     connection.send(spelled.bytes(HOST)).await.expect("sent");
     let mut answer = connection.read_head().await.expect("an answer");
@@ -108,14 +108,19 @@ struct AgreementCounts {
 
 const ROLLS: usize = 200;
 
-async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> AgreementCounts {
+async fn assert_explain_agrees(
+    example: &str,
+    level: Option<&str>,
+    paths: &[&str],
+    seed: u64,
+) -> AgreementCounts {
     let guarded = GuardedSite::fresh().await;
     announce(&guarded);
     let site = &guarded.site;
     let home = scratch::temp_dir();
     let key = home.path().join("key.json").display().to_string();
     run_operator(&["keys", "new", &key]).await;
-    let policy = local(example, level, site, &key);
+    let policy = localized_example(example, level, site, &key);
     let loaded = file::load(&policy.to_string());
     let plan: plan::GatewayPlan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let gateway = Gateway::start(&policy).await;
@@ -127,8 +132,8 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
     let mut locks = BTreeSet::new();
     for number in 0..ROLLS {
         let spelled = SpelledRequest::roll(&mut rng, number, paths);
-        let explanation = explained(&plan, &spelled.ask(HOST));
-        let response = answer(&gateway, &spelled).await;
+        let explanation = run_explain(&plan, &spelled.ask(HOST));
+        let response = send_spelled(&gateway, &spelled).await;
         let record = {
             let log = site.origin.log();
             let number = number.to_string();
@@ -158,7 +163,7 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
 }
 
 /// Asserts that the random requests were varied enough for a comparison.
-fn assert_told(counts: &AgreementCounts) {
+fn assert_varied(counts: &AgreementCounts) {
     let AgreementCounts { sent, fenced, written } = *counts;
     assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");
     assert!(fenced >= 5, "{fenced} of {ROLLS} took a lock: the dice prove little");
@@ -181,13 +186,13 @@ const STOCK_PATHS: [&str; 8] = [
 /// For random requests to `payments.yaml` before a guard, the gateway does what `explain` reports.
 #[tokio::test]
 async fn payments_with_guard_match_explanation() {
-    assert_told(&agree(PAYMENTS, None, &PAYMENT_PATHS, 1).await);
+    assert_varied(&assert_explain_agrees(PAYMENTS, None, &PAYMENT_PATHS, 1).await);
 }
 
 /// For random requests to `payments.yaml` at level `upstream`, the gateway does what `explain` reports.
 #[tokio::test]
 async fn payments_without_guard_match_explanation() {
-    assert_told(&agree(PAYMENTS, Some("upstream"), &PAYMENT_PATHS, 11).await);
+    assert_varied(&assert_explain_agrees(PAYMENTS, Some("upstream"), &PAYMENT_PATHS, 11).await);
 }
 
 /// For random requests to `inventory.yaml` as written and at levels `none` and `guard`, the gateway does what
@@ -195,19 +200,21 @@ async fn payments_without_guard_match_explanation() {
 #[tokio::test]
 async fn inventory_matches_explanation_at_every_level() {
     for (seed, level) in [None, Some("none"), Some("guard")].into_iter().enumerate() {
-        assert_told(&agree(INVENTORY, level, &STOCK_PATHS, 20 + seed as u64).await);
+        assert_varied(&assert_explain_agrees(INVENTORY, level, &STOCK_PATHS, 20 + seed as u64).await);
     }
 }
 
 /// For random requests to `minimal.yaml` the gateway does what `explain` reports.
 #[tokio::test]
 async fn minimal_policy_matches_explanation() {
-    assert_told(&agree(MINIMAL, None, &["/orders/{}", "/orders/{}", "/orders/{}", "/{}//"], 3).await);
+    assert_varied(
+        &assert_explain_agrees(MINIMAL, None, &["/orders/{}", "/orders/{}", "/orders/{}", "/{}//"], 3).await,
+    );
 }
 
 /// For random requests to `multi-tenant.yaml` the gateway does what `explain` reports.
 #[tokio::test]
 async fn multi_tenant_policy_matches_explanation() {
     let paths = ["/orders/{}", "/orders/{}", "/orders", "/{}/{2}", "/orders/{}/"];
-    assert_told(&agree(TENANTS, None, &paths, 4).await);
+    assert_varied(&assert_explain_agrees(TENANTS, None, &paths, 4).await);
 }

@@ -15,7 +15,7 @@ impl SmallRng {
         usize::try_from((mixed ^ (mixed >> 31)) % sides as u64).expect("fewer than sides")
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.roll(of.len())]
     }
 }
@@ -90,13 +90,13 @@ const BODIES: [&str; 8] = [
 
 /// A value for a path. Most values are plain, so that enough requests reach a lock.
 fn value(rng: &mut SmallRng) -> &'static str {
-    if rng.roll(4) > 0 { rng.one(&VALUES[..4]) } else { rng.one(&VALUES) }
+    if rng.roll(4) > 0 { rng.pick(&VALUES[..4]) } else { rng.pick(&VALUES) }
 }
 
 impl SpelledRequest {
     pub(super) fn roll(rng: &mut SmallRng, number: usize, paths: &[&str]) -> Self {
-        let path = rng.one(paths).replace("{}", value(rng)).replace("{2}", value(rng));
-        let mut fields: Vec<String> = (0..rng.roll(4)).map(|_| rng.one(&FIELDS).to_owned()).collect();
+        let path = rng.pick(paths).replace("{}", value(rng)).replace("{2}", value(rng));
+        let mut fields: Vec<String> = (0..rng.roll(4)).map(|_| rng.pick(&FIELDS).to_owned()).collect();
         if rng.roll(3) > 0 {
             fields.push(format!("idempotency-key: key {number}"));
         }
@@ -110,9 +110,9 @@ impl SpelledRequest {
             fields.push("x-job: import".to_owned());
         }
         fields.push(format!("x-number: {number}"));
-        let tail = if rng.roll(2) > 0 { "" } else { rng.one(&TAILS) };
-        let line = format!("{} {path}{tail}", rng.one(&METHODS));
-        Self { line, fields, body: rng.one(&BODIES) }
+        let tail = if rng.roll(2) > 0 { "" } else { rng.pick(&TAILS) };
+        let line = format!("{} {path}{tail}", rng.pick(&METHODS));
+        Self { line, fields, body: rng.pick(&BODIES) }
     }
 
     pub(super) fn ask(&self, host: &str) -> SampleRequest {

@@ -4,7 +4,7 @@
 use std::{fs, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
 use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_guard::store::{Epochs, RedbStore, Store as _};
+use fencegate_guard::store::{GuardStore as _, RedbStore, WatermarkEpochs};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, write_policy},
@@ -19,13 +19,13 @@ use tokio::task::spawn_blocking;
 use super::scene::{BackupFixture, RestoreTarget};
 
 /// Asserts that a token which is new to every store is refused by the quarantine.
-async fn is_closed(guard: &Guard, epoch: u64) {
+async fn assert_quarantined(guard: &Guard, epoch: u64) {
     let answer = guard.send(&StampedRequest::new("never/seen", epoch).post("/early")).await;
     assert_refused(&answer, "quarantine");
 }
 
 /// The answer of a gateway that repeats its request. The gateway is refused while the quarantine of the store lasts.
-async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
+async fn wait_served(gateway: &Gateway, path: &str) -> ClientResponse {
     let answered = async {
         loop {
             let answer = gateway.send(&TestRequest::post(path)).await;
@@ -42,34 +42,34 @@ async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
 #[tokio::test]
 async fn restore_refuses_older_tokens() {
     let guarded = GuardedSite::fresh().await;
-    let source = BackupFixture::of(with_short_times(guarded.launch().await)).await;
+    let source = BackupFixture::start_launch(with_short_times(guarded.launch().await)).await;
     let policy = guarded.policy("gw-1", &[source.guard.public]).with_linger("60s");
     let gateway = Gateway::start(&policy).await;
     let site = &guarded.site;
-    served(&gateway, "/pay/7").await;
-    source.backed_up().await;
+    wait_served(&gateway, "/pay/7").await;
+    source.backup_report().await;
     // One key has a newer token than in the backup, and one is not in it.
-    served(&gateway, "/pay/8").await;
+    wait_served(&gateway, "/pay/8").await;
     let second = Gateway::start(&guarded.policy("gw-2", &[source.guard.public])).await;
     let pending = second.begin(TestRequest::post("/pay/7"));
-    let next = site.origin.request("/pay/7", 2).await.expect_token();
+    let next = site.origin.wait_for_request("/pay/7", 2).await.expect_token();
     assert_eq!(pending.answer().await.status, 200);
-    let last = site.origin.request("/pay/8", 1).await.expect_token();
+    let last = site.origin.wait_for_request("/pay/8", 1).await.expect_token();
     let newest = next.number().max(last.number());
 
     let address = source.guard.public;
     let launch = source.guard.kill().await;
-    let target = RestoreTarget::lost(launch, &source.backup);
+    let target = RestoreTarget::after_store_loss(launch, &source.backup);
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
-    let report = target.restored(&["--policy", &file]).await;
+    let report = target.restore_report(&["--policy", &file]).await;
     let floor = report["floor"].as_u64().expect("a number");
     assert!(floor >= newest, "{floor} {newest}");
     assert_ne!(report["store"], report["was"]);
 
     let guard = target.launch.start().await;
     assert_eq!(guard.public, address);
-    is_closed(&guard, floor + 1000).await;
+    assert_quarantined(&guard, floor + 1000).await;
     let ready = guard.admin("/ready").await;
     assert!(String::from_utf8_lossy(&ready.body).contains("made of a backup"), "{ready:?}");
     TestProcess::wait_ready(&guard).await;
@@ -81,8 +81,8 @@ async fn restore_refuses_older_tokens() {
     }
     assert_eq!(site.origin.count("/stale"), 0);
     for (path, before) in [("/pay/7", 2), ("/pay/8", 1)] {
-        served(&gateway, path).await;
-        let token = site.origin.request(path, before + 1).await.expect_token();
+        wait_served(&gateway, path).await;
+        let token = site.origin.wait_for_request(path, before + 1).await.expect_token();
         assert!(token.number() > floor, "{token} {floor}");
         assert_eq!(site.origin.count(path), before + 1);
     }
@@ -92,12 +92,12 @@ async fn restore_refuses_older_tokens() {
 #[tokio::test]
 async fn restore_keeps_operations_before_backup() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
-    source.executes(&StampedRequest::new("a", 20).once(1), "/before").await;
-    source.backed_up().await;
-    source.executes(&StampedRequest::new("a", 30).once(2), "/after").await;
-    let target = RestoreTarget::lost(source.guard.kill().await, &source.backup);
-    target.restored(&["--floor", "40"]).await;
+    let source = BackupFixture::start(&fixture).await;
+    source.assert_executed(&StampedRequest::new("a", 20).once(1), "/before").await;
+    source.backup_report().await;
+    source.assert_executed(&StampedRequest::new("a", 30).once(2), "/after").await;
+    let target = RestoreTarget::after_store_loss(source.guard.kill().await, &source.backup);
+    target.restore_report(&["--floor", "40"]).await;
     let guard = target.launch.start().await;
     TestProcess::wait_ready(&guard).await;
     let repeat = guard.send(&StampedRequest::new("a", 50).once(1).post("/before")).await;
@@ -112,10 +112,10 @@ async fn restore_keeps_operations_before_backup() {
 #[tokio::test]
 async fn restore_reports_losses() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
-    source.backed_up().await;
-    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
-    let (code, out, log) = target.restores(&["--floor", "40"]).await;
+    let source = BackupFixture::start(&fixture).await;
+    source.backup_report().await;
+    let target = RestoreTarget::after_store_loss(source.guard.stop().await, &source.backup);
+    let (code, out, log) = target.run_restore(&["--floor", "40"]).await;
     assert_eq!(code, Some(0), "{log}");
     for part in ["CARRIED OUT AGAIN", "No other guard", "lets nothing in for 3s", "floor        40"] {
         assert!(out.contains(part), "`{part}` is not in\n{out}");
@@ -126,38 +126,38 @@ async fn restore_reports_losses() {
 #[tokio::test]
 async fn damaged_backup_makes_no_store() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
+    let source = BackupFixture::start(&fixture).await;
     for n in 0..20 {
-        source.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
+        source.assert_executed(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
-    source.backed_up().await;
+    source.backup_report().await;
     let whole = fs::read(&source.backup).expect("there");
-    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
+    let target = RestoreTarget::after_store_loss(source.guard.stop().await, &source.backup);
     let floor = ["--floor", "40"];
     for length in [0, 10, whole.len() / 2, whole.len() - 1] {
         fs::write(&target.backup, &whole[..length]).expect("our own file");
-        target.refuses(&floor, "FG0611").await;
+        target.assert_restore_refused(&floor, "FG0611").await;
     }
     for at in [3, 40, whole.len() / 2, whole.len() - 1] {
         fs::write(&target.backup, &whole).expect("our own file");
         let file = fs::OpenOptions::new().write(true).open(&target.backup).expect("our own file");
         file.write_all_at(&[whole[at] ^ 1], at as u64).expect("written");
-        target.refuses(&floor, "FG0611").await;
+        target.assert_restore_refused(&floor, "FG0611").await;
     }
     fs::write(&target.backup, &whole).expect("our own file");
-    assert_eq!(target.restored(&floor).await["operations"], 20);
+    assert_eq!(target.restore_report(&floor).await["operations"], 20);
 }
 
 /// A restore that is killed leaves no store that a guard would open, and can be repeated.
 #[tokio::test]
 async fn killed_restore_can_be_repeated() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
+    let source = BackupFixture::start(&fixture).await;
     for n in 0..20 {
-        source.executes(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
+        source.assert_executed(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
     }
-    source.backed_up().await;
-    let target = RestoreTarget::lost(source.guard.kill().await, &source.backup);
+    source.backup_report().await;
+    let target = RestoreTarget::after_store_loss(source.guard.kill().await, &source.backup);
     let words = [
         "FAILPOINTS=amid_restore=1*sleep(60000)".to_owned(),
         scratch::binaries().join("fencegate").display().to_string(),
@@ -178,7 +178,7 @@ async fn killed_restore_can_be_repeated() {
     .expect("no panic");
     stands.expect("amid a restore");
     // A second restore does not take over a store that is still being made.
-    let (code, _, log) = target.restores(&["--floor", "60"]).await;
+    let (code, _, log) = target.run_restore(&["--floor", "60"]).await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0614"), "{log}");
     child.signal(Signal::KILL).expect("our own child");
@@ -191,7 +191,7 @@ async fn killed_restore_can_be_repeated() {
     fs::rename(&half, target.launch.store()).expect("our own files");
     assert_eq!(target.launch.expect_start_failure().await.status.code(), Some(1), "half a store is none");
     fs::rename(target.launch.store(), &half).expect("our own files");
-    target.restored(&["--floor", "60"]).await;
+    target.restore_report(&["--floor", "60"]).await;
     assert!(!half.exists());
     let guard = target.launch.start().await;
     TestProcess::wait_ready(&guard).await;
@@ -203,54 +203,55 @@ async fn killed_restore_can_be_repeated() {
 #[tokio::test]
 async fn restore_needs_replace_and_stopped_guard() {
     let fixture = GuardFixture::new().await;
-    let source = BackupFixture::before(&fixture).await;
-    source.executes(&StampedRequest::new("a", 20), "/pay").await;
-    source.backed_up().await;
-    source.executes(&StampedRequest::new("a", 50), "/pay").await;
-    let target = RestoreTarget::at(source.guard.launch().clone(), &source.backup);
+    let source = BackupFixture::start(&fixture).await;
+    source.assert_executed(&StampedRequest::new("a", 20), "/pay").await;
+    source.backup_report().await;
+    source.assert_executed(&StampedRequest::new("a", 50), "/pay").await;
+    let target = RestoreTarget::new(source.guard.launch().clone(), &source.backup);
     let floor = ["--floor", "60"];
     for more in [&floor[..], &["--floor", "60", "--replace"]] {
-        let (code, _, log) = target.restores(more).await;
+        let (code, _, log) = target.run_restore(more).await;
         assert_eq!(code, Some(1), "{log}");
         assert!(log.contains("FG0614"), "{log}");
     }
-    source.executes(&StampedRequest::new("a", 51), "/pay").await;
+    source.assert_executed(&StampedRequest::new("a", 51), "/pay").await;
     source.guard.stop().await;
-    target.refuses(&floor, "--replace").await;
+    target.assert_restore_refused(&floor, "--replace").await;
     // The old store has seen more than the backup.
-    let (code, _, log) = target.restores(&["--floor", "50", "--replace"]).await;
+    let (code, _, log) = target.run_restore(&["--floor", "50", "--replace"]).await;
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0615"), "{log}");
-    let report = target.restored(&["--floor", "60", "--replace"]).await;
+    let report = target.restore_report(&["--floor", "60", "--replace"]).await;
     let aside = report["moved_aside"].as_str().expect("a path");
     let old = RedbStore::open(Path::new(aside)).expect("a store").load(Duration::ZERO).expect("readable");
-    let highest = old.marks.values().map(Epochs::highest).max();
+    let highest = old.marks.values().map(WatermarkEpochs::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
     // An unreadable store is replaced as well.
     fs::write(target.launch.store(), b"no store at all").expect("our own file");
-    target.refuses(&floor, "FG0614").await;
-    target.restored(&["--floor", "60", "--replace"]).await;
+    target.assert_restore_refused(&floor, "FG0614").await;
+    target.restore_report(&["--floor", "60", "--replace"]).await;
     let guard = target.launch.start().await;
-    is_closed(&guard, 70).await;
+    assert_quarantined(&guard, 70).await;
 }
 
 /// A restore refuses a floor below the newest token of the backup, and the policy of another ZooKeeper.
 #[tokio::test]
 async fn restore_checks_floor_and_ensemble() {
     let guarded = GuardedSite::fresh().await;
-    let source =
-        BackupFixture::of(with_short_times(guarded.launch_of("0123456789abcdef0123456789abcdef").await))
-            .await;
-    source.executes(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
-    source.backed_up().await;
-    let target = RestoreTarget::lost(source.guard.stop().await, &source.backup);
-    target.refuses(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
+    let source = BackupFixture::start_launch(with_short_times(
+        guarded.launch_of("0123456789abcdef0123456789abcdef").await,
+    ))
+    .await;
+    source.assert_executed(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
+    source.backup_report().await;
+    let target = RestoreTarget::after_store_loss(source.guard.stop().await, &source.backup);
+    target.assert_restore_refused(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &guarded.site.policy("operator").to_string()).display().to_string();
-    target.refuses(&["--policy", &file], "FG0615").await;
+    target.assert_restore_refused(&["--policy", &file], "FG0615").await;
     // No token can be above this floor.
-    let (code, _, log) = target.restores(&["--floor", "9223372036854775808"]).await;
+    let (code, _, log) = target.run_restore(&["--floor", "9223372036854775808"]).await;
     assert!(code == Some(2) && log.contains("--floor"), "{log}");
-    target.restored(&["--floor", &(guarded.floor + 50).to_string()]).await;
+    target.restore_report(&["--floor", &(guarded.floor + 50).to_string()]).await;
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Exit code, stdout, stderr.
 pub(super) type CommandOutput = (Option<i32>, String, String);
 
-pub(super) async fn said(arguments: &[&str]) -> CommandOutput {
+pub(super) async fn run_verb(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -29,44 +29,44 @@ pub(super) struct BackupFixture {
 }
 
 impl BackupFixture {
-    pub(super) async fn before(fixture: &GuardFixture) -> Self {
-        Self::of(with_short_times(fixture.launch().await)).await
+    pub(super) async fn start(fixture: &GuardFixture) -> Self {
+        Self::start_launch(with_short_times(fixture.launch().await)).await
     }
 
-    pub(super) async fn of(launch: GuardLaunch) -> Self {
+    pub(super) async fn start_launch(launch: GuardLaunch) -> Self {
         let launch = launch.with_admin_token();
         let guard = launch.start().await;
         let token = launch.token_file().display().to_string();
         Self { guard, token, backup: launch.home().join("night.backup") }
     }
 
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(super) fn backup_arguments(&self) -> Vec<String> {
         let file = self.backup.display().to_string();
         let admin = self.guard.admin.to_string();
         ["guard", "backup", &file, "--admin", &admin, "--token-file", &self.token].map(str::to_owned).into()
     }
 
-    pub(super) async fn backs_up(&self, more: &[&str]) -> CommandOutput {
-        let words = self.words();
+    pub(super) async fn run_backup(&self, more: &[&str]) -> CommandOutput {
+        let words = self.backup_arguments();
         let words: Vec<&str> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        said(&words).await
+        run_verb(&words).await
     }
 
     /// Makes a backup, and returns the report of the command.
-    pub(super) async fn backed_up(&self) -> Value {
-        let (code, out, log) = self.backs_up(&["--format", "json"]).await;
+    pub(super) async fn backup_report(&self) -> Value {
+        let (code, out, log) = self.run_backup(&["--format", "json"]).await;
         assert_eq!(code, Some(0), "{log}");
         serde_json::from_str(&out).expect("JSON")
     }
 
     /// Asserts that the folder of the guard has no file of a backup.
-    pub(super) fn nothing_is_left(&self) {
+    pub(super) fn assert_no_leftovers(&self) {
         let left: Vec<String> = names(self.guard.launch().home());
         let backups: Vec<&String> = left.iter().filter(|name| name.contains("backup")).collect();
         assert!(backups.is_empty(), "{backups:?}");
     }
 
-    pub(super) async fn executes(&self, dispatch: &StampedRequest, path: &str) {
+    pub(super) async fn assert_executed(&self, dispatch: &StampedRequest, path: &str) {
         assert_eq!(self.guard.send(&dispatch.post(path)).await.status, 200);
     }
 }
@@ -85,25 +85,25 @@ pub(super) struct RestoreTarget {
 
 impl RestoreTarget {
     /// The machine on which the store of this guard was lost.
-    pub(super) fn lost(launch: GuardLaunch, backup: &Path) -> Self {
+    pub(super) fn after_store_loss(launch: GuardLaunch, backup: &Path) -> Self {
         fs::remove_file(launch.store()).expect("it was there");
-        Self::at(launch, backup)
+        Self::new(launch, backup)
     }
 
-    pub(super) fn at(launch: GuardLaunch, backup: &Path) -> Self {
+    pub(super) fn new(launch: GuardLaunch, backup: &Path) -> Self {
         let file = write_policy(launch.home(), &launch.file().to_string());
         Self { launch, file, backup: backup.to_owned() }
     }
 
-    pub(super) async fn restores(&self, more: &[&str]) -> CommandOutput {
+    pub(super) async fn run_restore(&self, more: &[&str]) -> CommandOutput {
         let backup = self.backup.display().to_string();
         let file = self.file.display().to_string();
-        said(&[&["guard", "restore", &backup, "-c", &file], more].concat()).await
+        run_verb(&[&["guard", "restore", &backup, "-c", &file], more].concat()).await
     }
 
-    pub(super) async fn refuses(&self, more: &[&str], code: &str) {
+    pub(super) async fn assert_restore_refused(&self, more: &[&str], code: &str) {
         let before = fs::read(self.launch.store()).ok();
-        let (exit, _, log) = self.restores(more).await;
+        let (exit, _, log) = self.run_restore(more).await;
         assert_eq!(exit, Some(1), "{log}");
         assert!(log.contains(code), "{code} is not in\n{log}");
         assert_eq!(fs::read(self.launch.store()).ok(), before, "the store has changed");
@@ -111,8 +111,8 @@ impl RestoreTarget {
         assert_eq!(half, None);
     }
 
-    pub(super) async fn restored(&self, more: &[&str]) -> Value {
-        let (code, out, log) = self.restores(&[&["--format", "json"], more].concat()).await;
+    pub(super) async fn restore_report(&self, more: &[&str]) -> Value {
+        let (code, out, log) = self.run_restore(&[&["--format", "json"], more].concat()).await;
         assert_eq!(code, Some(0), "{log}");
         serde_json::from_str(&out).expect("JSON")
     }

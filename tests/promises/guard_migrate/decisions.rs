@@ -5,10 +5,10 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
     GuardConfig,
-    admission::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     migration::{MigrationMode, StoreMigration},
     postgres::{PostgresConfig, SCHEMA},
-    store::{Change, CleanShutdown, FORMAT, RedbStore, Store, StoreIdentity, UnresolvedExecution},
+    store::{CleanShutdown, FORMAT, GuardStore, RedbStore, StoreChange, StoreIdentity, UnresolvedExecution},
 };
 use fencegate_process::{
     clock::{BootInstant, Clock, ManualClock},
@@ -28,7 +28,7 @@ struct FileGuard {
     file: RedbStore,
     clock: Arc<ManualClock>,
     random: SmallRng,
-    running: Vec<(Claim, DispatchId)>,
+    running: Vec<(DispatchClaim, DispatchId)>,
 }
 
 /// How the guard with the file ends.
@@ -46,7 +46,7 @@ impl FileGuard {
         let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
         let mut alone = Self { register, file, clock, random: SmallRng::seeded(seed), running: Vec::new() };
         // A new store admits nothing at first, so this time is waited for.
-        alone.pass(TERMS.max_execution + Duration::from_secs(1));
+        alone.advance_time(TERMS.max_execution + Duration::from_secs(1));
         alone
     }
 
@@ -54,13 +54,13 @@ impl FileGuard {
         self.clock.now()
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance_time(&mut self, time: Duration) {
         self.clock.advance(time);
         let changes = self.register.release_resting(Duration::ZERO, usize::MAX, self.now());
         self.write(&changes);
     }
 
-    fn write(&self, changes: &[Change]) {
+    fn write(&self, changes: &[StoreChange]) {
         self.file.commit(changes).expect("written");
     }
 
@@ -68,10 +68,12 @@ impl FileGuard {
         let now = self.now();
         match self.random.next(20) {
             0..12 => {
-                let claim = claim(&mut self.random, self.register.highest());
+                let claim = claim(&mut self.random, self.register.highest_epoch());
                 let Ok(changes) = self.register.announce(&claim, now) else { return };
                 self.write(&changes);
-                if let Ok((AdmitDecision::Running(id), changes)) = self.register.settle(&claim, now) {
+                if let Ok((AdmitDecision::Running(id), changes)) =
+                    self.register.check_and_register(&claim, now)
+                {
                     self.write(&changes);
                     self.running.push((claim, id));
                 }
@@ -82,15 +84,15 @@ impl FileGuard {
                 let until = now + Duration::from_millis(1 + self.random.next(6000));
                 let ended =
                     if self.random.one_in(2) { DispatchEnd::Known } else { DispatchEnd::InDoubt { until } };
-                self.register.end(&claim, id, ended, now);
+                self.register.end_dispatch(&claim, id, ended, now);
             }
             19 => {
                 let time = Duration::from_millis(1 + self.random.next(1500));
-                self.pass(time);
+                self.advance_time(time);
             }
             18 if self.random.one_in(4) => {
                 let mut round = self.register.eviction_pass(now, usize::MAX);
-                let changes = self.register.evict(&mut round, 9, now).changes;
+                let changes = self.register.evict_step(&mut round, 9, now).changes;
                 self.write(&changes);
             }
             _ => {}
@@ -98,14 +100,14 @@ impl FileGuard {
     }
 
     /// Ends as a guard that drains nothing.
-    fn ends(mut self, end: GuardEnd) {
+    fn end(mut self, end: GuardEnd) {
         if end == GuardEnd::Killed {
             return;
         }
         let now = self.now();
         let changes = self.register.release_resting(Duration::ZERO, usize::MAX, now);
         self.write(&changes);
-        let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(Change::Watermarks);
+        let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(StoreChange::Watermarks);
         self.write(&whole.collect::<Vec<_>>());
         let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
             let remaining = doubt.until.since(now);
@@ -126,11 +128,11 @@ impl FileGuard {
         });
         let doubts = doubts.chain(running).collect();
         let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));
-        self.write(&[Change::CleanShutdown(CleanShutdown { marks: Vec::new(), doubts, quarantine })]);
+        self.write(&[StoreChange::CleanShutdown(CleanShutdown { marks: Vec::new(), doubts, quarantine })]);
     }
 }
 
-async fn decide_alike(seed: u64, end: GuardEnd) {
+async fn assert_decides_alike(seed: u64, end: GuardEnd) {
     println!("SEED={seed} {end:?}");
     let home = scratch::temp_dir();
     let path = home.path().join("guard.redb");
@@ -141,7 +143,7 @@ async fn decide_alike(seed: u64, end: GuardEnd) {
     for _ in 0..120 {
         alone.step();
     }
-    alone.ends(end);
+    alone.end(end);
     fs::copy(&path, &copy).expect("a copy");
 
     let database = database().await;
@@ -162,15 +164,16 @@ async fn decide_alike(seed: u64, end: GuardEnd) {
     let remembered = file.load(TERMS.max_execution).expect("readable");
     let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
     assert_eq!(moved.counts.keys, remembered.marks.len() as u64);
-    assert_eq!(moved.counts.highest, register.highest());
-    let mut two = RegisterPair::of(register, &SharedStore { database, place }, clock, seed + 1000).await;
+    assert_eq!(moved.counts.highest, register.highest_epoch());
+    let mut two =
+        RegisterPair::with_store(register, &SharedStore { database, place }, clock, seed + 1000).await;
     if end == GuardEnd::InOrder {
         two.compare().await;
     }
     for _ in 0..150 {
         two.step().await;
     }
-    two.pass(2 * TERMS.max_execution).await;
+    two.advance_time(2 * TERMS.max_execution).await;
     two.compare().await;
 }
 
@@ -197,7 +200,7 @@ async fn dry_run_leaves_no_lock() {
 #[tokio::test]
 async fn clean_stop_keeps_decisions() {
     for seed in seeds() {
-        decide_alike(seed, GuardEnd::InOrder).await;
+        assert_decides_alike(seed, GuardEnd::InOrder).await;
     }
 }
 
@@ -205,7 +208,7 @@ async fn clean_stop_keeps_decisions() {
 #[tokio::test]
 async fn kill_keeps_decisions() {
     for seed in seeds() {
-        decide_alike(seed, GuardEnd::Killed).await;
+        assert_decides_alike(seed, GuardEnd::Killed).await;
     }
 }
 

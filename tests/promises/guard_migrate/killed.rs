@@ -14,36 +14,36 @@ use super::MigrationFixture;
 
 impl MigrationFixture {
     /// A fixture with a key and an operation that the old guard has admitted.
-    async fn used() -> Self {
+    async fn with_admitted_requests() -> Self {
         let fixture = Self::fresh().await;
         let alone = fixture.alone.start().await;
-        fixture.passes(&alone, StampedRequest::new("a", 20)).await;
-        fixture.passes(&alone, StampedRequest::new("o", 21).once(1)).await;
+        fixture.assert_admitted(&alone, StampedRequest::new("a", 20)).await;
+        fixture.assert_admitted(&alone, StampedRequest::new("o", 21).once(1)).await;
         alone.stop().await;
         fixture
     }
 
     /// Asserts that the database has nothing that a guard would open.
-    async fn no_guard_joins(&self) {
+    async fn assert_no_guard_opens(&self) {
         let output = self.shared.expect_start_failure().await;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && stderr.contains("FG0540"), "{stderr}");
     }
 
     /// Asserts that the guards of the database have everything up to this epoch.
-    async fn goes_on_in_the_database(&self, epoch: u64) {
-        self.no_guard_opens_the_file().await;
+    async fn assert_continues_in_database(&self, epoch: u64) {
+        self.assert_no_guard_opens_file().await;
         let one = self.shared.start().await;
         one.wait_ready().await;
-        self.refuses(&one, StampedRequest::new("a", epoch), "duplicate").await;
-        self.refuses(&one, StampedRequest::new("a", epoch - 1).with_dispatch(2), "stale").await;
+        self.assert_refused(&one, StampedRequest::new("a", epoch), "duplicate").await;
+        self.assert_refused(&one, StampedRequest::new("a", epoch - 1).with_dispatch(2), "stale").await;
         let again = one.send(&StampedRequest::new("o", 90).once(1).post("/pay")).await;
         assert_eq!(
             again.field("fencing-outcome").map(|outcome| outcome.starts_with("replayed")),
             Some(true),
             "{again:?}"
         );
-        self.passes(&one, StampedRequest::new("a", 91)).await;
+        self.assert_admitted(&one, StampedRequest::new("a", 91)).await;
         assert_eq!(self.beside.origin.count("/late"), 0);
     }
 }
@@ -52,16 +52,16 @@ impl MigrationFixture {
 #[tokio::test]
 async fn killed_before_departure_keeps_old_guard() {
     for step in ["copying_keys", "copying_operations", "before_copy_committed", "before_file_departs"] {
-        let fixture = MigrationFixture::used().await;
+        let fixture = MigrationFixture::with_admitted_requests().await;
         fixture.migration.kill_at(step).await;
-        fixture.no_guard_joins().await;
+        fixture.assert_no_guard_opens().await;
         let alone = fixture.alone.start().await;
-        fixture.passes(&alone, StampedRequest::new("a", 30)).await;
+        fixture.assert_admitted(&alone, StampedRequest::new("a", 30)).await;
         alone.stop().await;
-        fixture.no_guard_joins().await;
+        fixture.assert_no_guard_opens().await;
         // The dispatches that the guard has admitted meanwhile are copied as well.
         fixture.migration.expect_outcome("moved").await;
-        fixture.goes_on_in_the_database(30).await;
+        fixture.assert_continues_in_database(30).await;
     }
 }
 
@@ -69,17 +69,17 @@ async fn killed_before_departure_keeps_old_guard() {
 #[tokio::test]
 async fn killed_after_departure_is_finished() {
     for (step, outcome) in [("before_copy_is_store", "finished"), ("after_copy_is_store", "was-there")] {
-        let fixture = MigrationFixture::used().await;
+        let fixture = MigrationFixture::with_admitted_requests().await;
         fixture.migration.kill_at(step).await;
-        fixture.no_guard_opens_the_file().await;
+        fixture.assert_no_guard_opens_file().await;
         if outcome == "finished" {
-            fixture.no_guard_joins().await;
+            fixture.assert_no_guard_opens().await;
             let init = fixture.shared.clone().init(10).expect_start_failure().await;
             let stderr = String::from_utf8_lossy(&init.stderr);
             assert!(stderr.contains("FG0540") && stderr.contains("guard migrate --from redb:"), "{stderr}");
             let looked = fixture.migration.run_json(&["--dry-run"]).await;
             assert_eq!(looked["outcome"], "would-finish", "{looked}");
-            fixture.no_guard_joins().await;
+            fixture.assert_no_guard_opens().await;
             // The command as it was printed, except for the format of the answer.
             let printed = stderr.split("`fencegate ").find(|text| text.starts_with("guard migrate"));
             let printed = printed.and_then(|text| text.split('`').next()).expect("a command");
@@ -90,7 +90,7 @@ async fn killed_after_departure_is_finished() {
             fixture.migration.expect_outcome(outcome).await;
         }
         fixture.migration.expect_outcome("was-there").await;
-        fixture.goes_on_in_the_database(20).await;
+        fixture.assert_continues_in_database(20).await;
     }
 }
 
@@ -98,7 +98,7 @@ async fn killed_after_departure_is_finished() {
 /// the copy, and lack everything that guards have done with the store since.
 #[tokio::test]
 async fn failover_after_copy_closes_all_keys() {
-    let fixture = MigrationFixture::used().await;
+    let fixture = MigrationFixture::with_admitted_requests().await;
     fixture.migration.kill_at("before_copy_is_store").await;
     assert_eq!(
         fixture
@@ -111,7 +111,7 @@ async fn failover_after_copy_closes_all_keys() {
     assert_refused(&one.send(&StampedRequest::new("a", 30).post("/late")).await, "quarantine");
     assert_eq!(one.metrics().await.sum("fencegate_guard_store_rolled_back", &[]), 1.0);
     one.wait_ready().await;
-    fixture.passes(&one, StampedRequest::new("a", 31)).await;
+    fixture.assert_admitted(&one, StampedRequest::new("a", 31)).await;
     assert_eq!(fixture.beside.origin.count("/late"), 0);
 }
 
@@ -123,7 +123,7 @@ async fn lost_message_leaves_nothing_half_done() {
         ("COMMIT", LostMessage::Answer, "moved"),
         ("moved_in WHERE id", LostMessage::Question, "finished"),
     ] {
-        let fixture = MigrationFixture::used().await;
+        let fixture = MigrationFixture::with_admitted_requests().await;
         let proxy = PostgresProxy::start(fixture.database.address).await;
         let proxied = SharedDatabase::new(&fixture.database.url_at(&[proxy.address]));
         let through = StoreMigration::new(&fixture.alone.store(), &proxied.guard(fixture.shared.clone()));
@@ -132,20 +132,20 @@ async fn lost_message_leaves_nothing_half_done() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && stderr.contains("FG0540"), "{words} {lost:?}: {stderr}");
         fixture.migration.expect_outcome(outcome).await;
-        fixture.goes_on_in_the_database(20).await;
+        fixture.assert_continues_in_database(20).await;
     }
 }
 
 /// A database with the copy of one store refuses another store, whose guard goes on with its file.
 #[tokio::test]
 async fn second_store_in_database_is_refused() {
-    let fixture = MigrationFixture::used().await;
-    let other = MigrationFixture::used().await;
+    let fixture = MigrationFixture::with_admitted_requests().await;
+    let other = MigrationFixture::with_admitted_requests().await;
     let theirs = StoreMigration::new(&other.alone.store(), &fixture.shared);
     fixture.migration.kill_at("before_file_departs").await;
     theirs.expect_refusal(&["FG0540", "has a copy of the store in", "guard.redb"]).await;
     let alone = other.alone.start().await;
-    other.passes(&alone, StampedRequest::new("a", 30)).await;
+    other.assert_admitted(&alone, StampedRequest::new("a", 30)).await;
     alone.stop().await;
     fixture.migration.expect_outcome("moved").await;
     theirs.expect_refusal(&["FG0540", "already"]).await;

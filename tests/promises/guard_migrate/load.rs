@@ -13,7 +13,7 @@ use fencegate_tests::{
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
     history::{ATTEMPT, History},
-    load::{AttemptResult, Load, LoadPlan},
+    load::{AttemptResult, LoadPlan, RunningLoad},
     migration::StoreMigration,
     shared_database::SharedDatabase,
 };
@@ -28,7 +28,7 @@ fn operation(path: &str) -> TestRequest {
     TestRequest::post(path).field("Idempotency-Key", &name).body("ten cents")
 }
 
-fn repeated(number: usize, attempt: &str) -> TestRequest {
+fn repeated_request(number: usize, attempt: &str) -> TestRequest {
     let request = TestRequest::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
     request.body("ten cents").field(ATTEMPT, &format!("{attempt}-{number}"))
 }
@@ -40,13 +40,13 @@ struct MigrationLoad {
     gateways: [Gateway; 2],
     /// The guard that goes on at the same address, and the guard that joins at another one.
     heirs: [GuardLaunch; 2],
-    load: Load,
+    load: RunningLoad,
 }
 
 const EARLY: usize = 5;
 
 impl MigrationLoad {
-    async fn fresh() -> Self {
+    async fn start() -> Self {
         let guarded = GuardedSite::fresh().await;
         let sharing = SharedDatabase::new(&database().await.url());
         let alone = guarded.launch().await;
@@ -58,7 +58,7 @@ impl MigrationLoad {
         let guard = at(alone, ports[0]).with("/store", json!({ "redb": file })).start().await;
         let addresses = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
         let policy = |name| {
-            let policy = guarded.through(name, &addresses);
+            let policy = guarded.policy_through(name, &addresses);
             // Sets how often a gateway tries an address again where no guard was.
             let policy = policy.with("/upstreams/ledger/dns", json!({"refresh": "200ms"}));
             // The second guard is away for most of the time.
@@ -67,7 +67,7 @@ impl MigrationLoad {
         };
         let (one, two) = Gateway::start_both(&policy("first"), &policy("second")).await;
         for number in 0..EARLY {
-            let answer = one.send(&repeated(number, "early")).await;
+            let answer = one.send(&repeated_request(number, "early")).await;
             assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         }
         let plan = LoadPlan {
@@ -77,11 +77,11 @@ impl MigrationLoad {
             requests: 100_000,
             pause: Duration::from_millis(10),
         };
-        let load = Load::start_with(operation, "load", &plan);
+        let load = RunningLoad::start_with(operation, "load", &plan);
         Self { guarded, sharing, guard, gateways: [one, two], heirs, load }
     }
 
-    async fn some_more(&self, more: usize) {
+    async fn wait_more_requests(&self, more: usize) {
         let before = self.guarded.site.origin.log().records.len();
         let enough =
             move |log: &fencegate_tests::origin::OriginLog| (log.records.len() > before + more).then_some(());
@@ -89,8 +89,8 @@ impl MigrationLoad {
     }
 
     /// Ends the guard, moves its store, starts both heirs, and returns the answers that the clients got.
-    async fn moves(self, ended: impl AsyncFnOnce(Guard) -> GuardLaunch) -> Vec<AttemptResult> {
-        self.some_more(60).await;
+    async fn migrate(self, ended: impl AsyncFnOnce(Guard) -> GuardLaunch) -> Vec<AttemptResult> {
+        self.wait_more_requests(60).await;
         let Self { guarded, sharing, guard, gateways, heirs, load } = self;
         let alone = ended(guard).await;
         let report = StoreMigration::new(&alone.store(), &heirs[0]).expect_outcome("moved").await;
@@ -102,13 +102,13 @@ impl MigrationLoad {
         let two = two.start().await;
         two.wait_series_at_least("fencegate_guard_decisions_total", &["decision=\"admit"], 60.0).await;
         let results = load.stop().await;
-        let history = History::from_log(&guarded.site.origin.log()).with(&results);
+        let history = History::from_log(&guarded.site.origin.log()).with_results(&results);
         history.assert_holds();
         assert!(history.tenures() > 30, "{} tenures hand nothing over", history.tenures());
         // What was done before the move is not done again.
         for gateway in &gateways {
             for number in 0..EARLY {
-                let again = gateway.send(&repeated(number, "again")).await;
+                let again = gateway.send(&repeated_request(number, "again")).await;
                 assert_eq!(
                     (again.status, again.outcome()),
                     (200, Some(FencingOutcome::Replayed)),
@@ -122,7 +122,7 @@ impl MigrationLoad {
     }
 }
 
-fn share(results: &[AttemptResult], outcome: FencingOutcome) -> usize {
+fn outcome_count(results: &[AttemptResult], outcome: FencingOutcome) -> usize {
     let of = |result: &&AttemptResult| {
         result.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome))
     };
@@ -132,9 +132,9 @@ fn share(results: &[AttemptResult], outcome: FencingOutcome) -> usize {
 /// A guard stopped, moved and joined by another under load loses nothing, and no operation is executed twice.
 #[tokio::test]
 async fn clean_migration_loses_and_repeats_nothing() {
-    let results = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stop().await).await;
-    let done = share(&results, FencingOutcome::Done);
-    let not = share(&results, FencingOutcome::NotDispatched);
+    let results = MigrationLoad::start().await.migrate(async |guard: Guard| guard.stop().await).await;
+    let done = outcome_count(&results, FencingOutcome::Done);
+    let not = outcome_count(&results, FencingOutcome::NotDispatched);
     println!("{done} done, {not} not dispatched, {} told", results.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }
@@ -142,9 +142,9 @@ async fn clean_migration_loses_and_repeats_nothing() {
 /// A guard killed, moved and joined by another under load overlaps with nothing that was at work.
 #[tokio::test]
 async fn killed_migration_overlaps_nothing() {
-    let results = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.kill().await).await;
-    let done = share(&results, FencingOutcome::Done);
-    let not = share(&results, FencingOutcome::NotDispatched);
+    let results = MigrationLoad::start().await.migrate(async |guard: Guard| guard.kill().await).await;
+    let done = outcome_count(&results, FencingOutcome::Done);
+    let not = outcome_count(&results, FencingOutcome::NotDispatched);
     println!("{done} done, {not} not dispatched, {} told", results.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }

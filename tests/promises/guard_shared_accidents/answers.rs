@@ -14,7 +14,7 @@ use fencegate_tests::{
     shared_store::SharedStore,
 };
 
-use super::steps::{admit, barrier, barrier_in_time, claim, opened, runs};
+use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually};
 
 /// An admission whose answer is lost is found again by its name, and is made once.
 #[tokio::test]
@@ -23,20 +23,20 @@ async fn lost_admission_answer_is_recovered() {
         let store = SharedStore::new().await;
         let proxy = PostgresProxy::start(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
-        let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
-        barrier(&guard).await;
+        let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
+        wait_processed(&guard).await;
         proxy.cut_next("acct/7", lost);
         let attempt = claim("acct/7", 20, 1);
-        let (first, ()) = tokio::join!(runs(&guard, &attempt), proxy.wait_done());
+        let (first, ()) = tokio::join!(admit_running(&guard, &attempt), proxy.wait_done());
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &attempt).await;
         assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{lost:?}: {again:?}");
         // The same for the answer to the end of the dispatch.
         proxy.cut_next(&first.name.to_string(), lost);
-        guard.end(&first, DispatchEnd::Known);
+        guard.end_dispatch(&first, DispatchEnd::Known);
         let next = claim("acct/7", 21, 1);
-        let (_, ()) = tokio::join!(async { barrier(&guard).await }, proxy.wait_done());
-        runs(&guard, &next).await;
+        let (_, ()) = tokio::join!(async { wait_processed(&guard).await }, proxy.wait_done());
+        admit_running(&guard, &next).await;
     }
 }
 
@@ -46,15 +46,15 @@ async fn abandoned_admission_leaves_nothing() {
     let store = SharedStore::new().await;
     let proxy = PostgresProxy::start(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
-    barrier(&guard).await;
+    let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
+    wait_processed(&guard).await;
     let given_up = claim("acct/7", 20, 1);
     proxy.cut_next("acct/7", LostMessage::Answer);
     tokio::select! {
         reply = guard.admit(&given_up, guard.new_name(), None) => panic!("{reply:?}"),
         () = proxy.wait_done() => {}
     }
-    barrier(&guard).await;
+    wait_processed(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0", "its end was said by its name");
     // The database is away for longer than a request waits.
     proxy.close();
@@ -62,9 +62,9 @@ async fn abandoned_admission_leaves_nothing() {
         guard.admit(&claim("acct/7", 21, 1), guard.new_name(), None).await.expect_err("nobody is there");
     assert!(matches!(trouble, PostgresError::Unreachable(_) | PostgresError::Timeout), "{trouble:?}");
     proxy.open();
-    barrier_in_time(&guard).await;
+    wait_processed_eventually(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
-    runs(&guard, &claim("acct/7", 22, 1)).await;
+    admit_running(&guard, &claim("acct/7", 22, 1)).await;
 }
 
 /// A statement of an earlier connection of a guard is refused.
@@ -72,8 +72,8 @@ async fn abandoned_admission_leaves_nothing() {
 async fn earlier_connection_is_refused() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store, &clock, "one").await;
-    barrier(&guard).await;
+    let guard = open_guard(&store, &clock, "one").await;
+    wait_processed(&guard).await;
     let late = r#"SELECT act(1, 0, 0, 1000, '{a}', '[{"kind": "claim", "id": "d", "keys": ["a"],
         "token": "v1-0000000000000020-00000000-00000001", "epoch": 32, "shared": false, "longest": 1, "again": false}]')"#;
     assert!(store.run(late).contains("\"acts\": 0"), "of an earlier generation");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use fencegate_guard::{
-    admission::{Claim, DispatchEnd},
+    admission::{DispatchClaim, DispatchEnd},
     error::AdmitError,
     postgres::{AdmitReply, PostgresStore},
 };
@@ -21,7 +21,7 @@ use fencegate_tests::shared_store::SharedStore;
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
-use super::steps::{admit, barrier, claim, opened, runs};
+use super::steps::{admit, admit_running, claim, open_guard, wait_processed};
 
 /// The dispatches at work on each key, and the newest epochs that were.
 #[derive(Default)]
@@ -36,7 +36,7 @@ struct KeyActivity {
 }
 
 impl ActiveKeys {
-    fn begins(&self, claim: &Claim) {
+    fn record_begin(&self, claim: &DispatchClaim) {
         let epoch = claim.token.number();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in claim.keys.iter() {
@@ -53,7 +53,7 @@ impl ActiveKeys {
         }
     }
 
-    fn ends(&self, claim: &Claim) {
+    fn record_end(&self, claim: &DispatchClaim) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in claim.keys.iter() {
             let on = all.entry(key.as_str().to_owned()).or_default();
@@ -66,21 +66,21 @@ impl ActiveKeys {
 }
 
 /// Waits until the claim is admitted or stale. Returns whether it was admitted.
-async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> bool {
+async fn run_claim_once(guard: &PostgresStore, claim: &DispatchClaim, at_work: &ActiveKeys) -> bool {
     let name = guard.new_name();
     let mut reply = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
         match reply {
             AdmitReply::Running { dispatch, .. } => {
-                at_work.begins(claim);
+                at_work.record_begin(claim);
                 tokio::time::sleep(Duration::from_millis(2)).await;
-                at_work.ends(claim);
-                guard.end(&dispatch, DispatchEnd::Known);
+                at_work.record_end(claim);
+                guard.end_dispatch(&dispatch, DispatchEnd::Known);
                 return true;
             }
             AdmitReply::Wait { told, .. } => {
                 told.await;
-                reply = guard.settle(claim, name, None).await.expect("the database answers");
+                reply = guard.check_and_register(claim, name, None).await.expect("the database answers");
             }
             AdmitReply::Rejected(_) => return false,
             AdmitReply::NotHeld => panic!("it is no operation"),
@@ -118,8 +118,8 @@ async fn concurrent_guards_never_overlap_or_deadlock() {
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
                 let token = Token::new(epoch, 0, 1).expect("small");
                 let mode = if epoch.is_multiple_of(3) { Mode::Exclusive } else { Mode::Shared };
-                let claim = Claim { keys: keys.into(), token, mode, era: None, parent: None };
-                admitted += u64::from(once(&guard, &claim, &at_work).await);
+                let claim = DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None };
+                admitted += u64::from(run_claim_once(&guard, &claim, &at_work).await);
             }
             admitted
         })
@@ -141,13 +141,13 @@ async fn reader_waits_for_concurrent_writer() {
         "epoch": 30, "shared": false, "longest": 1, "again": false}]');"#;
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
+    let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    let reader = |epoch| Claim { mode: Mode::Shared, ..claim("a", epoch, 1) };
-    let newer = runs(&other, &reader(28)).await;
-    other.end(&newer, DispatchEnd::Known);
-    barrier(&other).await;
-    barrier(&one).await;
+    let reader = |epoch| DispatchClaim { mode: Mode::Shared, ..claim("a", epoch, 1) };
+    let newer = admit_running(&other, &reader(28)).await;
+    other.end_dispatch(&newer, DispatchEnd::Known);
+    wait_processed(&other).await;
+    wait_processed(&one).await;
     let mut writing = store.database.session("a");
     writing.run("SET search_path = fencegate;");
     writing.run("BEGIN;");
@@ -166,9 +166,9 @@ async fn reader_waits_for_concurrent_writer() {
 async fn operation_batches_do_not_deadlock() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let guards = [opened(&store, &clock, "one").await, store.guard(clock.clone(), "other").await];
+    let guards = [open_guard(&store, &clock, "one").await, store.guard(clock.clone(), "other").await];
     for guard in &guards {
-        barrier(guard).await;
+        wait_processed(guard).await;
     }
     store.run("INSERT INTO held (operation, instance, holder) VALUES ('\\x01', 1, 'a'), ('\\x02', 1, 'b')");
     let session = || {

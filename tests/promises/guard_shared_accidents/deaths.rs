@@ -5,17 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
     admission::DispatchEnd,
-    operation::{JournalEntry, JournalUpdate, State},
+    operation::{JournalEntry, JournalEntryState, JournalUpdate},
     postgres::{
-        AdmitReply, MembershipLostError as Gone, PostgresError, PostgresOperationLock, PostgresStore,
-        ReserveReply, WriteOutcome,
+        AdmitReply, JournalWriteOutcome, MembershipLostError as Gone, PostgresError, PostgresOperationLock,
+        PostgresStore, ReserveReply,
     },
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::{SharedStore, TERMS};
 
-use super::steps::{admit, barrier, claim, opened, pass, runs};
+use super::steps::{admit, admit_running, advance_time, claim, open_guard, wait_processed};
 
 /// A guard that was killed, or stopped for so long that the others count it as dead, keeps the keys closed that it had at
 /// work until its dispatches are over, and no others.
@@ -23,21 +23,21 @@ use super::steps::{admit, barrier, claim, opened, pass, runs};
 async fn dead_guard_closes_its_keys_only() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
+    let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    let running = runs(&one, &claim("a", 20, 1)).await;
+    let running = admit_running(&one, &claim("a", 20, 1)).await;
     let lease = one.membership();
     assert!(lease.is_valid(clock.now()));
     // The guard is stopped here, after it got the answer.
     let since = clock.now();
-    runs(&other, &claim("b", 21, 1)).await;
+    admit_running(&other, &claim("b", 21, 1)).await;
     let next = claim("a", 22, 1);
     let name = other.new_name();
     let first = other.admit(&next, name, None).await.expect("the database answers");
     assert!(matches!(first, AdmitReply::Wait { doubt: None, .. }), "{first:?}");
-    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     assert!(!lease.is_valid(clock.now()), "it sends nothing any more");
-    let now_doubtful = other.settle(&next, name, None).await.expect("the database answers");
+    let now_doubtful = other.check_and_register(&next, name, None).await.expect("the database answers");
     let AdmitReply::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
     // It comes back.
@@ -46,18 +46,18 @@ async fn dead_guard_closes_its_keys_only() {
     assert!(!lease.is_valid(clock.now()));
     let refused = one.admit(&claim("c", 30, 1), one.new_name(), None).await;
     assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
-    pass(&clock, &[&other], left).await;
-    let second = other.settle(&next, name, None).await.expect("the database answers");
+    advance_time(&clock, &[&other], left).await;
+    let second = other.check_and_register(&next, name, None).await.expect("the database answers");
     let AdmitReply::Running { dispatch, .. } = second else { panic!("{second:?}") };
     // Whatever it still reports is about its own dispatch.
-    one.end(&running, DispatchEnd::Known);
-    one.end(&running, DispatchEnd::InDoubt { until: clock.now() });
+    one.end_dispatch(&running, DispatchEnd::Known);
+    one.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() });
     tokio::time::sleep(Duration::from_millis(200)).await;
     let third = admit(&other, &claim("a", 23, 1)).await;
     assert!(matches!(third, AdmitReply::Wait { doubt: None, .. }), "{third:?}");
-    other.end(&dispatch, DispatchEnd::Known);
-    barrier(&other).await;
-    runs(&other, &claim("a", 24, 1)).await;
+    other.end_dispatch(&dispatch, DispatchEnd::Known);
+    wait_processed(&other).await;
+    admit_running(&other, &claim("a", 24, 1)).await;
 }
 
 /// A guard that counts as dead and has not noticed admits nothing: its next claim is refused, and nothing is recorded as
@@ -66,10 +66,10 @@ async fn dead_guard_closes_its_keys_only() {
 async fn unaware_dead_guard_admits_nothing() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
-    barrier(&one).await;
+    let one = open_guard(&store, &clock, "one").await;
+    wait_processed(&one).await;
     let other = store.guard(clock.clone(), "other").await;
-    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     let refused = one.admit(&claim("a", 30, 1), one.new_name(), None).await;
     assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
@@ -81,16 +81,16 @@ async fn unaware_dead_guard_admits_nothing() {
 async fn guards_survive_long_database_outage() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
+    let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
+    advance_time(&clock, &[&one, &other], Duration::from_secs(1)).await;
     clock.advance(Duration::from_secs(60));
     assert_eq!(other.send_heartbeat().await, Ok(()));
-    pass(&clock, &[&other], Duration::from_secs(3)).await;
+    advance_time(&clock, &[&other], Duration::from_secs(3)).await;
     assert_eq!(one.send_heartbeat().await, Ok(()), "it had no database, as the other");
-    runs(&one, &claim("a", 20, 1)).await;
+    admit_running(&one, &claim("a", 20, 1)).await;
     // A guard that does not come back still counts as dead.
-    pass(&clock, &[&other], Duration::from_millis(4500)).await;
+    advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
 }
 
@@ -98,7 +98,7 @@ fn operation(first: u8) -> OperationId {
     OperationId::from_bytes([first; 32])
 }
 
-pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
+pub(super) async fn reserve_operation(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
     match guard.reserve(id).await.expect("the database answers") {
         ReserveReply::Acquired(held) => held,
         ReserveReply::Held(_) => panic!("nobody has it"),
@@ -110,9 +110,9 @@ pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> Postgres
 async fn one_guard_decides_each_operation() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
+    let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    let held = reserved(&one, operation(1)).await;
+    let held = reserve_operation(&one, operation(1)).await;
     assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveReply::Held(_))));
     let entry = entry(20);
     let reply = one.admit(&claim("a", 20, 1), one.new_name(), Some((&held, &entry))).await;
@@ -124,18 +124,19 @@ async fn one_guard_decides_each_operation() {
         "it is in hand"
     );
     // A dropped right goes back to the store.
-    drop(reserved(&one, operation(2)).await);
-    barrier(&one).await;
-    drop(reserved(&other, operation(2)).await);
+    drop(reserve_operation(&one, operation(2)).await);
+    wait_processed(&one).await;
+    drop(reserve_operation(&other, operation(2)).await);
     // The first guard counts as dead.
-    pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    let taken = reserved(&other, operation(1)).await;
+    advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
+    let taken = reserve_operation(&other, operation(1)).await;
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));
     assert_eq!(other.may_run(&entry.keys, entry.token).await, Ok(true), "its time is not over");
-    let written = one.finish(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await;
-    assert_eq!(written, Ok(WriteOutcome::NotHeld), "whoever decides has read it as it is");
+    let written =
+        one.end_dispatch_with_outcome(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await;
+    assert_eq!(written, Ok(JournalWriteOutcome::NotHeld), "whoever decides has read it as it is");
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry)));
-    assert_eq!(other.write(&taken, JournalUpdate::Forget).await, Ok(WriteOutcome::Durable));
+    assert_eq!(other.update_entry(&taken, JournalUpdate::Forget).await, Ok(JournalWriteOutcome::Durable));
     assert_eq!(other.operation(&operation(1)).await, Ok(None));
 }
 
@@ -153,6 +154,6 @@ pub(super) fn entry(epoch: u64) -> JournalEntry {
         admitted: 0,
         began: Some(0),
         keep: 10,
-        state: State::Admitted,
+        state: JournalEntryState::Admitted,
     }
 }

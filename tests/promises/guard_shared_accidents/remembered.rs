@@ -13,14 +13,17 @@ use fencegate_tests::wait::wait_until;
 use tempfile::TempDir;
 
 use super::{
-    servers::OwnServer,
-    steps::{OVER, admit, barrier, barrier_in_time, claim, opened, pass, runs},
+    servers::OwnPostgres,
+    steps::{
+        OVER, admit, admit_running, advance_time, claim, open_guard, wait_processed,
+        wait_processed_eventually,
+    },
 };
 
 /// Two guards that have learned the same, and a snapshot of their database. They send heartbeats only where the test
 /// calls for them.
 struct DatabaseSnapshot {
-    own: OwnServer,
+    own: OwnPostgres,
     clock: Arc<ManualClock>,
     one: PostgresStore,
     other: PostgresStore,
@@ -28,19 +31,19 @@ struct DatabaseSnapshot {
 }
 
 impl DatabaseSnapshot {
-    async fn taken() -> Self {
-        let mut own = OwnServer::start().await;
+    async fn take() -> Self {
+        let mut own = OwnPostgres::start().await;
         let clock = Arc::new(ManualClock::default());
-        let one = opened(&own.store, &clock, "one").await;
+        let one = open_guard(&own.store, &clock, "one").await;
         let other = own.store.guard(clock.clone(), "other").await;
         let folder = TempDir::with_prefix("fencegate-tests-").expect("a folder");
-        let_through(&one, "a", 20).await;
-        barrier(&other).await;
+        run_request(&one, "a", 20).await;
+        wait_processed(&other).await;
         own.server.stop();
         own.server.snapshot(&data(&folder));
         own.server.restart();
         let snapshot = Self { own, clock, one, other, folder };
-        snapshot.beat(&[&snapshot.one, &snapshot.other]).await;
+        snapshot.send_heartbeats(&[&snapshot.one, &snapshot.other]).await;
         snapshot
     }
 
@@ -51,7 +54,7 @@ impl DatabaseSnapshot {
     }
 
     /// Repeats the heartbeats: the first ones find connections that are gone.
-    async fn beat(&self, guards: &[&PostgresStore]) {
+    async fn send_heartbeats(&self, guards: &[&PostgresStore]) {
         for guard in guards {
             let beaten = async { while guard.send_heartbeat().await.is_err() {} };
             wait_until("a beat", beaten, || guard.status()).await;
@@ -64,14 +67,14 @@ fn data(folder: &TempDir) -> PathBuf {
 }
 
 /// A request that begins and ends. The first query after an interruption may be refused.
-async fn let_through(guard: &PostgresStore, key: &str, epoch: u64) {
-    barrier_in_time(guard).await;
-    let dispatch = runs(guard, &claim(key, epoch, 1)).await;
-    guard.end(&dispatch, DispatchEnd::Known);
-    barrier(guard).await;
+async fn run_request(guard: &PostgresStore, key: &str, epoch: u64) {
+    wait_processed_eventually(guard).await;
+    let dispatch = admit_running(guard, &claim(key, epoch, 1)).await;
+    guard.end_dispatch(&dispatch, DispatchEnd::Known);
+    wait_processed(guard).await;
 }
 
-async fn is_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
+async fn assert_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
     let reply = admit(guard, &claim(key, epoch, 1)).await;
     assert!(
         matches!(reply, AdmitReply::Rejected(AdmitError::Recovered { .. })),
@@ -83,68 +86,68 @@ async fn is_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
 /// by its first query, and has not learned what the idle one has announced.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_guard_reports_lost_tokens() {
-    let mut snapshot = DatabaseSnapshot::taken().await;
-    let_through(&snapshot.one, "z", 30).await;
-    let_through(&snapshot.other, "a", 100).await;
+    let mut snapshot = DatabaseSnapshot::take().await;
+    run_request(&snapshot.one, "z", 30).await;
+    run_request(&snapshot.other, "a", 100).await;
     snapshot.restore();
     let DatabaseSnapshot { clock, one, other, .. } = &snapshot;
-    barrier_in_time(one).await;
-    snapshot.beat(&[one, other]).await;
-    pass(clock, &[one, other], OVER + Duration::from_secs(1)).await;
-    is_recovered(one, "a", 50).await;
-    runs(one, &claim("a", 101, 1)).await;
+    wait_processed_eventually(one).await;
+    snapshot.send_heartbeats(&[one, other]).await;
+    advance_time(clock, &[one, other], OVER + Duration::from_secs(1)).await;
+    assert_recovered(one, "a", 50).await;
+    admit_running(one, &claim("a", 101, 1)).await;
 }
 
 /// Nothing is admitted before every live guard has reported. The time that closes the keys passes with a single
 /// heartbeat, because the database was away for as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn quarantine_lasts_until_guards_report() {
-    let mut snapshot = DatabaseSnapshot::taken().await;
-    let_through(&snapshot.one, "z", 30).await;
-    let_through(&snapshot.other, "a", 100).await;
+    let mut snapshot = DatabaseSnapshot::take().await;
+    run_request(&snapshot.one, "z", 30).await;
+    run_request(&snapshot.other, "a", 100).await;
     snapshot.restore();
     let DatabaseSnapshot { clock, one, other, .. } = &snapshot;
-    barrier_in_time(one).await;
-    snapshot.beat(&[one]).await;
+    wait_processed_eventually(one).await;
+    snapshot.send_heartbeats(&[one]).await;
     clock.advance(OVER + Duration::from_secs(1));
-    snapshot.beat(&[one]).await;
+    snapshot.send_heartbeats(&[one]).await;
     let reply = admit(one, &claim("b", 31, 1)).await;
     assert!(
         matches!(reply, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
         "not all were heard: {reply:?}"
     );
-    snapshot.beat(&[other]).await;
-    pass(clock, &[one, other], OVER + Duration::from_secs(1)).await;
-    is_recovered(one, "a", 50).await;
-    runs(one, &claim("a", 101, 1)).await;
+    snapshot.send_heartbeats(&[other]).await;
+    advance_time(clock, &[one, other], OVER + Duration::from_secs(1)).await;
+    assert_recovered(one, "a", 50).await;
+    admit_running(one, &claim("a", 101, 1)).await;
 }
 
 /// A guard that is gone keeps nothing closed for longer than others count it as alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_guard_is_not_awaited() {
-    let mut snapshot = DatabaseSnapshot::taken().await;
-    let_through(&snapshot.one, "z", 30).await;
+    let mut snapshot = DatabaseSnapshot::take().await;
+    run_request(&snapshot.one, "z", 30).await;
     snapshot.restore();
     let DatabaseSnapshot { clock, one, .. } = &snapshot;
-    barrier_in_time(one).await;
-    snapshot.beat(&[one]).await;
-    pass(clock, &[one], OVER + Duration::from_secs(3)).await;
-    runs(one, &claim("a", 31, 1)).await;
+    wait_processed_eventually(one).await;
+    snapshot.send_heartbeats(&[one]).await;
+    advance_time(clock, &[one], OVER + Duration::from_secs(3)).await;
+    admit_running(one, &claim("a", 31, 1)).await;
 }
 
 /// A token that a guard has learned of counts like one that it has announced. This guard has lost nothing of its own, and
 /// has learned of the last token of a guard that is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn learned_tokens_survive_restore() {
-    let mut snapshot = DatabaseSnapshot::taken().await;
-    let_through(&snapshot.other, "a", 100).await;
+    let mut snapshot = DatabaseSnapshot::take().await;
+    run_request(&snapshot.other, "a", 100).await;
     snapshot.one.send_heartbeat().await.expect("the database answers");
     snapshot.restore();
     let DatabaseSnapshot { clock, one, .. } = &snapshot;
-    barrier_in_time(one).await;
-    is_recovered(one, "a", 50).await;
-    snapshot.beat(&[one]).await;
-    pass(clock, &[one], OVER + Duration::from_secs(3)).await;
-    is_recovered(one, "a", 50).await;
-    runs(one, &claim("a", 101, 1)).await;
+    wait_processed_eventually(one).await;
+    assert_recovered(one, "a", 50).await;
+    snapshot.send_heartbeats(&[one]).await;
+    advance_time(clock, &[one], OVER + Duration::from_secs(3)).await;
+    assert_recovered(one, "a", 50).await;
+    admit_running(one, &claim("a", 101, 1)).await;
 }

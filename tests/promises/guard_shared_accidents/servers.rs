@@ -25,18 +25,18 @@ use fencegate_tests::{
 use tokio::task::spawn_blocking;
 
 use super::{
-    deaths::reserved,
-    steps::{OVER, admit, barrier, barrier_in_time, claim},
+    deaths::reserve_operation,
+    steps::{OVER, admit, claim, wait_processed, wait_processed_eventually},
 };
 
 /// A server of its own, and guards on it that send heartbeats by themselves.
-pub(super) struct OwnServer {
+pub(super) struct OwnPostgres {
     pub(super) server: PostgresServer,
     pub(super) store: SharedStore,
     clock: SharedClock,
 }
 
-impl OwnServer {
+impl OwnPostgres {
     pub(super) async fn start() -> Self {
         let server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
         let database = spawn_blocking({
@@ -50,7 +50,7 @@ impl OwnServer {
         Self { server, store, clock: Arc::new(MachineClock) }
     }
 
-    async fn guard(&self, store: &SharedStore, name: &str) -> PostgresStore {
+    async fn open_guard(&self, store: &SharedStore, name: &str) -> PostgresStore {
         let guard = store.guard(self.clock.clone(), name).await;
         let tending = guard.clone();
         tokio::spawn(async move { tending.run_background().await });
@@ -59,7 +59,7 @@ impl OwnServer {
 }
 
 /// Repeats the claim, with a newer epoch each time, until it is admitted.
-async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightDispatch, u64) {
+async fn wait_admitted(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightDispatch, u64) {
     let admitted = async {
         loop {
             if let Ok(AdmitReply::Running { dispatch, .. }) =
@@ -77,20 +77,20 @@ async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightD
 /// A server that is killed forgets nothing, and under one that is frozen no guard keeps its lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_or_frozen_server_keeps_exclusion() {
-    let mut own = OwnServer::start().await;
-    let guard = own.guard(&own.store, "one").await;
-    let (running, epoch) = gets_in(&guard, "a", 20).await;
-    let (_, other) = gets_in(&guard, "b", epoch + 1).await;
+    let mut own = OwnPostgres::start().await;
+    let guard = own.open_guard(&own.store, "one").await;
+    let (running, epoch) = wait_admitted(&guard, "a", 20).await;
+    let (_, other) = wait_admitted(&guard, "b", epoch + 1).await;
     own.server.kill();
     own.server.restart();
-    barrier_in_time(&guard).await;
+    wait_processed_eventually(&guard).await;
     let again = admit(&guard, &claim("a", epoch, 1)).await;
     assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{again:?}");
     let waits = admit(&guard, &claim("a", other + 1, 1)).await;
     assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
     assert_eq!(guard.status().closed, None, "nothing was lost");
-    guard.end(&running, DispatchEnd::Known);
-    let (_, last) = gets_in(&guard, "a", other + 2).await;
+    guard.end_dispatch(&running, DispatchEnd::Known);
+    let (_, last) = wait_admitted(&guard, "a", other + 2).await;
     own.server.freeze();
     let lapsed = async {
         while guard.membership().is_valid(own.clock.now()) {
@@ -100,7 +100,7 @@ async fn killed_or_frozen_server_keeps_exclusion() {
     wait_until("the lease to end", lapsed, || guard.membership()).await;
     assert!(guard.admit(&claim("c", last + 1, 1), guard.new_name(), None).await.is_err());
     own.server.thaw();
-    gets_in(&guard, "c", last + 2).await;
+    wait_admitted(&guard, "c", last + 2).await;
     assert!(guard.membership().is_valid(own.clock.now()), "nobody has taken it for dead");
 }
 
@@ -108,22 +108,22 @@ async fn killed_or_frozen_server_keeps_exclusion() {
 /// the quarantine, and then admits nothing older.
 #[tokio::test(flavor = "multi_thread")]
 async fn rolled_back_database_is_quarantined() {
-    let mut own = OwnServer::start().await;
-    let guard = own.guard(&own.store, "one").await;
-    let (first, epoch) = gets_in(&guard, "a", 20).await;
-    guard.end(&first, DispatchEnd::Known);
-    barrier(&guard).await;
+    let mut own = OwnPostgres::start().await;
+    let guard = own.open_guard(&own.store, "one").await;
+    let (first, epoch) = wait_admitted(&guard, "a", 20).await;
+    guard.end_dispatch(&first, DispatchEnd::Known);
+    wait_processed(&guard).await;
     let folder = tempfile::TempDir::new().expect("a folder");
     let copy = folder.path().join("data");
     own.server.stop();
     own.server.snapshot(&copy);
     own.server.restart();
-    barrier_in_time(&guard).await;
-    let (_, forgotten) = gets_in(&guard, "a", epoch + 10).await;
+    wait_processed_eventually(&guard).await;
+    let (_, forgotten) = wait_admitted(&guard, "a", epoch + 10).await;
     own.server.kill();
     own.server.restore(&copy);
     own.server.restart();
-    barrier_in_time(&guard).await;
+    wait_processed_eventually(&guard).await;
     let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
     assert!(
         matches!(closed, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
@@ -131,19 +131,19 @@ async fn rolled_back_database_is_quarantined() {
     );
     let old = admit(&guard, &claim("a", forgotten - 1, 1)).await;
     assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "it was announced: {old:?}");
-    let (_, later) = gets_in(&guard, "a", forgotten + 2).await;
+    let (_, later) = wait_admitted(&guard, "a", forgotten + 2).await;
     assert!(later > forgotten);
     let old = admit(&guard, &claim("other", forgotten, 1)).await;
     assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "on every key: {old:?}");
 }
 
 /// The primary waits for no standby any more. A guard records it with a heartbeat.
-async fn follows_later(own: &OwnServer, guard: &PostgresStore) {
+async fn wait_asynchronous(own: &OwnPostgres, guard: &PostgresStore) {
     own.server.disable_sync_standby();
-    is_noted(own, guard, "f").await;
+    wait_noted(own, guard, "f").await;
 }
 
-async fn is_noted(own: &OwnServer, guard: &PostgresStore, followed: &str) {
+async fn wait_noted(own: &OwnPostgres, guard: &PostgresStore, followed: &str) {
     let noted = async {
         while own.store.run("SELECT followed FROM store") != followed {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -157,21 +157,21 @@ async fn is_noted(own: &OwnServer, guard: &PostgresStore, followed: &str) {
 /// the right over an operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_end_closes_key_during_quarantine() {
-    let mut own = OwnServer::start().await;
+    let mut own = OwnPostgres::start().await;
     let standby = own.server.standby(StandbyMode::Synchronously);
-    let both = own.store.at(&[own.server.address(), standby.address()]);
-    let guard = own.guard(&both, "one").await;
-    let (ended, epoch) = gets_in(&guard, "a", 20).await;
-    let (_in_hand, other) = gets_in(&guard, "b", epoch + 1).await;
+    let both = own.store.at_addresses(&[own.server.address(), standby.address()]);
+    let guard = own.open_guard(&both, "one").await;
+    let (ended, epoch) = wait_admitted(&guard, "a", 20).await;
+    let (_in_hand, other) = wait_admitted(&guard, "b", epoch + 1).await;
     let operation = OperationId::from_bytes([1; 32]);
-    let right = reserved(&guard, operation).await;
-    let kept = reserved(&guard, OperationId::from_bytes([2; 32])).await;
+    let right = reserve_operation(&guard, operation).await;
+    let kept = reserve_operation(&guard, OperationId::from_bytes([2; 32])).await;
     // The standby had that before it was acknowledged.
-    follows_later(&own, &guard).await;
+    wait_asynchronous(&own, &guard).await;
     standby.pause_receiving();
-    guard.end(&ended, DispatchEnd::Known);
+    guard.end_dispatch(&ended, DispatchEnd::Known);
     drop((ended, right));
-    barrier(&guard).await;
+    wait_processed(&guard).await;
     assert_eq!(own.store.run("SELECT string_agg(key, '') FROM at_work"), "b");
     own.server.kill();
     standby.promote();
@@ -186,21 +186,21 @@ async fn lost_end_closes_key_during_quarantine() {
     wait_until("the guard to say what it has in hand", disowned, || guard.status()).await;
     assert_eq!(promoted.run("SELECT encode(operation, 'hex') FROM fencegate.held"), "02".repeat(32));
     let began = Instant::now();
-    let (_, last) = gets_in(&guard, "a", other + 1).await;
+    let (_, last) = wait_admitted(&guard, "a", other + 1).await;
     let closed = began.elapsed();
     assert!(closed < OVER + Duration::from_secs(3), "closed for {closed:?}");
     let waits = admit(&guard, &claim("b", last + 1, 1)).await;
     assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "it is at work: {waits:?}");
-    drop((reserved(&guard, operation).await, kept));
+    drop((reserve_operation(&guard, operation).await, kept));
 }
 
 /// Several hosts of which none follows synchronously are refused as the store of a first guard. The URL names the hosts
 /// that may take over, and the server is queried whether one of them has everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_standbys_are_refused() {
-    let own = OwnServer::start().await;
+    let own = OwnPostgres::start().await;
     let standby = own.server.standby(StandbyMode::Later);
-    let both = own.store.at(&[own.server.address(), standby.address()]);
+    let both = own.store.at_addresses(&[own.server.address(), standby.address()]);
     let clock = own.clock.clone();
     let refusal = async |name| both.try_guard(clock.clone(), name).await.err().expect("refused").to_string();
     let refused = refusal("one").await;
@@ -217,7 +217,7 @@ async fn asynchronous_standbys_are_refused() {
         PostgresStore::init(&unmade.expect("a URL"), &identity, 10).await.expect_err("refused").to_string();
     assert!(unmade.contains("`synchronous_standby_names` is empty"), "{unmade}");
     // One host only: which server takes over from it is not known here.
-    let first = own.guard(&own.store, "first").await;
+    let first = own.open_guard(&own.store, "first").await;
     both.guard(clock.clone(), "joins it").await;
     first.leave().await.expect("in order");
 }
@@ -226,20 +226,20 @@ async fn asynchronous_standbys_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failover_quarantines_unless_standby_complete() {
     for closes in [false, true] {
-        let mut own = OwnServer::start().await;
+        let mut own = OwnPostgres::start().await;
         let standby = own.server.standby(StandbyMode::Synchronously);
-        let both = own.store.at(&[own.server.address(), standby.address()]);
-        let guard = own.guard(&both, "one").await;
+        let both = own.store.at_addresses(&[own.server.address(), standby.address()]);
+        let guard = own.open_guard(&both, "one").await;
         // The dispatch is kept: one that is dropped ends with the next connection.
-        let (_in_hand, epoch) = gets_in(&guard, "a", 20).await;
+        let (_in_hand, epoch) = wait_admitted(&guard, "a", 20).await;
         if closes {
-            follows_later(&own, &guard).await;
+            wait_asynchronous(&own, &guard).await;
         } else {
-            is_noted(&own, &guard, "t").await;
+            wait_noted(&own, &guard, "t").await;
         }
         own.server.kill();
         standby.promote();
-        barrier_in_time(&guard).await;
+        wait_processed_eventually(&guard).await;
         let reply = admit(&guard, &claim("b", epoch + 1, 1)).await;
         if closes {
             assert!(matches!(reply, AdmitReply::Rejected(AdmitError::Quarantine { .. })), "{reply:?}");
@@ -269,9 +269,9 @@ END $$;";
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_standby_wait_is_no_answer() {
     const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    let own = OwnServer::start().await;
-    let guard = own.guard(&own.store, "one").await;
-    let (_, epoch) = gets_in(&guard, "a", 20).await;
+    let own = OwnPostgres::start().await;
+    let guard = own.open_guard(&own.store, "one").await;
+    let (_, epoch) = wait_admitted(&guard, "a", 20).await;
     let follow = |who: &str| {
         own.store.database.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{who}'"));
         own.store.database.run("SELECT pg_reload_conf()");
@@ -292,6 +292,6 @@ async fn cancelled_standby_wait_is_no_answer() {
     let cancelled = spawn_blocking(move || cancels.finish()).await.expect("no panic");
     assert!(cancelled.is_ok(), "no decision has waited for a standby: {cancelled:?}");
     follow("");
-    barrier_in_time(&guard).await;
+    wait_processed_eventually(&guard).await;
     assert_eq!(own.store.run("SELECT count(*) FROM at_work WHERE key = 'b'"), "0");
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    admission::Claim,
+    admission::DispatchClaim,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
@@ -13,8 +13,8 @@ use fencegate_tests::{shared_store::SharedStore, wait::wait_until};
 /// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);
 
-pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
-    Claim {
+pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> DispatchClaim {
+    DispatchClaim {
         keys: vec![ResourceKey::parse(name).expect("a key")].into(),
         token: Token::new(epoch, 0, dispatch).expect("small"),
         mode: Mode::Exclusive,
@@ -23,11 +23,11 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
     }
 }
 
-pub(super) async fn admit(guard: &PostgresStore, claim: &Claim) -> AdmitReply {
+pub(super) async fn admit(guard: &PostgresStore, claim: &DispatchClaim) -> AdmitReply {
     guard.admit(claim, guard.new_name(), None).await.expect("the database answers")
 }
 
-pub(super) async fn runs(guard: &PostgresStore, claim: &Claim) -> InFlightDispatch {
+pub(super) async fn admit_running(guard: &PostgresStore, claim: &DispatchClaim) -> InFlightDispatch {
     match admit(guard, claim).await {
         AdmitReply::Running { dispatch, .. } => dispatch,
         other => panic!("{claim:?}: {other:?}"),
@@ -35,19 +35,19 @@ pub(super) async fn runs(guard: &PostgresStore, claim: &Claim) -> InFlightDispat
 }
 
 /// Returns when the guard has done everything that was requested of it before.
-pub(super) async fn barrier(guard: &PostgresStore) {
-    guard.resolve(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
+pub(super) async fn wait_processed(guard: &PostgresStore) {
+    guard.resolve_doubt(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
 }
 
 /// Opens a guard on a manual clock, and passes the time in which a new store admits nothing.
-pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> PostgresStore {
+pub(super) async fn open_guard(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> PostgresStore {
     clock.advance(Duration::from_secs(1));
     let guard = store.guard(clock.clone(), name).await;
-    pass(clock, &[&guard], OVER + Duration::from_secs(1)).await;
+    advance_time(clock, &[&guard], OVER + Duration::from_secs(1)).await;
     guard
 }
 
-pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: Duration) {
+pub(super) async fn advance_time(clock: &ManualClock, guards: &[&PostgresStore], time: Duration) {
     let mut left = time;
     while left > Duration::ZERO {
         let step = left.min(Duration::from_secs(2));
@@ -60,7 +60,7 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: D
 }
 
 /// Repeats [`barrier`] until it succeeds: the first query after an interruption may be refused.
-pub(super) async fn barrier_in_time(guard: &PostgresStore) {
-    let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
+pub(super) async fn wait_processed_eventually(guard: &PostgresStore) {
+    let answered = async { while guard.resolve_doubt(&[], claim("nobody", 1, 1).token).await.is_err() {} };
     wait_until("the database to answer", answered, || guard.status()).await;
 }

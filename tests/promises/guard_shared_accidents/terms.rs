@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
     admission::DispatchEnd,
-    postgres::{AdmitReply, GuardTimings, PostgresStore},
+    postgres::{AdmitReply, GuardTimeLimits, PostgresStore},
 };
 use fencegate_process::{
     clock::{Clock, ManualClock},
@@ -12,11 +12,11 @@ use fencegate_process::{
 };
 use fencegate_tests::shared_store::{SharedStore, TERMS};
 
-use super::steps::{admit, barrier, claim, opened, pass, runs};
+use super::steps::{admit, admit_running, advance_time, claim, open_guard, wait_processed};
 
 const LONGEST: Duration = Duration::from_secs(20);
 
-async fn doubt(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
+async fn doubt_left(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
     match admit(guard, &claim(key, epoch, 1)).await {
         AdmitReply::Wait { doubt: Some(left), .. } => left,
         other => panic!("{other:?}"),
@@ -29,28 +29,28 @@ async fn doubt(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
 async fn doubt_lasts_longest_max_execution() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let one = opened(&store, &clock, "one").await;
-    let terms = GuardTimings { max_execution: LONGEST, ..TERMS };
+    let one = open_guard(&store, &clock, "one").await;
+    let terms = GuardTimeLimits { max_execution: LONGEST, ..TERMS };
     let changed =
         PostgresStore::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "changed").await;
     let changed = changed.expect("it can be opened");
-    pass(&clock, &[&one, &changed], Duration::from_secs(1)).await;
-    let running = runs(&one, &claim("a", 20, 1)).await;
-    let left_behind = runs(&one, &claim("b", 20, 1)).await;
-    one.end(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
-    barrier(&one).await;
-    assert!(doubt(&changed, "a", 21).await >= LONGEST);
+    advance_time(&clock, &[&one, &changed], Duration::from_secs(1)).await;
+    let running = admit_running(&one, &claim("a", 20, 1)).await;
+    let left_behind = admit_running(&one, &claim("b", 20, 1)).await;
+    one.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
+    wait_processed(&one).await;
+    assert!(doubt_left(&changed, "a", 21).await >= LONGEST);
     one.leave().await.expect("in order");
-    assert!(doubt(&changed, "b", 21).await >= LONGEST);
+    assert!(doubt_left(&changed, "b", 21).await >= LONGEST);
     drop(left_behind);
     // What was admitted under the longer time is over some day, and then that time counts no more.
     let other = store.guard(clock.clone(), "other").await;
     changed.leave().await.expect("in order");
-    pass(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
-    let running = runs(&other, &claim("c", 22, 1)).await;
-    other.end(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
-    barrier(&other).await;
-    assert!(doubt(&other, "c", 23).await < LONGEST);
+    advance_time(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
+    let running = admit_running(&other, &claim("c", 22, 1)).await;
+    other.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
+    wait_processed(&other).await;
+    assert!(doubt_left(&other, "c", 23).await < LONGEST);
 }
 
 /// The doubt that a leaving guard leaves behind includes its `begun_within`: behind a filter the length of an execution
@@ -59,15 +59,15 @@ async fn doubt_lasts_longest_max_execution() {
 async fn doubt_includes_filter_begin_window() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let other = opened(&store, &clock, "other").await;
+    let other = open_guard(&store, &clock, "other").await;
     let begun_within = Duration::from_secs(7);
-    let terms = GuardTimings { begun_within, ..TERMS };
+    let terms = GuardTimeLimits { begun_within, ..TERMS };
     let one =
         PostgresStore::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "one").await;
     let one = one.expect("it can be opened");
-    pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
-    let left_behind = runs(&one, &claim("a", 20, 1)).await;
+    advance_time(&clock, &[&one, &other], Duration::from_secs(1)).await;
+    let left_behind = admit_running(&one, &claim("a", 20, 1)).await;
     one.leave().await.expect("in order");
-    assert!(doubt(&other, "a", 21).await >= begun_within + TERMS.max_execution);
+    assert!(doubt_left(&other, "a", 21).await >= begun_within + TERMS.max_execution);
     drop(left_behind);
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
     admission::DispatchEnd,
-    operation::{JournalUpdate, State},
+    operation::{JournalEntryState, JournalUpdate},
     postgres::{AdmitReply, PostgresError},
 };
 use fencegate_policies::operation::OperationId;
@@ -17,8 +17,8 @@ use fencegate_tests::{
 };
 
 use super::{
-    deaths::{entry, reserved},
-    steps::{admit, barrier, barrier_in_time, claim, opened, runs},
+    deaths::{entry, reserve_operation},
+    steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually},
 };
 
 /// One end takes little time. All together take longer than the guard gives a statement.
@@ -27,7 +27,7 @@ const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
     CREATE TRIGGER slow BEFORE DELETE ON at_work FOR EACH ROW EXECUTE FUNCTION slow()";
 const ENDS: u64 = 40;
 
-async fn nothing_is_at_work(store: &SharedStore) {
+async fn assert_nothing_at_work(store: &SharedStore) {
     let ended = async {
         while store.run("SELECT count(*) FROM at_work") != "0" {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -41,16 +41,16 @@ async fn nothing_is_at_work(store: &SharedStore) {
 async fn oversized_batch_shrinks_until_accepted() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store, &clock, "one").await;
+    let guard = open_guard(&store, &clock, "one").await;
     let mut running = Vec::new();
     for nth in 0..ENDS {
-        running.push(runs(&guard, &claim(&format!("k{nth}"), 20 + nth, 1)).await);
+        running.push(admit_running(&guard, &claim(&format!("k{nth}"), 20 + nth, 1)).await);
     }
     store.run(SLOW);
-    running.iter().for_each(|dispatch| guard.end(dispatch, DispatchEnd::Known));
-    nothing_is_at_work(&store).await;
-    barrier_in_time(&guard).await;
-    runs(&guard, &claim("k0", 90, 1)).await;
+    running.iter().for_each(|dispatch| guard.end_dispatch(dispatch, DispatchEnd::Known));
+    assert_nothing_at_work(&store).await;
+    wait_processed_eventually(&guard).await;
+    admit_running(&guard, &claim("k0", 90, 1)).await;
 }
 
 /// An end whose entry is refused for good opens its key and releases its operation.
@@ -58,24 +58,24 @@ async fn oversized_batch_shrinks_until_accepted() {
 async fn refused_entry_opens_key() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store, &clock, "one").await;
+    let guard = open_guard(&store, &clock, "one").await;
     let id = OperationId::from_bytes([1; 32]);
     let admitted = entry(20);
-    let held = reserved(&guard, id).await;
+    let held = reserve_operation(&guard, id).await;
     let reply = guard.admit(&claim("a", 20, 1), guard.new_name(), Some((&held, &admitted))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
-    let done = State::Done { at: 5, answer: None };
+    let done = JournalEntryState::Done { at: 5, answer: None };
     let done = JournalUpdate::Entry(Box::new(fencegate_guard::operation::JournalEntry {
         state: done,
         ..admitted.clone()
     }));
-    let written = guard.finish(&dispatch, DispatchEnd::Known, held, done).await;
+    let written = guard.end_dispatch_with_outcome(&dispatch, DispatchEnd::Known, held, done).await;
     assert!(matches!(written, Err(PostgresError::Refused(_))), "{written:?}");
-    nothing_is_at_work(&store).await;
-    barrier(&guard).await;
+    assert_nothing_at_work(&store).await;
+    wait_processed(&guard).await;
     assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, AdmitReply::Running { .. }));
-    drop(reserved(&guard, id).await);
+    drop(reserve_operation(&guard, id).await);
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
 
@@ -86,9 +86,9 @@ async fn refused_entry_opens_key() {
 async fn failing_end_blocks_no_other_request() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store, &clock, "one").await;
-    let stuck = runs(&guard, &claim("stuck", 20, 1)).await;
-    let other = runs(&guard, &claim("other", 20, 1)).await;
+    let guard = open_guard(&store, &clock, "one").await;
+    let stuck = admit_running(&guard, &claim("stuck", 20, 1)).await;
+    let other = admit_running(&guard, &claim("other", 20, 1)).await;
     store.run(
         "ALTER TABLE key ADD CONSTRAINT never CHECK (key <> 'never') NOT VALID;
         CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;
@@ -96,9 +96,9 @@ async fn failing_end_blocks_no_other_request() {
     );
     let never = claim("never", 20, 1);
     let answered = async {
-        guard.end(&stuck, DispatchEnd::Known);
+        guard.end_dispatch(&stuck, DispatchEnd::Known);
         let (refused, ()) = tokio::join!(guard.admit(&never, guard.new_name(), None), async {
-            guard.end(&other, DispatchEnd::Known);
+            guard.end_dispatch(&other, DispatchEnd::Known);
         });
         assert!(matches!(refused, Err(PostgresError::Refused(_))), "{refused:?}");
         while store.run("SELECT count(*) FROM at_work WHERE key = 'other'") != "0" {
@@ -108,7 +108,7 @@ async fn failing_end_blocks_no_other_request() {
     wait_until("the others' answers", answered, || store.run("SELECT string_agg(key, ' ') FROM at_work"))
         .await;
     store.run("DROP TRIGGER fails ON at_work");
-    nothing_is_at_work(&store).await;
+    assert_nothing_at_work(&store).await;
 }
 
 /// A right over an operation that was granted is released if its answer was lost and the database refuses the repeated
@@ -118,8 +118,8 @@ async fn lost_reservation_is_released() {
     let store = SharedStore::new().await;
     let proxy = PostgresProxy::start(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
-    let guard = opened(&store.at(&[proxy.address]), &clock, "one").await;
-    barrier(&guard).await;
+    let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
+    wait_processed(&guard).await;
     let id = OperationId::from_bytes([7; 32]);
     proxy.cut_next("reserve", LostMessage::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
@@ -129,6 +129,6 @@ async fn lost_reservation_is_released() {
         store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");
     });
     assert!(matches!(reserved, Err(PostgresError::Refused(_))));
-    barrier(&guard).await;
+    wait_processed(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM held"), "0");
 }

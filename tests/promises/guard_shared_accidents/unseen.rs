@@ -4,14 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    admission::{EndpointWatch, LivenessAnswer},
+    admission::{EndpointProbeConfig, LivenessAnswer},
     dispatch_target::DispatchTarget,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::{SharedStore, TERMS};
 
-use super::steps::{admit, barrier, claim, opened, pass, runs};
+use super::steps::{admit, admit_running, advance_time, claim, open_guard, wait_processed};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -20,18 +20,18 @@ fn service() -> DispatchTarget {
 }
 
 /// A guard that checks its endpoint, and another one that has the same store.
-async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
-    let one = opened(store, clock, "one").await;
+async fn open_two_guards(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
+    let one = open_guard(store, clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    one.watch(EndpointWatch { endpoints: vec![service().endpoint], interval: EVERY });
+    one.start_probing(EndpointProbeConfig { endpoints: vec![service().endpoint], interval: EVERY });
     [one, other]
 }
 
 /// A dispatch that this guard has sent and of which it has seen no end.
-async fn in_doubt(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
-    let lost = runs(guard, &claim(key, 20, 1)).await;
+async fn dispatch_unseen(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
+    let lost = admit_running(guard, &claim(key, 20, 1)).await;
     guard.watch_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
-    barrier(guard).await;
+    wait_processed(guard).await;
     lost
 }
 
@@ -48,11 +48,11 @@ async fn is_closed(guard: &PostgresStore, key: &str, epoch: u64) -> bool {
 async fn unseen_endpoint_keeps_key_closed() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let [one, other] = two(&store, &clock).await;
-    in_doubt(&one, &clock, "a").await;
+    let [one, other] = open_two_guards(&store, &clock).await;
+    dispatch_unseen(&one, &clock, "a").await;
     assert_eq!(one.targets_to_probe(), [service()]);
     assert!(one.record_silent(&service()));
-    pass(&clock, &[&one, &other], Duration::from_secs(60)).await;
+    advance_time(&clock, &[&one, &other], Duration::from_secs(60)).await;
     assert!(is_closed(&other, "a", 21).await);
     assert_eq!(one.silent_count(), 1);
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
@@ -62,10 +62,10 @@ async fn unseen_endpoint_keeps_key_closed() {
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
         assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");
-        pass(&clock, &[&one, &other], EVERY).await;
+        advance_time(&clock, &[&one, &other], EVERY).await;
         assert!(!seen());
     }
-    barrier(&one).await;
+    wait_processed(&one).await;
     assert!(!is_closed(&other, "a", 40).await);
     assert!(one.targets_to_probe().is_empty());
 }
@@ -76,11 +76,11 @@ async fn unseen_endpoint_keeps_key_closed() {
 async fn doubt_resolved_elsewhere_stays_resolved() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let [one, other] = two(&store, &clock).await;
-    let lost = in_doubt(&one, &clock, "a").await;
-    pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
-    assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
-    pass(&clock, &[&one, &other], Duration::from_secs(2)).await;
+    let [one, other] = open_two_guards(&store, &clock).await;
+    let lost = dispatch_unseen(&one, &clock, "a").await;
+    advance_time(&clock, &[&one, &other], Duration::from_secs(20)).await;
+    assert!(other.resolve_doubt(&lost.keys, lost.token).await.expect("the database answers"));
+    advance_time(&clock, &[&one, &other], Duration::from_secs(2)).await;
     assert!(one.targets_to_probe().is_empty(), "nobody waits for an answer any more");
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
     assert!(!is_closed(&other, "a", 21).await);
@@ -91,13 +91,13 @@ async fn doubt_resolved_elsewhere_stays_resolved() {
 async fn dead_guards_doubt_ends_by_clock() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let [one, other] = two(&store, &clock).await;
-    in_doubt(&one, &clock, "a").await;
-    pass(&clock, &[&one, &other], Duration::from_secs(20)).await;
+    let [one, other] = open_two_guards(&store, &clock).await;
+    dispatch_unseen(&one, &clock, "a").await;
+    advance_time(&clock, &[&one, &other], Duration::from_secs(20)).await;
     // The last heartbeat before it counts as dead.
-    pass(&clock, &[&other], Duration::from_secs(4)).await;
+    advance_time(&clock, &[&other], Duration::from_secs(4)).await;
     assert!(is_closed(&other, "a", 21).await);
-    pass(&clock, &[&other], Duration::from_secs(12)).await;
+    advance_time(&clock, &[&other], Duration::from_secs(12)).await;
     assert!(!is_closed(&other, "a", 22).await);
 }
 
@@ -107,15 +107,18 @@ async fn dead_guards_doubt_ends_by_clock() {
 async fn doubt_lost_by_failover_is_resolvable() {
     let store = SharedStore::new().await;
     let clock = Arc::new(ManualClock::default());
-    let [one, other] = two(&store, &clock).await;
-    let lost = in_doubt(&one, &clock, "a").await;
+    let [one, other] = open_two_guards(&store, &clock).await;
+    let lost = dispatch_unseen(&one, &clock, "a").await;
     assert_eq!(
         store.run("WITH lost AS (UPDATE at_work SET until = NULL RETURNING 1) SELECT count(*) FROM lost"),
         "1"
     );
-    assert!(!other.resolve(&lost.keys, lost.token).await.expect("the database answers"), "it is in flight");
+    assert!(
+        !other.resolve_doubt(&lost.keys, lost.token).await.expect("the database answers"),
+        "it is in flight"
+    );
     one.send_heartbeat().await.expect("the database answers");
     assert!(is_closed(&other, "a", 21).await);
-    assert!(other.resolve(&lost.keys, lost.token).await.expect("the database answers"));
+    assert!(other.resolve_doubt(&lost.keys, lost.token).await.expect("the database answers"));
     assert!(!is_closed(&other, "a", 22).await);
 }

@@ -38,7 +38,7 @@ pub(super) const PLACEHOLDERS: [&str; 6] = ["E", "UUID", "POLICY", "CODE", "KEYF
 
 impl PrintedCommand {
     /// Whether what was typed is this command, filled in.
-    pub(super) fn is(&self, typed: &str) -> bool {
+    pub(super) fn matches(&self, typed: &str) -> bool {
         let Some(typed) = typed.strip_prefix("fencegate ") else { return false };
         let open = |word| if PLACEHOLDERS.contains(&word) { "{}" } else { word };
         let template = self.template.split(' ').map(open).collect::<Vec<_>>().join(" ");
@@ -149,11 +149,11 @@ fn commands_are_found_in_sources() {
     ";
     assert_eq!(commands(&program_text(source), "x"), ["locks --after {}", "era init -c POLICY"]);
     let printed = |template: &str| PrintedCommand { file: String::new(), template: template.to_owned() };
-    assert!(printed("locks --after {}").is("fencegate locks --after a/7 -c x.yaml"));
-    assert!(printed("era bump --at-least E").is("fencegate era bump --at-least 7"));
-    assert!(printed("{verb} --at-least {}").is("fencegate era init --at-least 7"));
+    assert!(printed("locks --after {}").matches("fencegate locks --after a/7 -c x.yaml"));
+    assert!(printed("era bump --at-least E").matches("fencegate era bump --at-least 7"));
+    assert!(printed("{verb} --at-least {}").matches("fencegate era init --at-least 7"));
     assert!(
-        !printed("era bump").is("fencegate era show")
-            && !printed("era bump --force").is("fencegate era bump")
+        !printed("era bump").matches("fencegate era show")
+            && !printed("era bump --force").matches("fencegate era bump")
     );
 }

@@ -32,7 +32,7 @@ pub(super) struct TestTerminal {
 }
 
 impl TestTerminal {
-    pub(super) fn bare() -> Self {
+    pub(super) fn new() -> Self {
         let mut terminal = Self {
             home: scratch::temp_dir(),
             option: String::new(),
@@ -40,23 +40,29 @@ impl TestTerminal {
             meant: Vec::new(),
             typed: Vec::new(),
         };
-        terminal.means("CODE", "FG0203");
+        terminal.define_placeholder("CODE", "FG0203");
         terminal
     }
 
     /// The terminal of an operator who works with this file.
-    pub(super) fn of(argument: TargetArgument, file: &TestPolicy) -> Self {
-        let terminal = Self::bare();
+    pub(super) fn for_policy(argument: TargetArgument, file: &TestPolicy) -> Self {
+        let terminal = Self::new();
         let path = write_policy(terminal.home.path(), &file.to_string()).display().to_string();
-        terminal.knowing(argument, "-c", "FENCEGATE_CONFIG", path)
+        terminal.with_target(argument, "-c", "FENCEGATE_CONFIG", path)
     }
 
     /// The terminal of an operator who queries the process with this admin listener.
-    pub(super) fn at(argument: TargetArgument, admin: SocketAddr) -> Self {
-        Self::bare().knowing(argument, "--admin", "FENCEGATE_ADMIN", admin.to_string())
+    pub(super) fn for_admin(argument: TargetArgument, admin: SocketAddr) -> Self {
+        Self::new().with_target(argument, "--admin", "FENCEGATE_ADMIN", admin.to_string())
     }
 
-    fn knowing(self, argument: TargetArgument, option: &str, variable: &'static str, value: String) -> Self {
+    fn with_target(
+        self,
+        argument: TargetArgument,
+        option: &str,
+        variable: &'static str,
+        value: String,
+    ) -> Self {
         match argument {
             TargetArgument::Option => Self { option: format!(" {option} {value}"), ..self },
             TargetArgument::Variable => Self { variable: Some((variable, value)), ..self },
@@ -67,33 +73,33 @@ impl TestTerminal {
         self.home.path()
     }
 
-    pub(super) fn has(&self, name: &str, text: &str) {
+    pub(super) fn write_file(&self, name: &str, text: &str) {
         fs::write(self.home.path().join(name), text).expect("our own folder");
     }
 
     /// The file that is worked with has changed.
-    pub(super) fn rewrites(&self, file: &TestPolicy) {
+    pub(super) fn rewrite_policy(&self, file: &TestPolicy) {
         write_policy(self.home.path(), &file.to_string());
     }
 
-    pub(super) fn means(&mut self, word: &str, value: &str) {
+    pub(super) fn define_placeholder(&mut self, word: &str, value: &str) {
         self.meant.retain(|(known, _)| known != word);
         self.meant.push((word.to_owned(), value.to_owned()));
     }
 
     /// Everything that a verb prints, once the file or the process is named.
-    pub(super) async fn asks(&self, verb: &str) -> String {
-        self.types(&format!("fencegate {verb}{}", self.option)).await
+    pub(super) async fn run_verb(&self, verb: &str) -> String {
+        self.run_line(&format!("fencegate {verb}{}", self.option)).await
     }
 
-    pub(super) async fn types(&self, line: &str) -> String {
+    pub(super) async fn run_line(&self, line: &str) -> String {
         let output = self.runs(line.to_owned()).await;
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     /// Types all commands that stand in what was printed; each has to work.
-    pub(super) async fn follows(&mut self, printed: &str) {
-        let found = commands(printed);
+    pub(super) async fn run_printed_commands(&mut self, printed: &str) {
+        let found = commands_in(printed);
         assert!(!found.is_empty(), "no command is printed: {printed}");
         for line in found {
             if self.variable.is_some() {
@@ -101,19 +107,19 @@ impl TestTerminal {
                 let needed = printed.contains("FG0120") || printed.contains("FG0254");
                 assert!(!named || needed, "it names what the environment names: {line}");
             }
-            self.types_well(&line).await;
+            self.run_successfully(&line).await;
         }
     }
 
-    pub(super) async fn types_well(&mut self, line: &str) {
-        let whole = self.filled_in(line);
+    pub(super) async fn run_successfully(&mut self, line: &str) {
+        let whole = self.fill_placeholders(line);
         let output = self.runs(whole.clone()).await;
         assert!(output.status.success(), "`{line}`, typed as `{whole}`: {output:?}");
         self.typed.push(whole);
     }
 
     /// Repeats a command that is refused with the text `refused` until some time has passed.
-    pub(super) async fn types_well_in_time(&mut self, line: &str, refused: &str) {
+    pub(super) async fn retry_refused(&mut self, line: &str, refused: &str) {
         let last = || "it is refused";
         let works = async {
             loop {
@@ -130,7 +136,7 @@ impl TestTerminal {
     }
 
     /// A key file is made anew for each command that makes one, and is there for each that reads one.
-    fn filled_in(&self, line: &str) -> String {
+    fn fill_placeholders(&self, line: &str) -> String {
         let words = line.split(' ').map(|word| match (PLACEHOLDERS.contains(&word), word) {
             (true, "KEYFILE") => self.key_file(line.contains("keys new")),
             (true, _) => {
@@ -177,7 +183,7 @@ impl TestTerminal {
 }
 
 /// The commands in what was printed, in order.
-pub(super) fn commands(printed: &str) -> Vec<String> {
+pub(super) fn commands_in(printed: &str) -> Vec<String> {
     let begins = printed.match_indices("fencegate ").map(|(at, _)| &printed[at..]);
     let commands = begins.filter_map(|text| {
         let ends = text.find(['`', '\n', '"']).unwrap_or(text.len());

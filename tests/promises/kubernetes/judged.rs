@@ -9,8 +9,8 @@ use tokio::sync::OnceCell;
 
 use super::{
     super::{
-        artefacts::{from_pypi, is_good, shipped},
-        clients::{fetched_by_npm, run, text, venv},
+        artefacts::{assert_good, from_pypi, shipped},
+        clients::{node_with_package, python_with_package, run, text},
     },
     chart::{self, ALONE, COMPARING, INIT, ONE, TWO, helm, refused, rendered, text_of},
 };
@@ -37,7 +37,7 @@ async fn examples_pass_helm_and_schemas() {
             for (name, policy) in map["data"].as_object().expect("files") {
                 let file = home.path().join(name);
                 fs::write(&file, policy.as_str().expect("text")).expect("our own folder");
-                is_good(&file.display().to_string()).await;
+                assert_good(&file.display().to_string()).await;
             }
         }
     }
@@ -63,7 +63,7 @@ async fn operator_resources_fit_schemas() {
     static MADE: OnceCell<String> = OnceCell::const_new();
     const PACKAGE: &str = "@kubernetes-models/prometheus-operator";
     let modules =
-        MADE.get_or_init(|| fetched_by_npm(PACKAGE, "@kubernetes-models/prometheus-operator@6.0.0")).await;
+        MADE.get_or_init(|| node_with_package(PACKAGE, "@kubernetes-models/prometheus-operator@6.0.0")).await;
     let folder = modules.strip_prefix("NODE_PATH=").expect("a folder");
     let home = scratch::temp_dir();
     let mut resources = rendered(TWO).await;
@@ -104,7 +104,7 @@ with chart.Chart.load(folder) as loaded:
 #[tokio::test]
 async fn helm_4_renders_same_resources() {
     static MADE: OnceCell<String> = OnceCell::const_new();
-    let python = MADE.get_or_init(|| venv("helm-python-sdk", "helm-python-sdk==0.2.2")).await;
+    let python = MADE.get_or_init(|| python_with_package("helm-python-sdk", "helm-python-sdk==0.2.2")).await;
     for values in ALL {
         let folder = shipped("helm");
         let values = chart::with_paths(values);

@@ -9,13 +9,13 @@ impl NetworkPolicies {
         Self(resources.iter().filter(|one| one["kind"] == "NetworkPolicy").cloned().collect())
     }
 
-    pub(super) fn closes_nothing(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a pod with these labels in this namespace is admitted by another one, at this port. Labels are written
     /// `a=b,c=d`.
-    pub(super) fn from(&self, namespace: &str, pod: &str, at: &str, to: &str, port: &str) -> bool {
+    pub(super) fn admits(&self, namespace: &str, pod: &str, at: &str, to: &str, port: &str) -> bool {
         let of_target = |one: &&Value| {
             let own = one["metadata"]["namespace"].as_str().unwrap_or("default");
             own == at && selects(&one["spec"]["podSelector"], to)

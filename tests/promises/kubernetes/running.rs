@@ -22,7 +22,7 @@ use super::{
 };
 
 /// An installation that is being set up, and the folder in which its operator works.
-struct Installation {
+struct KubernetesInstallation {
     site: TestSite,
     pods: FakeCluster,
     home: TempDir,
@@ -35,13 +35,13 @@ struct Installation {
 }
 
 /// The commands below one heading.
-fn commands(heading: &str) -> Vec<String> {
+fn documented_commands(heading: &str) -> Vec<String> {
     let text = read("helm/README.md");
     let section = text.split("\n## ").find_map(|section| section.strip_prefix(heading)).expect("a heading");
     section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
-impl Installation {
+impl KubernetesInstallation {
     /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
     async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
         let site = TestSite::fresh().await;
@@ -49,7 +49,7 @@ impl Installation {
         let own = json!({
             "zookeeper": {"servers": [site.zookeeper.to_string()], "root": site.root, "session_timeout": "2s", "tick": "200ms"},
             "guard": {
-                "service": {"endpoint": format!("http://{}", site.origin.door("guard"))},
+                "service": {"endpoint": format!("http://{}", site.origin.open_listener("guard"))},
                 "policy": {
                     "settle": "1s", "send_within": "200ms", "max_execution": "500ms", "upstream": {"response_timeout": "300ms"},
                 },
@@ -62,10 +62,10 @@ impl Installation {
         let gateways = Vec::new();
         let guard = Vec::new();
         let shown = String::new();
-        Self { site, pods: FakeCluster::none(), home, guards, gateways, guard, shown }
+        Self { site, pods: FakeCluster::empty(), home, guards, gateways, guard, shown }
     }
 
-    async fn type_in(&mut self, line: &str) {
+    async fn run_line(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["helm", "install" | "upgrade", "fencegate", "deploy/helm", ref values @ ..] => {
@@ -99,7 +99,7 @@ impl Installation {
         let given = given.replace("guard.init.floor=E,guard.init.ensemble=UUID", &self.shown);
         self.pods.apply(rendered(&given.split_whitespace().collect::<Vec<_>>()).await);
         if given.contains("era.init=true") {
-            let made = self.pods.job("fencegate-era-init").await;
+            let made = self.pods.run_job("fencegate-era-init").await;
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         }
         if self.gateways.is_empty() {
@@ -119,7 +119,7 @@ impl Installation {
     }
 
     /// Sends a request of a client, through the Kubernetes service, to this gateway.
-    async fn captures(&self, order: &str, gateway: u8) {
+    async fn send_capture(&self, order: &str, gateway: u8) {
         let at = self.pods.service_address("fencegate", 80, gateway);
         let answer = async {
             loop {
@@ -145,7 +145,7 @@ impl Installation {
         );
     }
 
-    fn captured(&self, order: &str) -> usize {
+    fn capture_count(&self, order: &str) -> usize {
         self.site.origin.count(&format!("/v1/orders/{order}/capture"))
     }
 
@@ -155,7 +155,7 @@ impl Installation {
         }
     }
 
-    async fn ends(&mut self) {
+    async fn end(&mut self) {
         for gateway in self.gateways.drain(..) {
             self.pods.end(gateway).await;
         }
@@ -166,19 +166,19 @@ impl Installation {
 /// The commands of the README make an installation that outlives its pods.
 #[tokio::test]
 async fn readme_installation_outlives_its_pods() {
-    let mut installation = Installation::fresh(("StatefulSet", 1), &[]).await;
-    for line in commands("Install\n").iter().filter(|line| !line.contains("database")) {
-        installation.type_in(line).await;
+    let mut installation = KubernetesInstallation::fresh(("StatefulSet", 1), &[]).await;
+    for line in documented_commands("Install\n").iter().filter(|line| !line.contains("database")) {
+        installation.run_line(line).await;
     }
-    installation.captures("7", 0).await;
-    installation.captures("7", 1).await;
-    assert_eq!(installation.captured("7"), 2);
+    installation.send_capture("7", 0).await;
+    installation.send_capture("7", 1).await;
+    assert_eq!(installation.capture_count("7"), 2);
 
     // A fenced request past the gateways is refused. A request that needs no lock goes through.
     let guard = installation.pods.service_address("fencegate-guard", 8080, 0);
     let refused = TestRequest::post("/v1/orders/7/capture").send_to(guard).await.expect("an answer");
     assert_eq!(refused.field("fencing-refusal"), Some("token-missing"), "{}", refused.status);
-    assert_eq!(installation.captured("7"), 2);
+    assert_eq!(installation.capture_count("7"), 2);
     let read =
         TestRequest::get("/v1/orders/7").send_to(installation.pods.service_address("fencegate", 80, 0)).await;
     assert_eq!(read.expect("an answer").status, 200);
@@ -193,22 +193,22 @@ async fn readme_installation_outlives_its_pods() {
     }
 
     // All pods are replaced at once, and the new pods get the volumes of the old ones.
-    installation.ends().await;
+    installation.end().await;
     assert_eq!(installation.pods.claimed_files("store", "fencegate-guard-0"), ["guard.redb"]);
     assert!(
         !installation.pods.claimed_files("state", "fencegate-0").is_empty(),
         "nothing outlives the gateway"
     );
-    installation.type_in("helm upgrade fencegate deploy/helm -f my.yaml").await;
-    installation.captures("8", 0).await;
-    installation.ends().await;
+    installation.run_line("helm upgrade fencegate deploy/helm -f my.yaml").await;
+    installation.send_capture("8", 0).await;
+    installation.end().await;
 
     // ZooKeeper was wiped meanwhile and initialised anew. The gateway's volume remembers the larger tokens.
     let wiped = format!("--set era.init=true,zookeeper.root={}/wiped", installation.site.root);
     let given =
         format!("-f examples/one-guard.yaml -f {}/own.json {wiped}", installation.home.path().display());
     installation.pods.apply(rendered(&given.split_whitespace().collect::<Vec<_>>()).await);
-    assert!(installation.pods.job("fencegate-era-init").await.status.success());
+    assert!(installation.pods.run_job("fencegate-era-init").await.status.success());
     let gateway = installation.pods.start("StatefulSet", "fencegate", 0).await;
     gateway.check_probe("livenessProbe").await;
     let at = installation.pods.service_address("fencegate", 80, 0);
@@ -223,32 +223,33 @@ async fn readme_installation_outlives_its_pods() {
     };
     let refused = wait_until("a word on it", refused, || gateway.log()).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"));
-    assert_eq!(installation.captured("9"), 0);
+    assert_eq!(installation.capture_count("9"), 0);
 }
 
 /// Two guards share a database, and the installation serves with either of them alone.
 #[tokio::test]
 async fn either_shared_guard_may_stop() {
     let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
-    let mut installation = Installation::fresh(("Deployment", 2), &["examples/two-guards.yaml"]).await;
+    let mut installation =
+        KubernetesInstallation::fresh(("Deployment", 2), &["examples/two-guards.yaml"]).await;
     let own = installation.home.path().join("own.json");
     // The database of these tests speaks no TLS.
     let mut values: Value = serde_json::from_str(&fs::read_to_string(&own).expect("ours")).expect("JSON");
     values["guard"]["store"] = json!({"tls": false});
     fs::write(own, values.to_string()).expect("our own folder");
     write_database(installation.home.path(), &database.url());
-    let lines = commands("Install\n");
+    let lines = documented_commands("Install\n");
     let (secret, others): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("database"));
     for line in secret.into_iter().chain(others) {
-        installation.type_in(line).await;
+        installation.run_line(line).await;
     }
     let [first, second] = [installation.guard.remove(0), installation.guard.remove(0)];
     installation.pods.end(first).await;
-    installation.captures("7", 0).await;
+    installation.send_capture("7", 0).await;
     let again = installation.pods.start_ready("Deployment", "fencegate-guard", 0).await;
     installation.pods.end(second).await;
-    installation.captures("7", 1).await;
-    assert_eq!(installation.captured("7"), 2);
+    installation.send_capture("7", 1).await;
+    assert_eq!(installation.capture_count("7"), 2);
     installation.pods.end(again).await;
 }
 

@@ -10,8 +10,8 @@ use fencegate_tests::{
 use serde_json::json;
 
 use super::{
-    over,
-    unlike_plans::{REFUSED, with_a_route, with_leases},
+    unlike_plans::{REFUSED, lease_policy, route_policy},
+    wait_lease_over,
 };
 
 /// While a request runs that passed without a lock before the reload, no lease of its key is granted.
@@ -31,7 +31,11 @@ async fn unlocked_request_blocks_lease_after_reload() {
     gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
     assert_eq!(holder.release(&gateway).await.status, 204);
-    assert_eq!(over(&waiting, &gateway).await, "locked", "it has waited, and would be held beside it");
+    assert_eq!(
+        wait_lease_over(&waiting, &gateway).await,
+        "locked",
+        "it has waited, and would be held beside it"
+    );
     let refused = gateway.send(&acquire_request(&account)).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"), "{refused:?}");
     latch.release();
@@ -44,8 +48,8 @@ async fn unlocked_request_blocks_lease_after_reload() {
 async fn waiting_lease_ends_on_config_mismatch() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let _older = Gateway::start(&with_a_route(&site)).await;
-    let policy = with_leases(&site, &tokens);
+    let _older = Gateway::start(&route_policy(&site)).await;
+    let policy = lease_policy(&site, &tokens);
     let younger = Gateway::start(&policy.clone().with("/allow_mixed", true)).await;
     let holder = ClientLease::acquire_exclusive(&younger, "account/7").await;
     let waits = acquire_request(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
@@ -54,5 +58,5 @@ async fn waiting_lease_ends_on_config_mismatch() {
     assert_eq!(younger.reload(&[]).await.1["result"], "applied");
     younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(holder.release(&younger).await.status, 204);
-    assert_eq!(over(&waiting, &younger).await, "config-mismatch");
+    assert_eq!(wait_lease_over(&waiting, &younger).await, "config-mismatch");
 }

@@ -38,7 +38,7 @@ impl SteppedGateways {
     }
 
     /// Neither gateway sends a request under it, and the service has seen no more than before.
-    async fn refuse(&self, lease: &ClientLease) {
+    async fn assert_refused(&self, lease: &ClientLease) {
         let before = self.site.origin.count("/pay/7");
         for gateway in &self.gateways {
             let late = gateway.send(&lease.with_lease(pay())).await;
@@ -49,7 +49,7 @@ impl SteppedGateways {
     }
 
     /// The next client gets the key, and writes.
-    async fn next_writes(&self, gateway: usize, first: &ClientLease) {
+    async fn assert_next_writes(&self, gateway: usize, first: &ClientLease) {
         let gateway = &self.gateways[gateway];
         let second = ClientLease::acquire_exclusive(gateway, "account/7").await;
         assert!(second.token() > first.token());
@@ -78,9 +78,9 @@ async fn wall_clock_steps_leave_ttl_unchanged() {
     story.clocks[0].set_wall(-86_400);
     story.clocks[1].set_wall(-86_400);
     sleep(ttl).await;
-    story.refuse(&first).await;
-    story.next_writes(1, &first).await;
-    story.refuse(&first).await;
+    story.assert_refused(&first).await;
+    story.assert_next_writes(1, &first).await;
+    story.assert_refused(&first).await;
 }
 
 /// A lease is over at once when the machine of its gateway has slept past its TTL.
@@ -98,7 +98,7 @@ async fn machine_sleep_past_ttl_ends_lease() {
         assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
     assert_eq!(story.site.origin.count("/pay/7"), before, "the service has seen it");
-    story.next_writes(1, &first).await;
+    story.assert_next_writes(1, &first).await;
     story.gateways[0].wait_ready().await;
-    story.refuse(&first).await;
+    story.assert_refused(&first).await;
 }

@@ -13,18 +13,18 @@ use fencegate_tests::{
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{one, over, pay};
+use super::{pay, start_one, wait_lease_over};
 
 /// An unknown outcome ends the lease under which it happened, and the key stays held for the promised `held_for_ms`.
 #[tokio::test]
 async fn unknown_outcome_retires_lease() {
-    let (site, _tokens, gateway) = one().await;
+    let (site, _tokens, gateway) = start_one().await;
     let asked = Instant::now();
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
-    site.origin.script("/pay/7", [fencegate_tests::origin::Act::Reset]);
+    site.origin.script("/pay/7", [fencegate_tests::origin::OriginAction::Reset]);
     let broken = gateway.send(&lease.with_lease(pay())).await;
     assert_eq!(broken.outcome(), Some(FencingOutcome::Unknown));
-    assert_eq!(over(&lease, &gateway).await, "retired");
+    assert_eq!(wait_lease_over(&lease, &gateway).await, "retired");
     let late = gateway.send(&lease.with_lease(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
     // The client of the lease may work elsewhere for the time that it was told.
@@ -62,7 +62,7 @@ async fn lease_age_is_limited_by_policy() {
     let why = loop {
         let renewed = old.renew(&gateway).await;
         if renewed.status == 412 {
-            break over(&old, &gateway).await;
+            break wait_lease_over(&old, &gateway).await;
         }
         let told = json_body(&renewed);
         let left = Duration::from_secs(2).saturating_sub(begun.elapsed());
@@ -126,7 +126,7 @@ async fn stopping_gateway_keeps_promised_lease_time() {
 /// A lease that an operator breaks stays held for as long as its client was promised.
 #[tokio::test]
 async fn broken_lease_blocks_for_promised_time() {
-    let (_site, _tokens, gateway) = one().await;
+    let (_site, _tokens, gateway) = start_one().await;
     let asked = Instant::now();
     let lease = ClientLease::acquire_exclusive(&gateway, "job/1").await;
     let held_for = Duration::from_millis(lease.document["held_for_ms"].as_u64().expect("a number"));

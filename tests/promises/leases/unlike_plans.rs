@@ -16,14 +16,14 @@ use super::pay;
 pub(super) const REFUSED: &str = "fencegate_config_refused_routes";
 
 /// A gateway whose requests take the lock of another program, and which leases nothing.
-pub(super) fn with_a_route(site: &TestSite) -> TestPolicy {
+pub(super) fn route_policy(site: &TestSite) -> TestPolicy {
     let fence = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex",
         "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     site.policy("with-a-route").with("/routes/0/fence", fence)
 }
 
 /// A gateway that leases the key, and has no route for it.
-pub(super) fn with_leases(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
+pub(super) fn lease_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
 
@@ -32,8 +32,8 @@ pub(super) fn with_leases(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
 async fn younger_gateway_refuses_conflicting_lease() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let older = Gateway::start(&with_a_route(&site)).await;
-    let younger = Gateway::start(&with_leases(&site, &tokens)).await;
+    let older = Gateway::start(&route_policy(&site)).await;
+    let younger = Gateway::start(&lease_policy(&site, &tokens)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     let said = younger.wait_line("because of whom", |line| line.field("code") == "FG0550").await;
     assert_eq!((said.field("routes"), said.field("gateways")), ("leases of account/*", "with-a-route"));
@@ -53,9 +53,9 @@ async fn younger_gateway_refuses_conflicting_lease() {
 async fn younger_gateway_refuses_leased_route() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let older = Gateway::start(&with_leases(&site, &tokens)).await;
+    let older = Gateway::start(&lease_policy(&site, &tokens)).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
-    let younger = Gateway::start(&with_a_route(&site)).await;
+    let younger = Gateway::start(&route_policy(&site)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     let refused = younger.send(&pay()).await;
     let told = (refused.status, refused.reason(), refused.outcome());
@@ -70,12 +70,12 @@ async fn younger_gateway_refuses_leased_route() {
 async fn withdrawn_pattern_blocks_while_leased() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let policy = with_leases(&site, &tokens);
+    let policy = lease_policy(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["job/*"])));
     assert_eq!(older.reload(&[]).await.0, Some(0));
-    let younger = Gateway::start(&with_a_route(&site)).await;
+    let younger = Gateway::start(&route_policy(&site)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
     assert_eq!(lease.release(&older).await.status, 204);
@@ -84,7 +84,7 @@ async fn withdrawn_pattern_blocks_while_leased() {
 }
 
 /// Adds one route for each resource.
-fn taking(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
+fn with_routes_for(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
     resources.iter().fold(policy, |policy, resource| {
         policy.with_route(json!({
             "name": resource, "upstream": "ledger", "fence": {"key": format!("{resource}/{{path.id}}")},
@@ -100,13 +100,13 @@ fn taking(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
 async fn reload_waits_for_no_withdrawn_lease() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let policy = with_leases(&site, &tokens);
+    let policy = lease_policy(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
     let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
     // The second reload does not wait for anything from the first one.
     for resources in [&["book"][..], &["book", "shelf"]] {
-        older.rewrite(&taking(withdrawn.clone(), resources));
+        older.rewrite(&with_routes_for(withdrawn.clone(), resources));
         assert_eq!(older.reload(&[]).await.0, Some(0));
         for resource in resources {
             let answer = older.send(&TestRequest::post(&format!("/{resource}/7"))).await;
@@ -114,7 +114,7 @@ async fn reload_waits_for_no_withdrawn_lease() {
         }
     }
     // A gateway that starts later is still told of the lease.
-    let younger = Gateway::start(&with_a_route(&site)).await;
+    let younger = Gateway::start(&route_policy(&site)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     assert_eq!(younger.send(&pay()).await.status, 503);
     assert_eq!(lease.get(&older).await.status, 200);
@@ -130,10 +130,10 @@ async fn reload_waits_for_no_withdrawn_lease() {
 async fn lease_under_replaced_pattern_keeps_priority() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let policy = with_leases(&site, &tokens);
+    let policy = lease_policy(&site, &tokens);
     let older = Gateway::start(&policy).await;
     let lease = ClientLease::acquire_exclusive(&older, "account/7").await;
-    let younger = Gateway::start(&with_a_route(&site)).await;
+    let younger = Gateway::start(&route_policy(&site)).await;
     younger.wait_gauge(REFUSED, 1.0).await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["acc*"])));
     assert_eq!(older.reload(&[]).await.0, Some(0));
@@ -157,7 +157,7 @@ async fn unfenced_route_gets_no_conflicting_lease() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let after = tokens.policy(&site, "gw-1").with("/routes/0/fence", "none");
-    leases_as_was_told(site, tokens, after).await;
+    assert_leases_as_published(site, tokens, after).await;
 }
 
 /// After a reload with a file without leases, no key is leased under another lock.
@@ -168,11 +168,11 @@ async fn removed_lease_section_grants_no_conflict() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let after = site.policy("gw-1").with("/routes/0/fence", "none");
-    leases_as_was_told(site, tokens, after).await;
+    assert_leases_as_published(site, tokens, after).await;
 }
 
 /// `after`: the plan without the route whose key has several permits.
-async fn leases_as_was_told(site: TestSite, tokens: LeaseTokens, after: TestPolicy) {
+async fn assert_leases_as_published(site: TestSite, tokens: LeaseTokens, after: TestPolicy) {
     let fence =
         json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});
     let with_permits = |name| tokens.policy(&site, name).with("/routes/0/fence", fence.clone());

@@ -16,13 +16,13 @@ use tokio::time::sleep;
 
 use super::pay;
 
-fn election(name: &str, token: &str) -> TestRequest {
+fn election_request(name: &str, token: &str) -> TestRequest {
     TestRequest::get(&format!("/.fencegate/v1/elections/{name}"))
         .field("authorization", &format!("Bearer {token}"))
 }
 
 /// A connection that follows an election, and the status of the answer.
-async fn follows(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16) {
+async fn follow_election(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16) {
     let mut raw = RawClient::connect(gateway.public).await.expect("listens");
     let asked = format!(
         "GET /.fencegate/v1/elections/{name} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
@@ -41,23 +41,23 @@ async fn election_visible_to_candidates_and_operators() {
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/leases/per_principal", 3)).await;
     let leads = ClientLease::acquire_exclusive(&gateway, "election/primary").await;
-    let answer = gateway.send(&election("primary", OTHER)).await;
+    let answer = gateway.send(&election_request("primary", OTHER)).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{answer:?}");
-    assert_eq!(follows(&gateway, "primary", OTHER).await.1, 403);
+    assert_eq!(follow_election(&gateway, "primary", OTHER).await.1, 403);
     for token in [CLIENT, OPERATOR] {
-        let told = json_body(&gateway.send(&election("primary", token)).await);
+        let told = json_body(&gateway.send(&election_request("primary", token)).await);
         assert_eq!(told["leader"]["token"], leads.document["token"], "{told}");
     }
     let mut following = Vec::new();
     for name in ["primary", "primary", "other"] {
-        let (raw, status) = follows(&gateway, name, CLIENT).await;
+        let (raw, status) = follow_election(&gateway, name, CLIENT).await;
         assert_eq!(status, 200);
         following.push(raw);
     }
-    assert_eq!(follows(&gateway, "primary", CLIENT).await.1, 429);
-    assert_eq!(follows(&gateway, "primary", OPERATOR).await.1, 200, "others have their own");
+    assert_eq!(follow_election(&gateway, "primary", CLIENT).await.1, 429);
+    assert_eq!(follow_election(&gateway, "primary", OPERATOR).await.1, 200, "others have their own");
     following.pop();
-    let free = async { while follows(&gateway, "primary", CLIENT).await.1 != 200 {} };
+    let free = async { while follow_election(&gateway, "primary", CLIENT).await.1 != 200 {} };
     wait_until("room for another follower", free, || gateway.log()).await;
 }
 
@@ -70,7 +70,7 @@ async fn many_followed_elections_cost_bounded_requests() {
     let server = zookeeper.server.address();
     let mut following = Vec::new();
     for number in 0..200 {
-        let (raw, status) = follows(&gateway, &format!("e{number}"), CLIENT).await;
+        let (raw, status) = follow_election(&gateway, &format!("e{number}"), CLIENT).await;
         assert_eq!(status, 200);
         following.push(raw);
     }

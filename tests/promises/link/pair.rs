@@ -28,10 +28,10 @@ pub(crate) struct LinkedPair {
 
 impl LinkedPair {
     pub(crate) async fn new(hold: Value) -> Self {
-        Self::with(|policy| policy.with("/defaults/hold", hold)).await
+        Self::with_policy(|policy| policy.with("/defaults/hold", hold)).await
     }
 
-    pub(super) async fn with(change: impl FnOnce(TestPolicy) -> TestPolicy) -> Self {
+    pub(super) async fn with_policy(change: impl FnOnce(TestPolicy) -> TestPolicy) -> Self {
         let site = TestSite::fresh().await;
         let link = ZooKeeperProxy::start(site.zookeeper).await;
         let policy = site
@@ -43,17 +43,17 @@ impl LinkedPair {
         let (ours, other) = tokio::join!(Gateway::start(&policy), site.gateway("other"));
         let tree = site.tree().await;
         let pair = Self { site, link, tree, ours, other };
-        pair.key_is_free().await;
+        pair.assert_key_free().await;
         pair
     }
 
     /// Another gateway gets the key. An orphan would block it.
-    pub(crate) async fn key_is_free(&self) {
+    pub(crate) async fn assert_key_free(&self) {
         assert_eq!(self.other.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is blocked");
-        self.nothing_is_left().await;
+        self.wait_nothing_left().await;
     }
 
-    pub(crate) async fn nothing_is_left(&self) {
+    pub(crate) async fn wait_nothing_left(&self) {
         self.tree.assert_no_locks().await;
     }
 
@@ -64,24 +64,24 @@ impl LinkedPair {
     }
 
     /// The server ends our gateway's session, and the gateway has noticed: it is ready only with another one.
-    pub(crate) async fn session_ends(&self) {
+    pub(crate) async fn end_session(&self) {
         self.link.end_sessions();
-        self.session_ended().await;
+        self.wait_session_ended().await;
     }
 
-    pub(crate) async fn session_ended(&self) {
+    pub(crate) async fn wait_session_ended(&self) {
         self.ours.wait_line("the end of the session", |line| line.message() == "session.ended").await;
     }
 
     /// Asks our gateway and waits until the origin works for it.
-    pub(crate) async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
+    pub(crate) async fn hold_request(&self) -> (PendingRequest, RequestRecord, Latch) {
         let HeldRequest { request, record, latch } =
             self.site.origin.hold_request(&self.ours, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 
     /// A request of the other gateway holds the key, and a request of our gateway waits behind it.
-    pub(crate) async fn waits(&self) -> (HeldRequest, PendingRequest) {
+    pub(crate) async fn queue_request(&self) -> (HeldRequest, PendingRequest) {
         let holder = self.site.origin.hold_request(&self.other, TestRequest::post("/pay/7")).await;
         let waiter = self.ours.begin(TestRequest::post("/pay/7"));
         self.tree.wait_waiters(1).await;
@@ -89,7 +89,7 @@ impl LinkedPair {
     }
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
-    pub(crate) async fn removed(&self, fate: OperationFault) -> Option<Token> {
+    pub(crate) async fn remove_with_fault(&self, fate: OperationFault) -> Option<Token> {
         let removed = self.link.intercept(LockOperation::Delete, fate);
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
@@ -98,17 +98,17 @@ impl LinkedPair {
     }
 
     /// Our gateway serves by itself, with tokens that are larger than `before`.
-    pub(crate) async fn ours_serves(&self, before: Option<Token>) {
+    pub(crate) async fn assert_ours_serves(&self, before: Option<Token>) {
         self.ours.wait_ready().await;
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         assert!(answer.token() > before, "{:?} after {before:?}", answer.token());
-        self.nothing_is_left().await;
-        self.key_is_free().await;
+        self.wait_nothing_left().await;
+        self.assert_key_free().await;
     }
 }
 
-pub(crate) async fn is_served(asked: PendingRequest) {
+pub(crate) async fn assert_served(asked: PendingRequest) {
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
 }

@@ -37,7 +37,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-async fn place() -> (TestSite, TestPolicy, PolicyFile) {
+async fn install_policy() -> (TestSite, TestPolicy, PolicyFile) {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;
@@ -45,14 +45,14 @@ async fn place() -> (TestSite, TestPolicy, PolicyFile) {
     (site, policy, file)
 }
 
-fn said(bytes: &[u8]) -> String {
+fn output_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The command has its key and token in its environment, and its stdin, stdout and stderr pass unchanged.
 #[tokio::test]
 async fn command_gets_token_key_and_stdio() {
-    let (_site, _, file) = place().await;
+    let (_site, _, file) = install_policy().await;
     let mut line = words(&format!("lock job/1 -c {file} -- sh -c"));
     line.push(
         "echo \"$FENCING_KEY $FENCING_NUMBER $FENCING_TOKEN [$FENCING_LEASE$FENCING_PERMIT] $KEPT\"; cat"
@@ -61,8 +61,8 @@ async fn command_gets_token_key_and_stdio() {
     let outer = [("FENCING_LEASE", "of another"), ("FENCING_PERMIT", "7"), ("KEPT", "yes")];
     let output = run(line, "what it reads", &outer).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(said(&output.stderr), "", "stderr is the command's");
-    let told = said(&output.stdout);
+    assert_eq!(output_text(&output.stderr), "", "stderr is the command's");
+    let told = output_text(&output.stdout);
     let (first, read) = told.split_once('\n').expect("two lines");
     assert_eq!(read, "what it reads");
     let [key, number, token, none, kept] = first.split(' ').collect::<Vec<_>>()[..] else {
@@ -75,7 +75,7 @@ async fn command_gets_token_key_and_stdio() {
 /// Every way to end has an exit code of its own, and stdout belongs to the command alone.
 #[tokio::test]
 async fn every_end_has_exit_code() {
-    let (_site, policy, file) = place().await;
+    let (_site, policy, file) = install_policy().await;
     let holder = LockedCommand::spawn_shell(&policy, &["lock", "held"], "echo up; sleep 60");
     holder.wait_output("up").await;
     let lines = [
@@ -110,10 +110,10 @@ async fn every_end_has_exit_code() {
         let arguments = words(&format!("{verb} -c {file} -- {command}"));
         let arguments = arguments.into_iter().map(|word| word.replace('\u{a0}', " ")).collect();
         let output = run(arguments, "", &[]).await;
-        let told = said(&output.stderr);
+        let told = output_text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{line}: {told}");
         assert!(told.contains(complaint) && told.is_empty() == complaint.is_empty(), "{line}: {told}");
-        assert_eq!(said(&output.stdout), "", "{line}: stdout is the command's alone");
+        assert_eq!(output_text(&output.stdout), "", "{line}: stdout is the command's alone");
     }
 }
 
@@ -133,7 +133,7 @@ async fn command_survives_under_shortest_session_deadline() {
     let file = PolicyFile::new(&policy);
     for (line, refused) in [("--grace 400ms", "at most"), ("--ttl 3s", "no time to end a command")] {
         let output = run(words(&format!("lock job/1 {line} -c {file} -- true")), "", &[]).await;
-        let told = said(&output.stderr);
+        let told = output_text(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{told}");
         assert!(told.contains("FG0624") && told.contains(refused), "{told}");
     }
@@ -142,7 +142,7 @@ async fn command_survives_under_shortest_session_deadline() {
 /// Without an installation, ZooKeeper or a policy there is no lock, and the command is not run.
 #[tokio::test]
 async fn command_without_lock_never_runs() {
-    let (site, policy, _) = place().await;
+    let (site, policy, _) = install_policy().await;
     let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();
     let unmade = policy.clone().with("/zookeeper/root", format!("{}/not-made", site.root));
@@ -150,7 +150,7 @@ async fn command_without_lock_never_runs() {
     for (policy, complaint) in [(unmade, "era init"), (away, "FG0623")] {
         let file = PolicyFile::new(&policy);
         let output = run(words(&format!("lock job --wait 1s -c {file} -- touch {touched}")), "", &[]).await;
-        let told = said(&output.stderr);
+        let told = output_text(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{told}");
         assert!(told.contains(complaint), "{told}");
     }
@@ -162,7 +162,7 @@ async fn command_without_lock_never_runs() {
 /// Commands with `--shared` run at the same time and keep an exclusive one out.
 #[tokio::test]
 async fn shared_commands_run_concurrently() {
-    let (_site, policy, file) = place().await;
+    let (_site, policy, file) = install_policy().await;
     let reader = LockedCommand::spawn_shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
     reader.wait_output("up").await;
     let beside = run(words(&format!("lock book --shared --wait 5s -c {file} -- true")), "", &[]).await;
@@ -173,7 +173,7 @@ async fn shared_commands_run_concurrently() {
 /// As many commands run at once as there are permits, and another number of permits is refused.
 #[tokio::test]
 async fn permits_limit_concurrent_commands() {
-    let (_site, policy, file) = place().await;
+    let (_site, policy, file) = install_policy().await;
     let begin = || {
         LockedCommand::spawn_shell(
             &policy,
@@ -196,7 +196,7 @@ async fn permits_limit_concurrent_commands() {
 /// Permits are refused for a key that the policy locks elsewhere or for another number of holders.
 #[tokio::test]
 async fn permits_must_match_policy() {
-    let (_site, policy, _) = place().await;
+    let (_site, policy, _) = install_policy().await;
     let curator = json!({"key": "account/{path.account}", "layout": "curator-mutex", "hold": {"mode": "strict"},
         "lock_path": "/locks/account-{path.account}"});
     let slots = json!({"key": "account/{path.account}", "permits": 3, "hold": {"mode": "strict"}});
@@ -209,7 +209,7 @@ async fn permits_must_match_policy() {
         let file = PolicyFile::new(&policy.clone().with("/routes/0/fence", fence.clone()));
         let line = format!("lock account/7 {asked} --wait 5s -c {file} -- true").replace("  ", " ");
         let output = run(words(&line), "", &[]).await;
-        let told = said(&output.stderr);
+        let told = output_text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{asked} {fence}: {told}");
         assert_eq!(told.contains("elsewhere, or for another number of holders"), code == 125, "{told}");
     }
@@ -218,7 +218,7 @@ async fn permits_must_match_policy() {
 /// A command whose supervisor cannot start is not run.
 #[tokio::test]
 async fn command_without_supervisor_never_runs() {
-    let (_site, _, file) = place().await;
+    let (_site, _, file) = install_policy().await;
     let marker = scratch::temp_dir();
     let touched = marker.path().join("ran").display().to_string();
     let fails = [("FAILPOINTS", "before_command_is_watched=panic")];

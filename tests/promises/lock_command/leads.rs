@@ -40,7 +40,7 @@ async fn candidate_with_again_leads_until_terminated() {
         LockedCommand::spawn_shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
     candidate.wait_output("led 2").await;
     // The candidate loses the lead and wins it again.
-    signal(candidate.watchman(), Signal::KILL);
+    signal(candidate.supervisor(), Signal::KILL);
     candidate.wait_output("led 3").await;
     assert!(candidate.log().contains("FG0622"), "{}", candidate.log());
     candidate.signal(Signal::TERM);

@@ -8,7 +8,7 @@ use fencegate_lock::client::{Client, ConnectOptions};
 use fencegate_tests::{
     charged::{
         GRACE, LockedCommand, heart_script, install,
-        mishap::{CommandFault, FaultFixture},
+        mishap::{CommandFault, CommandFaultFixture},
         signal,
     },
     site::{TestSite, TestSlot},
@@ -19,7 +19,7 @@ use fencegate_tests::{
 #[tokio::test]
 async fn command_never_outlives_its_lock() {
     let _turn = TestSlot::beside_others().await;
-    let scene = FaultFixture::new().await;
+    let scene = CommandFaultFixture::new().await;
     for mishap in CommandFault::ALL {
         for measured in scene.run_rounds(mishap, 2).await {
             assert!(measured.before_the_next > 0.0 && measured.grows, "{measured:?}");
@@ -49,7 +49,7 @@ async fn headless_process_ends_before_next_grant() {
         }
     };
     wait_until("its first thread to end", looks_dead, || charged.log()).await;
-    signal(charged.watchman(), Signal::KILL);
+    signal(charged.supervisor(), Signal::KILL);
 
     let session_timeout = Duration::from_secs(2);
     let tick = Duration::from_millis(200);

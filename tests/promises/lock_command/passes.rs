@@ -14,7 +14,7 @@ use fencegate_tests::{
 use rustix::process::Pid;
 use tokio::task::spawn_blocking;
 
-async fn place() -> (TestSite, TestPolicy) {
+async fn install_policy() -> (TestSite, TestPolicy) {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;
@@ -24,7 +24,7 @@ async fn place() -> (TestSite, TestPolicy) {
 /// Every signal reaches the command once, and the command decides what it means.
 #[tokio::test]
 async fn every_signal_reaches_command_once() {
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let signals = [
         (Signal::HUP, "HUP"),
         (Signal::INT, "INT"),
@@ -51,7 +51,7 @@ async fn every_signal_reaches_command_once() {
 /// A command that dies of a signal ends with exit code 128 plus its number.
 #[tokio::test]
 async fn death_by_signal_sets_exit_code() {
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let charged = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     charged.wait_output("up").await;
     charged.signal(Signal::TERM);
@@ -61,7 +61,7 @@ async fn death_by_signal_sets_exit_code() {
 /// A `lock` that waits ends with 125 on SIGTERM and does not run its command.
 #[tokio::test]
 async fn waiter_ends_on_sigterm() {
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let holder = LockedCommand::spawn_shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     holder.wait_output("up").await;
     let waits = LockedCommand::spawn_shell(&policy, &["lock", "job", "-v"], "echo ran");
@@ -74,7 +74,7 @@ async fn waiter_ends_on_sigterm() {
 /// Processes that a command leaves behind, also in a session of their own, are ended with it.
 #[tokio::test]
 async fn descendants_end_with_command() {
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let line = "setsid sh -c 'trap \"\" TERM; echo $$ >$HOME_OF_TEST/child; while :; do sleep 0.05; done' & \
                 while ! test -s $HOME_OF_TEST/child; do sleep 0.01; done; exit 5";
     let charged = LockedCommand::spawn_shell(&policy, &["lock", "job", "--grace", "100ms"], line);
@@ -92,7 +92,7 @@ async fn descendants_end_with_command() {
 async fn runs_as_container_init() {
     const LINE: &str = "(sleep 0.05 & ) ; test $(ps -o ppid= -p $PPID) = 1 && sleep 0.2 && \
                         ! ps -eo stat= | grep -q Z && kill -TERM 1 && sleep 60";
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let file = PolicyFile::new(&policy);
     let binary = scratch::binaries().join("fencegate");
     let mut command = Command::new("timeout");
@@ -116,7 +116,7 @@ async fn runs_as_container_init() {
 /// At a terminal, in a shell with jobs.
 #[tokio::test]
 async fn stopped_terminal_job_releases_lock() {
-    let (_site, policy) = place().await;
+    let (_site, policy) = install_policy().await;
     let file = PolicyFile::new(&policy);
     let folder = scratch::temp_dir();
     let binary = scratch::binaries().join("fencegate");

@@ -25,12 +25,12 @@ async fn one() -> (TestSite, LeaseTokens, Gateway) {
     (site, tokens, gateway)
 }
 
-fn way(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
+fn lock_source(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
     LockSource::via_gateways(&[gateway], &tokens.file("client"))
 }
 
 /// Whoever stands in line behind it gets the lock only when the command is dead.
-async fn is_dead_before_the_next_one(site: &TestSite, charged: &LockedCommand, key: &str) {
+async fn assert_dead_before_next(site: &TestSite, charged: &LockedCommand, key: &str) {
     let session_timeout = Duration::from_secs(2);
     let tick = Duration::from_millis(200);
     let options = ConnectOptions {
@@ -61,7 +61,7 @@ async fn command_shows_lease_until_revoked() {
     let (site, tokens, gateway) = one().await;
     let verb = ["lock", "account/7", "--ttl", "5s", "-v"];
     let line = "trap 'echo asked; exit 3' TERM; echo lease=$FENCING_LEASE; while :; do sleep 0.05; done";
-    let charged = LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, line);
+    let charged = LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &verb, line);
     let lease = charged.wait_output("lease=v1.").await.replace("lease=", "");
     assert!(
         !charged.log().lines().any(|said| !said.starts_with("lease=") && said.contains(&lease)),
@@ -91,21 +91,26 @@ async fn command_shows_lease_until_revoked() {
 #[tokio::test]
 async fn waiter_queues_and_leaves() {
     let (_site, tokens, gateway) = one().await;
-    let holder =
-        LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    let holder = LockedCommand::spawn_shell(
+        lock_source(&gateway, &tokens),
+        &["lock", "job/1"],
+        "echo up; exec sleep 60",
+    );
     holder.wait_output("up").await;
     for (wait, code) in [("0s", 124), ("1500ms", 124)] {
         let refused = LockedCommand::spawn_shell(
-            way(&gateway, &tokens),
+            lock_source(&gateway, &tokens),
             &["lock", "job/1", "--wait", wait],
             "echo ran",
         );
         assert_eq!(refused.exit().await, code, "{}", refused.log());
         assert!(refused.log().contains("FG0621") && !refused.log().contains("ran"), "{}", refused.log());
     }
-    let leaves = LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    let leaves =
+        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
     leaves.wait_output("waits for").await;
-    let waits = LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    let waits =
+        LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
     waits.wait_output("waits for").await;
     leaves.signal(Signal::TERM);
     assert_eq!(leaves.exit().await, 125, "{}", leaves.log());
@@ -131,11 +136,14 @@ async fn late_grant_still_runs_command() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let holder =
-        LockedCommand::spawn_shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    let holder = LockedCommand::spawn_shell(
+        lock_source(&gateway, &tokens),
+        &["lock", "job/1"],
+        "echo up; exec sleep 60",
+    );
     holder.wait_output("up").await;
     let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
-    let waits = LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
+    let waits = LockedCommand::spawn_shell(lock_source(&gateway, &tokens), &verb, "echo ran; sleep 3");
     waits.wait_output("waits for").await;
     // A question waits for four seconds. The session of the gateway lasts for two.
     sleep(Duration::from_secs(3)).await;
@@ -172,7 +180,7 @@ async fn command_dies_before_next_grant() {
     let stopped = begin("job/stopped");
     stopped.wait_record().await;
     stopped.signal(Signal::STOP);
-    is_dead_before_the_next_one(&site, &stopped, "job/stopped").await;
+    assert_dead_before_next(&site, &stopped, "job/stopped").await;
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
 
@@ -180,9 +188,9 @@ async fn command_dies_before_next_grant() {
     let killed = begin("job/killed");
     tokio::join!(left.wait_record(), killed.wait_record());
     left.signal(Signal::KILL);
-    is_dead_before_the_next_one(&site, &left, "job/left").await;
+    assert_dead_before_next(&site, &left, "job/left").await;
     one.signal(Signal::KILL);
-    is_dead_before_the_next_one(&site, &killed, "job/killed").await;
+    assert_dead_before_next(&site, &killed, "job/killed").await;
     assert_eq!(killed.exit().await, 123, "{}", killed.log());
 }
 
@@ -191,8 +199,11 @@ async fn command_dies_before_next_grant() {
 async fn election_reports_leader_address() {
     let (_site, tokens, gateway) = one().await;
     let verb = ["elect", "billing", "--address", "10.0.0.7:8080"];
-    let leader =
-        LockedCommand::spawn_shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
+    let leader = LockedCommand::spawn_shell(
+        lock_source(&gateway, &tokens),
+        &verb,
+        "echo leads $FENCING_TOKEN; exec sleep 60",
+    );
     let token = leader.wait_output("leads v1-").await.replace("leads ", "");
     let asked = TestRequest::get("/.fencegate/v1/elections/billing")
         .field("authorization", &format!("Bearer {CLIENT}"));

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{CommandBehavior, CommandRecord, GRACE, LockedCommand, install},
+    charged::{CommandBehavior, CommandLifetime, GRACE, LockedCommand, install},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 /// Three commands want one key, and each holder is killed in turn. Returns the lives of all commands.
-async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<CommandRecord> {
+async fn kill_holders_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<CommandLifetime> {
     let verb = [&["lock", key, "--wait", "forever"], &GRACE[..]].concat();
     let begin = || LockedCommand::spawn(policy, &verb, CommandBehavior::Stubborn);
     let mut waiting = vec![begin(), begin(), begin()];
@@ -30,7 +30,7 @@ async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<Co
         over.push((holder, life));
         waiting.push(begin());
     }
-    over.iter().map(|(_, life)| CommandRecord::read(life).expect("it lived")).collect()
+    over.iter().map(|(_, life)| CommandLifetime::read(life).expect("it lived")).collect()
 }
 
 /// Two commands of one key never run at once, whichever of their processes is killed.
@@ -40,7 +40,7 @@ async fn commands_of_one_key_never_overlap() {
     let policy = site.policy("jobs");
     install(&policy).await;
     let keys = ["a", "b", "c", "d"];
-    let lives = join_all(keys.map(|key| killed_in_turn(&policy, key, 5))).await;
+    let lives = join_all(keys.map(|key| kill_holders_in_turn(&policy, key, 5))).await;
     for lives in lives {
         assert_eq!(lives.len(), 5);
         for pair in lives.windows(2) {

@@ -38,7 +38,7 @@ pub(crate) struct MiddlewareService {
 }
 
 /// What was answered: the status, and the whole text.
-pub(crate) type Answer = (u16, String);
+pub(crate) type StatusAndText = (u16, String);
 
 impl MiddlewareService {
     /// `command`: by mode, file and port. It says `listening` when it listens.
@@ -60,27 +60,27 @@ impl MiddlewareService {
     }
 
     /// The paths of what was begun.
-    pub(crate) fn executed(&self) -> Vec<String> {
+    pub(crate) fn executed_paths(&self) -> Vec<String> {
         let text = fs::read_to_string(self.home.path().join("executed")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// Waits until so many are begun.
-    fn begins(&self, wanted: usize) {
+    fn wait_begun(&self, wanted: usize) {
         let deadline = Instant::now() + PATIENCE;
-        while self.executed().len() < wanted {
-            assert!(Instant::now() < deadline, "{:?}\n{}", self.executed(), self.child.log());
+        while self.executed_paths().len() < wanted {
+            assert!(Instant::now() < deadline, "{:?}\n{}", self.executed_paths(), self.child.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    fn asked(&self, path: &str, fields: &[String]) -> Answer {
-        answered(sent(self.port, "POST", path, fields))
+    fn post(&self, path: &str, fields: &[String]) -> StatusAndText {
+        read_answer(send_request(self.port, "POST", path, fields))
     }
 }
 
 /// Sends a request whole, and waits for nothing.
-pub(crate) fn sent(port: u16, method: &str, path: &str, fields: &[String]) -> TcpStream {
+pub(crate) fn send_request(port: u16, method: &str, path: &str, fields: &[String]) -> TcpStream {
     let mut line = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     line.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
@@ -91,7 +91,7 @@ pub(crate) fn sent(port: u16, method: &str, path: &str, fields: &[String]) -> Tc
     line
 }
 
-pub(crate) fn answered(mut line: TcpStream) -> Answer {
+pub(crate) fn read_answer(mut line: TcpStream) -> StatusAndText {
     let mut text = String::new();
     line.read_to_string(&mut text).expect("an answer");
     let status = text.split(' ').nth(1).and_then(|word| word.parse().ok());
@@ -99,16 +99,16 @@ pub(crate) fn answered(mut line: TcpStream) -> Answer {
 }
 
 /// The field of another machine whose clock is right: this moment, and so many milliseconds.
-pub(crate) fn elsewhere(in_ms: u64) -> String {
+pub(crate) fn wall_clock_field(in_ms: u64) -> String {
     format!("Fencing-Not-After: {}", wall_ms() + in_ms)
 }
 
 /// The field of this machine, whose wall clock was set to be an hour late: the clock of the kernel has to decide.
-pub(crate) fn here(in_ms: u64) -> String {
-    by_both_clocks(wall_ms() + 3_600_000, uptime_ms() + in_ms)
+pub(crate) fn boot_clock_field(in_ms: u64) -> String {
+    both_clocks_field(wall_ms() + 3_600_000, uptime_ms() + in_ms)
 }
 
-fn by_both_clocks(wall_ms: u64, uptime_ms: u64) -> String {
+fn both_clocks_field(wall_ms: u64, uptime_ms: u64) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("procfs");
     format!("Fencing-Not-After: {wall_ms};boot=\"{}\";uptime={uptime_ms}", boot.trim())
 }
@@ -126,7 +126,7 @@ fn uptime_ms() -> u64 {
 
 /// # Panics
 /// If it is not the refusal of one that came late.
-pub(crate) fn assert_expired((status, text): &Answer) {
+pub(crate) fn assert_expired((status, text): &StatusAndText) {
     assert_eq!(*status, 412, "{text}");
     let lower = text.to_ascii_lowercase();
     assert!(
@@ -152,32 +152,32 @@ fn assert_tells_its_clock(text: &str) {
 ///
 /// # Panics
 /// If it is otherwise, or if the same service without its middleware does not begin what is late.
-pub(crate) fn keeps_time(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
     let service = MiddlewareService::start(MiddlewareMode::On, &command);
-    for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {
-        let (status, text) = service.asked(path, &[field]);
+    for (path, field) in [("/elsewhere", wall_clock_field(30_000)), ("/here", boot_clock_field(30_000))] {
+        let (status, text) = service.post(path, &[field]);
         assert_eq!(status, 200, "{path}: {text}\n{}", service.child.log());
         assert_tells_its_clock(&text);
     }
-    for (path, field) in [("/late-elsewhere", elsewhere(0)), ("/late-here", here(0))] {
-        assert_expired(&service.asked(path, &[field]));
+    for (path, field) in [("/late-elsewhere", wall_clock_field(0)), ("/late-here", boot_clock_field(0))] {
+        assert_expired(&service.post(path, &[field]));
     }
-    assert_eq!(service.asked("/missing", &[]).0, 403);
-    assert_eq!(service.asked("/twice", &[here(30_000), here(30_000)]).0, 400);
-    assert_eq!(service.asked("/malformed", &["Fencing-Not-After: soon".to_owned()]).0, 400);
-    assert_eq!(answered(sent(service.port, "GET", "/unfenced", &[])).0, 200);
-    assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
+    assert_eq!(service.post("/missing", &[]).0, 403);
+    assert_eq!(service.post("/twice", &[boot_clock_field(30_000), boot_clock_field(30_000)]).0, 400);
+    assert_eq!(service.post("/malformed", &["Fencing-Not-After: soon".to_owned()]).0, 400);
+    assert_eq!(read_answer(send_request(service.port, "GET", "/unfenced", &[])).0, 200);
+    assert_eq!(service.executed_paths(), ["/elsewhere", "/here", "/unfenced"]);
     drop(service);
     for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
-        stands_still(&MiddlewareService::start(mode, &command), mode);
+        assert_late_after_freeze(&MiddlewareService::start(mode, &command), mode);
     }
     if geteuid().is_root() {
-        believes_no_covered_uptime(&command);
+        assert_ignores_covered_uptime(&command);
     }
 }
 
 /// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
-fn believes_no_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+fn assert_ignores_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
     let home = scratch::temp_dir();
     let age = home.path().join("uptime");
     fs::write(&age, "1.00 1.00\n").expect("our own folder");
@@ -187,25 +187,25 @@ fn believes_no_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec
         before.into_iter().chain(command(mode, file, port)).collect()
     });
     // Late by every clock but that one.
-    assert_expired(&service.asked("/late", &[by_both_clocks(wall_ms() - 5000, uptime_ms())]));
-    assert_eq!(service.asked("/in-time", &[elsewhere(30_000)]).0, 200);
-    assert_eq!(service.executed(), ["/in-time"]);
+    assert_expired(&service.post("/late", &[both_clocks_field(wall_ms() - 5000, uptime_ms())]));
+    assert_eq!(service.post("/in-time", &[wall_clock_field(30_000)]).0, 200);
+    assert_eq!(service.executed_paths(), ["/in-time"]);
 }
 
 /// Two requests that are in time reach a service that stands still, and it goes on when they are late.
-fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
-    assert_eq!(service.asked("/before", &[here(30_000)]).0, 200);
+fn assert_late_after_freeze(service: &MiddlewareService, mode: MiddlewareMode) {
+    assert_eq!(service.post("/before", &[boot_clock_field(30_000)]).0, 200);
     freeze::stop(service.child.pid());
     let begun = Instant::now();
     let lines = [
-        sent(service.port, "POST", "/frozen-here", &[here(700)]),
-        sent(service.port, "POST", "/frozen-elsewhere", &[elsewhere(1200)]),
+        send_request(service.port, "POST", "/frozen-here", &[boot_clock_field(700)]),
+        send_request(service.port, "POST", "/frozen-elsewhere", &[wall_clock_field(1200)]),
     ];
     // Its kernel has taken both. Time itself is the subject: the later of the two moments has to pass.
     thread::sleep(Duration::from_millis(1300).saturating_sub(begun.elapsed()));
     freeze::resume(service.child.pid());
-    let answers = lines.map(answered);
-    let mut executed = service.executed();
+    let answers = lines.map(read_answer);
+    let mut executed = service.executed_paths();
     executed.sort();
     match mode {
         MiddlewareMode::Off => {
@@ -215,7 +215,7 @@ fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
         MiddlewareMode::On => {
             answers.iter().for_each(assert_expired);
             assert_eq!(executed, ["/before"]);
-            assert_eq!(service.asked("/after", &[here(30_000)]).0, 200);
+            assert_eq!(service.post("/after", &[boot_clock_field(30_000)]).0, 200);
         }
     }
 }
@@ -225,24 +225,24 @@ fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
 ///
 /// # Panics
 /// If it is begun, or if the same service without its middleware does not begin it.
-pub(crate) fn leaves_the_line_in_time(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+pub(crate) fn assert_late_while_queued(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
     for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
         let service = MiddlewareService::start(mode, &command);
-        let busy = || sent(service.port, "POST", "/busy?work_ms=1000", &[here(30_000)]);
+        let busy = || send_request(service.port, "POST", "/busy?work_ms=1000", &[boot_clock_field(30_000)]);
         let busy = [busy(), busy()];
-        service.begins(2);
-        let waits = sent(service.port, "POST", "/waits", &[here(500)]);
-        let in_time = sent(service.port, "POST", "/waits-and-may", &[here(30_000)]);
-        assert!(busy.map(answered).iter().all(|(status, _)| *status == 200));
-        let waits = answered(waits);
-        let in_time = answered(in_time);
+        service.wait_begun(2);
+        let waits = send_request(service.port, "POST", "/waits", &[boot_clock_field(500)]);
+        let in_time = send_request(service.port, "POST", "/waits-and-may", &[boot_clock_field(30_000)]);
+        assert!(busy.map(read_answer).iter().all(|(status, _)| *status == 200));
+        let waits = read_answer(waits);
+        let in_time = read_answer(in_time);
         assert_eq!(in_time.0, 200, "{in_time:?}");
-        let is_executed = service.executed().contains(&"/waits".to_owned());
+        let is_executed = service.executed_paths().contains(&"/waits".to_owned());
         match mode {
             MiddlewareMode::Off => assert!(waits.0 == 200 && is_executed, "not exercised: {waits:?}"),
             MiddlewareMode::On => {
                 assert_expired(&waits);
-                assert!(!is_executed, "{:?}", service.executed());
+                assert!(!is_executed, "{:?}", service.executed_paths());
             }
         }
     }

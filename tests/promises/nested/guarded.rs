@@ -4,8 +4,12 @@ use std::fs;
 
 use super::*;
 
-async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, key: &SigningKey) -> Gateway {
-    let policy = calling(guarded.policy("gw-1", &[guard.public]), key).with_linger("60s");
+async fn gateway(
+    guarded: &GuardedSite,
+    guard: &fencegate_tests::guard::Guard,
+    key: &SigningKeyFile,
+) -> Gateway {
+    let policy = with_nested_routes(guarded.policy("gw-1", &[guard.public]), key).with_linger("60s");
     let gateway = Gateway::start(&policy).await;
     gateway.wait_ready().await;
     gateway
@@ -15,7 +19,7 @@ async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, k
 #[tokio::test]
 async fn guard_admits_callback_beside_caller() {
     let guarded = GuardedSite::fresh().await;
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let public = key.0.path().join("public.json");
     let printed = run_operator(&["keys", "public", &key.file().display().to_string()]).await;
     fs::write(&public, printed).expect("the folder can be written");
@@ -24,14 +28,15 @@ async fn guard_admits_callback_beside_caller() {
     let gateway = gateway(&guarded, &guard, &key).await;
     let origin = &guarded.site.origin;
     let outer = origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
-    let inner = origin.hold_request(&gateway, from(TestRequest::post("/call/7"), &outer.record)).await;
+    let inner =
+        origin.hold_request(&gateway, with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
     assert!(inner.record.expect_token() > outer.record.expect_token());
-    let innermost = gateway.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
-    later(&inner.record, &innermost);
+    let innermost = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &inner.record)).await;
+    assert_later_dispatch(&inner.record, &innermost);
     let late = outer.record.clone();
     assert_eq!(outer.finish().await.status, 200);
-    let answer = gateway.send(&from(TestRequest::post("/call/7"), &late)).await;
-    assert_eq!(said(&answer), refused(412, "stale-token"), "{answer:?}");
+    let answer = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &late)).await;
+    assert_eq!(status_and_reason(&answer), expected_refusal(412, "stale-token"), "{answer:?}");
     let next = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(origin.count("/pay/7"), 1, "what was called still runs");
@@ -43,12 +48,12 @@ async fn guard_admits_callback_beside_caller() {
 #[tokio::test]
 async fn guard_without_tickets_refuses_callback() {
     let guarded = GuardedSite::fresh().await;
-    let key = SigningKey::new().await;
+    let key = SigningKeyFile::new().await;
     let guard = guarded.guard().await;
     let gateway = gateway(&guarded, &guard, &key).await;
     let outer = guarded.site.origin.hold_request(&gateway, TestRequest::post("/pay/7")).await;
-    let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
-    assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
+    let answer = gateway.send(&with_ticket_of(TestRequest::post("/call/7"), &outer.record)).await;
+    assert_eq!(status_and_reason(&answer), expected_refusal(409, "deadlock-avoided"), "{answer:?}");
     assert!(answer.took() < Duration::from_secs(3), "{answer:?}");
     assert_eq!(outer.finish().await.status, 200);
 }

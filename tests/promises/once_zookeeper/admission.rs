@@ -13,17 +13,20 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-use super::operation::{already_done, beside_each_other, once, pay, policy, remembered, told, unknown};
+use super::operation::{
+    already_done_refusal, names_in_one_shard, pay, policy, remembered_operations, status_and_reason,
+    unknown_refusal, with_once,
+};
 
 /// The operation is recorded, and the gateway does not learn that.
 #[tokio::test]
 async fn unanswered_admission_is_sent_once() {
     for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
         let site = TestSite::fresh().await;
-        let [before, name] = beside_each_other();
+        let [before, name] = names_in_one_shard();
         let link = ZooKeeperProxy::start(site.zookeeper).await;
         let servers = json!([link.address().to_string()]);
-        let policy = once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers));
+        let policy = with_once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
         // The parent node exists from here on, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
@@ -35,7 +38,7 @@ async fn unanswered_admission_is_sent_once() {
             link.mend();
         }
         assert_eq!(asked.answer().await.status, 200, "{fate:?}\n{}", gateway.log());
-        assert_eq!(told(&gateway.send(&pay(&name)).await), already_done(), "{fate:?}");
+        assert_eq!(status_and_reason(&gateway.send(&pay(&name)).await), already_done_refusal(), "{fate:?}");
         assert_eq!(site.origin.count("/pay/7"), 2, "{fate:?}");
     }
 }
@@ -51,9 +54,9 @@ async fn lost_lock_prevents_sending() {
     gateway.wait_at_failpoint("before_admission").await;
     let locks = tree.locks().await;
     tree.delete(&locks[0]).await.expect("a stranger may");
-    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
+    assert_eq!(status_and_reason(&asked.answer().await), (503, "suspended".into()));
     assert_eq!(site.origin.count("/pay/7"), 0);
-    assert_eq!(remembered(&tree).await, [Value::Null; 0]);
+    assert_eq!(remembered_operations(&tree).await, [Value::Null; 0]);
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
 }
 
@@ -75,22 +78,23 @@ async fn one_lost_lock_blocks_set() {
     let locks = tree.locks().await;
     assert_eq!(locks.len(), 2, "{locks:?}");
     tree.delete(&locks[1]).await.expect("a stranger may");
-    assert_eq!(told(&asked.answer().await), (503, "suspended".into()));
+    assert_eq!(status_and_reason(&asked.answer().await), (503, "suspended".into()));
     assert_eq!(site.origin.count("/transfer/1/2"), 0);
     assert_eq!(gateway.send(&transfer()).await.status, 200);
-    assert_eq!(told(&gateway.send(&transfer()).await), already_done());
+    assert_eq!(status_and_reason(&gateway.send(&transfer()).await), already_done_refusal());
 }
 
 /// If a client hangs up before its admission is answered, nothing is sent and the admission is taken back.
 #[tokio::test]
 async fn client_gone_before_admission_sends_nothing() {
     let site = TestSite::fresh().await;
-    let [before, name] = beside_each_other();
+    let [before, name] = names_in_one_shard();
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let tree = site.tree().await;
     let servers = json!([link.address().to_string()]);
     let gateway =
-        Gateway::start(&once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers))).await;
+        Gateway::start(&with_once(site.policy_without_janitor("gw-1").with("/zookeeper/servers", servers)))
+            .await;
     assert_eq!(gateway.send(&pay(&before)).await.status, 200);
     let latch = Latch::default();
     let sprung = link.intercept(LockOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
@@ -100,7 +104,7 @@ async fn client_gone_before_admission_sends_nothing() {
     tokio::time::sleep(QUIET).await;
     latch.release();
     let aborted = async {
-        while !remembered(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
+        while !remembered_operations(&tree).await.iter().any(|record| record["state"]["is"] == "aborted") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -114,7 +118,7 @@ async fn client_gone_before_admission_sends_nothing() {
 #[tokio::test]
 async fn admission_lost_with_session_is_reverted() {
     let site = TestSite::fresh().await;
-    let [before, name] = beside_each_other();
+    let [before, name] = names_in_one_shard();
     let link = ZooKeeperProxy::start(site.zookeeper).await;
     let servers = json!([link.address().to_string()]);
     let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
@@ -128,7 +132,7 @@ async fn admission_lost_with_session_is_reverted() {
     link.cut();
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{answer:?}");
-    assert_eq!(told(&two.send(&pay(&name)).await), unknown(), "nobody can know yet");
+    assert_eq!(status_and_reason(&two.send(&pay(&name)).await), unknown_refusal(), "nobody can know yet");
     link.mend();
     let sent = async {
         loop {
@@ -136,12 +140,12 @@ async fn admission_lost_with_session_is_reverted() {
             if repeat.status == 200 {
                 return;
             }
-            assert_eq!(told(&repeat), unknown());
+            assert_eq!(status_and_reason(&repeat), unknown_refusal());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     wait_until("the issuer to take it back", sent, || one.log()).await;
-    assert_eq!(told(&one.send(&pay(&name)).await), already_done());
+    assert_eq!(status_and_reason(&one.send(&pay(&name)).await), already_done_refusal());
     assert_eq!(site.origin.count("/pay/7"), 2, "the first one, and this one once");
 }
 
@@ -154,12 +158,12 @@ async fn operations_stop_without_zookeeper() {
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
     link.lose_all();
-    assert_eq!(told(&gateway.send(&pay("b")).await), (503, "lock-service".into()));
+    assert_eq!(status_and_reason(&gateway.send(&pay("b")).await), (503, "lock-service".into()));
     link.cut();
     link.mend();
     gateway.wait_ready().await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
     assert_eq!(gateway.send(&pay("b")).await.status, 200);
-    assert_eq!(told(&gateway.send(&pay("a")).await), already_done());
+    assert_eq!(status_and_reason(&gateway.send(&pay("a")).await), already_done_refusal());
 }

@@ -11,10 +11,10 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 pub(super) fn policy(site: &TestSite, name: &str) -> TestPolicy {
-    once(site.policy(name))
+    with_once(site.policy(name))
 }
 
-pub(super) fn once(policy: TestPolicy) -> TestPolicy {
+pub(super) fn with_once(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/once", json!({"store": "zookeeper"}))
 }
 
@@ -22,20 +22,20 @@ pub(super) fn pay(name: &str) -> TestRequest {
     TestRequest::post("/pay/7").field("Idempotency-Key", name).body("{}")
 }
 
-pub(super) fn told(answer: &ClientResponse) -> (u16, String) {
+pub(super) fn status_and_reason(answer: &ClientResponse) -> (u16, String) {
     (answer.status, answer.reason())
 }
 
-pub(super) fn already_done() -> (u16, String) {
+pub(super) fn already_done_refusal() -> (u16, String) {
     (409, "already-done".into())
 }
 
-pub(super) fn unknown() -> (u16, String) {
+pub(super) fn unknown_refusal() -> (u16, String) {
     (409, "outcome-unknown".into())
 }
 
 /// The operations that ZooKeeper remembers.
-pub(super) async fn remembered(tree: &ZnodeTree) -> Vec<Value> {
+pub(super) async fn remembered_operations(tree: &ZnodeTree) -> Vec<Value> {
     let mut found = Vec::new();
     for path in tree.paths().await {
         let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;
@@ -47,15 +47,15 @@ pub(super) async fn remembered(tree: &ZnodeTree) -> Vec<Value> {
 }
 
 /// Which of 256 nodes an operation stands below.
-pub(super) fn shelf(name: &str) -> u8 {
+pub(super) fn shard_of(name: &str) -> u8 {
     let named = plan::OperationName { name: name.into(), principal: String::new() };
     operation_id("", &named).as_bytes()[0]
 }
 
 /// Names of two operations that stand below one node: when the second comes, that node is there.
-pub(super) fn beside_each_other() -> [String; 2] {
+pub(super) fn names_in_one_shard() -> [String; 2] {
     let first = "op-0".to_owned();
-    let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shelf(other) == shelf(&first));
+    let mut others = (1..).map(|n| format!("op-{n}")).filter(|other| shard_of(other) == shard_of(&first));
     let second = others.next().expect("one in 256");
     [first, second]
 }

@@ -11,8 +11,8 @@ use fencegate_tests::{postgres::unprivileged, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::{
-    AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal,
-    token,
+    AccessMode, CompareForm, SqlRecipe, SqlSession, assert_all_stories, assert_floor_protects,
+    run_statements, terminal::SqlClientProcess, token,
 };
 
 pub(crate) struct MariaDbSession {
@@ -49,7 +49,7 @@ impl MariaDbSession {
         let ready = |line: &str| line.contains("ready for connections");
         server.wait_line(ready, PATIENCE).expect("it starts");
         let started = Self { home, _server: server };
-        runs(&mut started.session(""), "CREATE DATABASE service;");
+        run_statements(&mut started.session(""), "CREATE DATABASE service;");
         started
     }
 
@@ -59,7 +59,7 @@ impl MariaDbSession {
     }
 
     /// In a database of this name; none where it is empty.
-    pub(crate) fn session(&self, database: &str) -> Terminal {
+    pub(crate) fn session(&self, database: &str) -> SqlClientProcess {
         const TELL: &str = "GET DIAGNOSTICS @changed = ROW_COUNT, @found = NUMBER; \
             GET DIAGNOSTICS CONDITION 1 @code = MYSQL_ERRNO; \
             SELECT concat('ended ', @changed, ' ', if(@changed < 0 AND @found > 0, @code, '00000'));";
@@ -67,23 +67,23 @@ impl MariaDbSession {
         client.args(["--pdeathsig", "KILL", "--", "mariadb", "--no-defaults", "--user=root"]);
         client.arg(format!("--socket={}", self.home.path().join("socket").display()));
         client.args(["--batch", "--skip-column-names", "--unbuffered", "--force", database]);
-        Terminal::open(&mut client, TELL)
+        SqlClientProcess::spawn(&mut client, TELL)
     }
 
     /// Polls: the server tells whoever asks, there is no event.
-    fn sees_one_wait(&self) {
+    fn wait_one_blocked(&self) {
         const WAITING: &str = "SELECT variable_value FROM information_schema.global_status \
             WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS';";
         let mut asking = self.session("service");
         let until = Instant::now() + PATIENCE;
-        while asking.told(WAITING) != ["1"] {
+        while asking.query_sql(WAITING) != ["1"] {
             assert!(Instant::now() < until, "nobody waits");
             thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
-    fn race(&self, recipe: &Recipe) {
+    fn race(&self, recipe: &SqlRecipe) {
         use AccessMode::{Exclusive, Shared};
         let (old, new) = match recipe.form {
             CompareForm::Token => (token("09"), token("10")),
@@ -105,16 +105,16 @@ impl MariaDbSession {
                 let mut one = self.session("service");
                 let mut other = self.session("service");
                 for session in [&mut one, &mut other] {
-                    runs(
+                    run_statements(
                         session,
                         &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"),
                     );
                 }
                 assert_eq!(recipe.raise(&mut one, mode, &key, first), Ok(true), "{key}");
                 let waiting = other.begin_claim(recipe, other_mode, &key, second);
-                self.sees_one_wait();
-                runs(&mut one, end);
-                waiting.changed().unwrap_or_else(|code| panic!("{code}: {key}"));
+                self.wait_one_blocked();
+                run_statements(&mut one, end);
+                waiting.changed_rows().unwrap_or_else(|code| panic!("{code}: {key}"));
                 assert_eq!(recipe.raise(&mut other, other_mode, &key, second), Ok(passes), "{key}");
             }
         }
@@ -125,37 +125,43 @@ impl MariaDbSession {
 fn mariadb_accepts_only_newer_tokens() {
     let mariadb = MariaDbSession::start();
     let mut one = mariadb.session("service");
-    tells_all_stories("mariadb", &mut one);
-    forgets_nothing("mariadb", &mut one);
+    assert_all_stories("mariadb", &mut one);
+    assert_floor_protects("mariadb", &mut one);
     for form in [CompareForm::Token, CompareForm::Number] {
-        let recipe = Recipe::read("mariadb", form);
-        recipe.make(&mut one);
+        let recipe = SqlRecipe::read("mariadb", form);
+        recipe.create_tables(&mut one);
         mariadb.race(&recipe);
-        Recipe::drop_all(&mut one);
+        SqlRecipe::drop_all(&mut one);
     }
-    what_was_read_before_the_claim_is_old(&mariadb);
+    assert_early_read_is_stale(&mariadb);
 }
 
 /// The claim has to come first. A balance that was read before the claim may be old.
-fn what_was_read_before_the_claim_is_old(mariadb: &MariaDbSession) {
+fn assert_early_read_is_stale(mariadb: &MariaDbSession) {
     const READ: &str = "SELECT cents FROM balance;";
-    let recipe = Recipe::read("mariadb", CompareForm::Token);
+    let recipe = SqlRecipe::read("mariadb", CompareForm::Token);
     let mut one = mariadb.session("service");
     let mut other = mariadb.session("service");
-    recipe.make(&mut one);
-    runs(&mut one, "CREATE TABLE balance (cents BIGINT) ENGINE = InnoDB; INSERT INTO balance VALUES (100);");
+    recipe.create_tables(&mut one);
+    run_statements(
+        &mut one,
+        "CREATE TABLE balance (cents BIGINT) ENGINE = InnoDB; INSERT INTO balance VALUES (100);",
+    );
     for (isolation, seen) in [("REPEATABLE READ", "100"), ("READ COMMITTED", "60")] {
-        runs(&mut one, "UPDATE balance SET cents = 100; DELETE FROM fence;");
-        runs(&mut other, &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"));
-        assert_eq!(other.told(READ), ["100"]);
-        runs(&mut one, "START TRANSACTION;");
+        run_statements(&mut one, "UPDATE balance SET cents = 100; DELETE FROM fence;");
+        run_statements(
+            &mut other,
+            &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"),
+        );
+        assert_eq!(other.query_sql(READ), ["100"]);
+        run_statements(&mut one, "START TRANSACTION;");
         assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("05")), Ok(true));
-        runs(&mut one, "UPDATE balance SET cents = 60; COMMIT;");
+        run_statements(&mut one, "UPDATE balance SET cents = 60; COMMIT;");
         assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("06")), Ok(true));
-        assert_eq!(other.told(READ), [seen], "{isolation}");
-        runs(&mut other, "ROLLBACK; START TRANSACTION;");
+        assert_eq!(other.query_sql(READ), [seen], "{isolation}");
+        run_statements(&mut other, "ROLLBACK; START TRANSACTION;");
         assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("06")), Ok(true));
-        assert_eq!(other.told(READ), ["60"], "the claim came first");
-        runs(&mut other, "ROLLBACK;");
+        assert_eq!(other.query_sql(READ), ["60"], "the claim came first");
+        run_statements(&mut other, "ROLLBACK;");
     }
 }

@@ -9,36 +9,36 @@ use fencegate_tests::{
 };
 
 use super::{
-    AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal,
-    token,
+    AccessMode, CompareForm, SqlRecipe, SqlSession, assert_all_stories, assert_floor_protects,
+    run_statements, terminal::SqlClientProcess, token,
 };
 
-fn session(postgres: &TestDatabase) -> Terminal {
+fn session(postgres: &TestDatabase) -> SqlClientProcess {
     let mut client = Command::new("setpriv");
     // Each line is told as soon as it is written.
     client.args(["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql", "-X", "-q", "-A", "-t"]);
     client.args(postgres.arguments());
     // A statement that waits in vain fails, and the test fails with it.
     client.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
-    Terminal::open(&mut client, "\\echo ended :ROW_COUNT :SQLSTATE")
+    SqlClientProcess::spawn(&mut client, "\\echo ended :ROW_COUNT :SQLSTATE")
 }
 
 #[test]
 fn postgresql_accepts_only_newer_tokens() {
     let postgres = postgres::fresh_database();
     let mut one = session(&postgres);
-    tells_all_stories("postgresql", &mut one);
-    forgets_nothing("postgresql", &mut one);
+    assert_all_stories("postgresql", &mut one);
+    assert_floor_protects("postgresql", &mut one);
     for form in [CompareForm::Token, CompareForm::Number] {
-        let recipe = Recipe::read("postgresql", form);
-        recipe.make(&mut one);
+        let recipe = SqlRecipe::read("postgresql", form);
+        recipe.create_tables(&mut one);
         race(&postgres, &recipe);
-        Recipe::drop_all(&mut one);
+        SqlRecipe::drop_all(&mut one);
     }
 }
 
 /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
-fn race(postgres: &TestDatabase, recipe: &Recipe) {
+fn race(postgres: &TestDatabase, recipe: &SqlRecipe) {
     use AccessMode::{Exclusive, Shared};
     const COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
@@ -65,20 +65,20 @@ fn race(postgres: &TestDatabase, recipe: &Recipe) {
         let key = format!("race/{at}");
         let mut one = session(postgres);
         let mut other = session(postgres);
-        runs(&mut one, COMMITTED);
+        run_statements(&mut one, COMMITTED);
         assert_eq!(recipe.raise(&mut one, mode, &key, first), Ok(true), "{at}");
-        runs(&mut other, isolation);
+        run_statements(&mut other, isolation);
         // The first query fixes the snapshot of the transaction.
-        other.told("SELECT count(*) FROM fence;");
+        other.query_sql("SELECT count(*) FROM fence;");
         let waiting = other.begin_claim(recipe, other_mode, &key, second);
         postgres.wait_one_blocked();
-        runs(&mut one, end);
-        assert_eq!(waiting.changed(), expected, "{at}");
+        run_statements(&mut one, end);
+        assert_eq!(waiting.changed_rows(), expected, "{at}");
     }
 }
 
 /// The statements of `SERVICES.md`, by the word after `-- `, with values in the places of their variables.
-fn of_operations(section: &str, token: &str) -> String {
+fn operation_statements(section: &str, token: &str) -> String {
     let page = fs::read_to_string(deploy().join("docs/SERVICES.md")).expect("our own page");
     let part = page.split("## Say that something was not done").nth(1).expect("the section");
     let block = part.split("```sql\n").skip(1).map(|block| block.split("```").next().expect("closed"));
@@ -88,13 +88,13 @@ fn of_operations(section: &str, token: &str) -> String {
 }
 
 /// Asks as a probe does. True: it was done.
-fn is_done(session: &mut dyn Session, token: &str) -> bool {
-    session.told(&of_operations("asked", token)) == ["t"]
+fn is_done(session: &mut dyn SqlSession, token: &str) -> bool {
+    session.query_sql(&operation_statements("asked", token)) == ["t"]
 }
 
 /// True if the request may have its effect.
-fn runs_once(session: &mut dyn Session, token: &str) -> bool {
-    session.changed(&of_operations("done", token)) == Ok(1)
+fn claims_operation(session: &mut dyn SqlSession, token: &str) -> bool {
+    session.execute_sql(&operation_statements("done", token)) == Ok(1)
 }
 
 /// The answer "not done" closes the operation for requests that arrive later; a repeat with a greater token runs
@@ -106,24 +106,24 @@ fn not_done_answer_closes_operation() {
     let old = token("09");
     let new = token("10");
     let newest = token("11");
-    runs(&mut one, &of_operations("operations", ""));
+    run_statements(&mut one, &operation_statements("operations", ""));
     assert!(!is_done(&mut one, &old), "nothing is known of it");
-    assert!(!runs_once(&mut one, &old), "it arrived after the answer");
-    assert!(runs_once(&mut one, &new), "the repeat has a greater token");
+    assert!(!claims_operation(&mut one, &old), "it arrived after the answer");
+    assert!(claims_operation(&mut one, &new), "the repeat has a greater token");
     assert!(is_done(&mut one, &new));
-    assert!(!runs_once(&mut one, &newest), "it was done");
+    assert!(!claims_operation(&mut one, &newest), "it was done");
     assert!(is_done(&mut one, &newest), "a question does not undo it");
 
     // A request at work has not committed when the question comes: the answer waits for it.
     for (end, done) in [("COMMIT;", true), ("ROLLBACK;", false)] {
-        runs(&mut one, "TRUNCATE operation;");
-        runs(&mut one, "BEGIN;");
-        assert!(runs_once(&mut one, &old));
+        run_statements(&mut one, "TRUNCATE operation;");
+        run_statements(&mut one, "BEGIN;");
+        assert!(claims_operation(&mut one, &old));
         let mut other = session(&postgres);
         let old = old.clone();
         let asked = std::thread::spawn(move || is_done(&mut other, &old));
         postgres.wait_one_blocked();
-        runs(&mut one, end);
+        run_statements(&mut one, end);
         assert_eq!(asked.join().expect("no panic"), done, "{end}");
     }
 }

@@ -23,7 +23,7 @@ fn script(name: &str) -> String {
 }
 
 /// The effect that the README shows.
-fn effect() -> String {
+fn documented_effect() -> String {
     let readme = script("README.md");
     let (_, block) = readme.split_once("```lua\n").expect("a block of Lua");
     block.split_once("```").expect("its end").0.to_owned()
@@ -44,7 +44,7 @@ impl RedisSession {
         Self { home, _server: server }
     }
 
-    fn asked(&self, words: &[&str]) -> String {
+    fn run_redis_cli(&self, words: &[&str]) -> String {
         let mut client = Command::new("setpriv");
         client.args(["--pdeathsig", "KILL", "--", "redis-cli", "--raw", "-s"]);
         let answered = client.arg(self.home.path().join("socket")).args(words).output().expect("setpriv");
@@ -52,7 +52,7 @@ impl RedisSession {
     }
 
     /// Claims these keys, and then has this effect.
-    fn claimed(
+    fn claim_and_run(
         &self,
         form: CompareForm,
         mode: AccessMode,
@@ -67,25 +67,25 @@ impl RedisSession {
         let mut words = vec!["EVAL", &text, &all, "fence floor"];
         words.extend(marks.iter().map(String::as_str));
         words.extend([form.word(), mode.word(), mark, &count]);
-        let answer = self.asked(&words);
+        let answer = self.run_redis_cli(&words);
         if answer.starts_with("STALE ") { Err(answer) } else { Ok(answer) }
     }
 
-    fn passes(&self, form: CompareForm, mode: AccessMode, key: &str, mark: &str) -> bool {
-        self.claimed(form, mode, &[key.to_owned()], mark, "return 'done'")
+    fn is_admitted(&self, form: CompareForm, mode: AccessMode, key: &str, mark: &str) -> bool {
+        self.claim_and_run(form, mode, &[key.to_owned()], mark, "return 'done'")
             .inspect(|done| assert_eq!(done, "done"))
             .is_ok()
     }
 
     /// Deletes what may be deleted, as the README says; answers how many.
-    fn forgets(&self, form: CompareForm, seconds: &str) -> String {
-        let found = self.asked(&["--scan", "--pattern", "fence:*"]);
+    fn run_cleanup(&self, form: CompareForm, seconds: &str) -> String {
+        let found = self.run_redis_cli(&["--scan", "--pattern", "fence:*"]);
         let text = script("forget.lua");
         let count = (found.lines().count() + 1).to_string();
         let mut words = vec!["EVAL", &text, &count, "fence floor"];
         words.extend(found.lines());
         words.extend([form.word(), seconds]);
-        self.asked(&words)
+        self.run_redis_cli(&words)
     }
 }
 
@@ -98,9 +98,9 @@ fn redis_accepts_only_newer_tokens() {
             if story.steps.iter().any(|step| step.end == TransactionEnd::Rollback) {
                 continue;
             }
-            redis.asked(&["FLUSHALL"]);
+            redis.run_redis_cli(&["FLUSHALL"]);
             for (at, step) in story.steps.iter().enumerate() {
-                let told = redis.claimed(form, step.mode, &step.keys, step.mark(form), "return 'done'");
+                let told = redis.claim_and_run(form, step.mode, &step.keys, step.mark(form), "return 'done'");
                 match told {
                     Ok(done) => assert!(done == "done" && step.passes, "{}, step {at}: {done}", story.name),
                     Err(stale) => assert!(!step.passes, "{}, step {at}: {stale}", story.name),
@@ -118,21 +118,21 @@ fn redis_refuses_forgotten_tokens() {
         (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
         (CompareForm::Number, ["5", "9", "10", "11"].map(str::to_owned)),
     ] {
-        redis.asked(&["FLUSHALL"]);
-        assert!(redis.passes(form, AccessMode::Exclusive, "old", &first));
-        assert!(redis.passes(form, AccessMode::Shared, "read", &second));
+        redis.run_redis_cli(&["FLUSHALL"]);
+        assert!(redis.is_admitted(form, AccessMode::Exclusive, "old", &first));
+        assert!(redis.is_admitted(form, AccessMode::Shared, "read", &second));
         // The first of these only looks how far all marks are; the second one raises the floor to it.
-        assert_eq!(redis.forgets(form, "0"), "0");
-        assert!(redis.passes(form, AccessMode::Exclusive, "late", &first), "no floor before its time");
-        assert!(redis.passes(form, AccessMode::Exclusive, "new", &fourth));
-        assert_eq!(redis.forgets(form, "3600"), "0");
-        assert_eq!(redis.forgets(form, "0"), "3");
+        assert_eq!(redis.run_cleanup(form, "0"), "0");
+        assert!(redis.is_admitted(form, AccessMode::Exclusive, "late", &first), "no floor before its time");
+        assert!(redis.is_admitted(form, AccessMode::Exclusive, "new", &fourth));
+        assert_eq!(redis.run_cleanup(form, "3600"), "0");
+        assert_eq!(redis.run_cleanup(form, "0"), "3");
         for key in ["old", "read", "late", "other"] {
-            assert!(!redis.passes(form, AccessMode::Exclusive, key, &first), "{key}");
-            assert!(!redis.passes(form, AccessMode::Shared, key, &second), "{key}");
+            assert!(!redis.is_admitted(form, AccessMode::Exclusive, key, &first), "{key}");
+            assert!(!redis.is_admitted(form, AccessMode::Shared, key, &second), "{key}");
         }
-        assert!(redis.passes(form, AccessMode::Shared, "other", &third));
-        assert!(!redis.passes(form, AccessMode::Exclusive, "new", &third));
+        assert!(redis.is_admitted(form, AccessMode::Shared, "other", &third));
+        assert!(!redis.is_admitted(form, AccessMode::Exclusive, "new", &third));
     }
 }
 
@@ -141,8 +141,8 @@ fn redis_refuses_forgotten_tokens() {
 fn redis_effect_happens_only_with_claim() {
     let redis = RedisSession::start();
     let debit = |mark: &str, cents: &str| {
-        let text = script("claim.lua") + &effect();
-        redis.asked(&[
+        let text = script("claim.lua") + &documented_effect();
+        redis.run_redis_cli(&[
             "EVAL",
             &text,
             "3",
@@ -156,15 +156,15 @@ fn redis_effect_happens_only_with_claim() {
             cents,
         ])
     };
-    assert_eq!(redis.asked(&["SET", "account/7", "100"]), "OK");
+    assert_eq!(redis.run_redis_cli(&["SET", "account/7", "100"]), "OK");
     assert_eq!(debit(&token("05"), "30"), "70");
     assert!(debit(&token("05"), "30").starts_with("STALE"), "a duplicate");
     assert!(debit(&token("04"), "30").starts_with("STALE"), "an older one");
-    assert_eq!(redis.asked(&["GET", "account/7"]), "70");
+    assert_eq!(redis.run_redis_cli(&["GET", "account/7"]), "70");
     assert!(debit(&token("06"), "80").starts_with("POOR"), "told, and nothing older may take some later");
     assert!(debit(&token("05"), "10").starts_with("STALE"));
     // The README names this limit: an effect that fails halfway is not undone, and its mark stays.
-    redis.asked(&["SET", "account/7", "no number"]);
+    redis.run_redis_cli(&["SET", "account/7", "no number"]);
     assert!(debit(&token("08"), "10").contains("ERR"));
     assert!(debit(&token("08"), "10").starts_with("STALE"));
 }

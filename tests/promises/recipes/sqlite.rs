@@ -5,10 +5,13 @@ use std::{path::Path, time::Duration};
 use fencegate_tests::scratch;
 use rusqlite::{Connection, ErrorCode};
 
-use super::{AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, token};
+use super::{
+    AccessMode, CompareForm, SqlRecipe, SqlSession, assert_all_stories, assert_floor_protects,
+    run_statements, token,
+};
 
-impl Session for Connection {
-    fn changed(&mut self, statement: &str) -> Result<u64, String> {
+impl SqlSession for Connection {
+    fn execute_sql(&mut self, statement: &str) -> Result<u64, String> {
         let before = self.total_changes();
         let ended = self.execute_batch(statement);
         ended.map(|()| self.total_changes() - before).map_err(|error| match error.sqlite_error_code() {
@@ -17,7 +20,7 @@ impl Session for Connection {
         })
     }
 
-    fn told(&mut self, question: &str) -> Vec<String> {
+    fn query_sql(&mut self, question: &str) -> Vec<String> {
         let mut question = self.prepare(question).expect("SQL");
         let rows = question.query_map([], |row| row.get(0)).expect("a question");
         rows.collect::<Result<_, _>>().expect("text")
@@ -34,7 +37,7 @@ fn open(file: &Path) -> Connection {
 
 #[test]
 fn sqlite_accepts_only_newer_tokens() {
-    tells_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
+    assert_all_stories("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
 /// The stories detect a recipe with a fault.
@@ -89,10 +92,10 @@ fn stories_detect_faulty_recipe() {
         ),
         (CompareForm::Number, "read", "excluded.read_mark >= fence.write_mark", "true"),
     ] {
-        let mut recipe = Recipe::read("sqlite", form);
+        let mut recipe = SqlRecipe::read("sqlite", form);
         let statement = recipe.section(section).replace(right, wrong);
         assert_ne!(recipe.sections.insert(section.to_owned(), statement.clone()), Some(statement), "{right}");
-        let told = recipe.wrong(&mut Connection::open_in_memory().expect("a database"));
+        let told = recipe.first_wrong_step(&mut Connection::open_in_memory().expect("a database"));
         assert!(told.is_some(), "{form:?}, {section}: {wrong}");
     }
 }
@@ -100,37 +103,37 @@ fn stories_detect_faulty_recipe() {
 /// Tokens up to the forgotten watermarks stay refused.
 #[test]
 fn sqlite_refuses_forgotten_tokens() {
-    forgets_nothing("sqlite", &mut Connection::open_in_memory().expect("a database"));
+    assert_floor_protects("sqlite", &mut Connection::open_in_memory().expect("a database"));
 }
 
 /// Of two connections that claim, the second waits or begins its transaction anew.
 #[test]
 fn second_connection_waits_or_restarts() {
-    let recipe = Recipe::read("sqlite", CompareForm::Token);
+    let recipe = SqlRecipe::read("sqlite", CompareForm::Token);
     let home = scratch::temp_dir();
     let file = home.path().join("service.sqlite");
     let mut one = open(&file);
     let mut other = open(&file);
-    recipe.make(&mut one);
-    runs(&mut one, "BEGIN;");
+    recipe.create_tables(&mut one);
+    run_statements(&mut one, "BEGIN;");
     assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("09")), Ok(true));
     // `BEGIN IMMEDIATE`: a session that would have to wait is told so before it reads anything.
-    assert_eq!(other.changed("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
+    assert_eq!(other.execute_sql("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
     // Deferred, and the claim comes first: the same error.
-    runs(&mut other, "BEGIN;");
+    run_statements(&mut other, "BEGIN;");
     assert_eq!(recipe.raise(&mut other, AccessMode::Shared, "a", &token("05")), Err("busy".to_owned()));
-    runs(&mut other, "ROLLBACK;");
+    run_statements(&mut other, "ROLLBACK;");
     // Deferred, and a read comes first: this transaction can never claim, however long it waits.
-    runs(&mut other, "BEGIN;");
-    assert_eq!(other.told("SELECT resource FROM fence;"), Vec::<String>::new());
-    runs(&mut one, "COMMIT;");
+    run_statements(&mut other, "BEGIN;");
+    assert_eq!(other.query_sql("SELECT resource FROM fence;"), Vec::<String>::new());
+    run_statements(&mut one, "COMMIT;");
     assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("0a")), Err("busy".to_owned()));
-    runs(&mut other, "ROLLBACK;");
-    runs(&mut other, "BEGIN IMMEDIATE;");
+    run_statements(&mut other, "ROLLBACK;");
+    run_statements(&mut other, "BEGIN IMMEDIATE;");
     assert_eq!(
         recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("05")),
         Ok(false),
         "it came second, and is older"
     );
-    runs(&mut other, "ROLLBACK;");
+    run_statements(&mut other, "ROLLBACK;");
 }

@@ -5,10 +5,10 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::{AccessMode, Recipe, Session};
+use super::{AccessMode, SqlRecipe, SqlSession};
 
 /// One client, as a process that dies with us.
-pub(crate) struct Terminal {
+pub(crate) struct SqlClientProcess {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: Child,
@@ -17,15 +17,15 @@ pub(crate) struct Terminal {
 }
 
 /// A statement that somebody else keeps from ending.
-pub(super) struct BlockedStatement<'t>(&'t mut Terminal);
+pub(super) struct BlockedStatement<'t>(&'t mut SqlClientProcess);
 
 /// The code of what went well.
 const WELL: &str = "00000";
 
-impl Terminal {
+impl SqlClientProcess {
     /// # Panics
     /// If there is no such client.
-    pub(super) fn open(client: &mut Command, tell: &'static str) -> Self {
+    pub(super) fn spawn(client: &mut Command, tell: &'static str) -> Self {
         let mut child = client
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -45,22 +45,22 @@ impl Terminal {
     /// The one statement of a claim, where it has to wait.
     pub(super) fn begin_claim(
         &mut self,
-        recipe: &Recipe,
+        recipe: &SqlRecipe,
         mode: AccessMode,
         key: &str,
         mark: &str,
     ) -> BlockedStatement<'_> {
-        let (row, raise) = recipe.claim(mode, key, mark);
+        let (row, raise) = recipe.claim_statements(mode, key, mark);
         self.begin(&row.unwrap_or(raise))
     }
 }
 
 impl BlockedStatement<'_> {
-    pub(super) fn changed(self) -> Result<u64, String> {
-        self.ended().0
+    pub(super) fn changed_rows(self) -> Result<u64, String> {
+        self.into_results().0
     }
 
-    fn ended(self) -> (Result<u64, String>, Vec<String>) {
+    fn into_results(self) -> (Result<u64, String>, Vec<String>) {
         let mut told = Vec::new();
         loop {
             let line = self.0.output.next().expect("it goes on").expect("text");
@@ -76,19 +76,19 @@ impl BlockedStatement<'_> {
     }
 }
 
-impl Session for Terminal {
-    fn changed(&mut self, statement: &str) -> Result<u64, String> {
-        self.begin(statement).changed()
+impl SqlSession for SqlClientProcess {
+    fn execute_sql(&mut self, statement: &str) -> Result<u64, String> {
+        self.begin(statement).changed_rows()
     }
 
-    fn told(&mut self, question: &str) -> Vec<String> {
-        let (ended, told) = self.begin(question).ended();
+    fn query_sql(&mut self, question: &str) -> Vec<String> {
+        let (ended, told) = self.begin(question).into_results();
         ended.unwrap_or_else(|code| panic!("{code}: {question}"));
         told
     }
 }
 
-impl Drop for Terminal {
+impl Drop for SqlClientProcess {
     fn drop(&mut self) {
         // Both fail only for one that is gone already.
         drop((self.child.kill(), self.child.wait()));

@@ -8,7 +8,7 @@ use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     history::{ATTEMPT, History},
-    load::{Load, LoadPlan},
+    load::{LoadPlan, RunningLoad},
     origin::Origin,
     site::TestSite,
     unlocked_request::UnlockedRequest,
@@ -38,7 +38,7 @@ async fn old_and_new_key_never_overlap() {
     assert_eq!(old.finish().await.status, 200);
     assert_eq!(new.answer().await.status, 200);
     let log = site.origin.log();
-    let keys: Vec<_> = log.on("/pay/7").filter_map(|record| record.key()).collect();
+    let keys: Vec<_> = log.requests_for("/pay/7").filter_map(|record| record.key()).collect();
     assert_eq!(keys, ["account/7", "konto/7"]);
     by_account(History::from_log(&log)).assert_holds();
 }
@@ -83,7 +83,7 @@ async fn moved_route_waits_for_earlier_request() {
     let without = policy.without_route("pay");
     let back = without
         .clone()
-        .with("/upstreams/treasury/endpoints", json!([format!("http://{}", elsewhere.door("gw-1"))]))
+        .with("/upstreams/treasury/endpoints", json!([format!("http://{}", elsewhere.open_listener("gw-1"))]))
         .with("/upstreams/treasury/fencing", "upstream")
         .with_route(json!({
             "name": "charge", "upstream": "treasury", "match": {"methods": ["POST"], "path": "/pay/{account}"},
@@ -123,7 +123,7 @@ async fn observing_route_passes_after_wait() {
         passed.field("fencing-outcome").is_some_and(|text| text.contains("observe=locked")),
         "{passed:?}"
     );
-    assert_eq!(site.origin.request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
+    assert_eq!(site.origin.wait_for_request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
 
     let waits = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
@@ -178,9 +178,9 @@ async fn reloads_under_load_fail_no_request() {
     };
     let gateway = Gateway::start(&policy(0)).await;
     let plan = LoadPlan::payments(&[&gateway], 4, 8, 100_000);
-    let load = Load::start("reload", &plan);
+    let load = RunningLoad::start("reload", &plan);
     for round in 1..20 {
-        site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;
+        site.origin.wait_for_request("/pay/0", site.origin.count("/pay/0") + 5).await;
         gateway.rewrite(&policy(round));
         let (code, report) = gateway.reload(&[]).await;
         assert_eq!(code, Some(if round % 5 == 4 { 78 } else { 0 }), "{report}");
@@ -191,7 +191,7 @@ async fn reloads_under_load_fail_no_request() {
         let answer = told.answer.as_ref().expect("an answer");
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     }
-    let history = by_account(History::from_log(&site.origin.log()).with(&told));
+    let history = by_account(History::from_log(&site.origin.log()).with_results(&told));
     assert!(history.executions.len() >= told.len());
     history.assert_holds();
 }

@@ -40,15 +40,15 @@ pub(super) struct StormClient {
 }
 
 impl StormClient {
-    pub(super) fn all(storm: &Arc<StormState>) -> JoinSet<Vec<AttemptResult>> {
+    pub(super) fn spawn_all(storm: &Arc<StormState>) -> JoinSet<Vec<AttemptResult>> {
         let client = |number| Self { storm: storm.clone(), number };
-        (0..CLIENTS).map(|number| client(number).works()).collect()
+        (0..CLIENTS).map(|number| client(number).run_operations()).collect()
     }
 
-    async fn works(self) -> Vec<AttemptResult> {
+    async fn run_operations(self) -> Vec<AttemptResult> {
         let mut told = Vec::new();
         for operation in (self.number..operations()).step_by(CLIENTS).map(OperationNumber) {
-            told.extend(self.insists(operation).await);
+            told.extend(self.repeat_operation(operation).await);
             self.storm.over.send_modify(|over| *over += 1);
         }
         told
@@ -56,7 +56,7 @@ impl StormClient {
 
     /// Asks again and again, each time at the other gateway. Sometimes the client also repeats an operation with a
     /// final answer.
-    async fn insists(&self, operation: OperationNumber) -> Vec<AttemptResult> {
+    async fn repeat_operation(&self, operation: OperationNumber) -> Vec<AttemptResult> {
         let dice = &self.storm.dice;
         let mut door = dice.index(2);
         let mut told: Vec<AttemptResult> = Vec::new();
@@ -78,7 +78,7 @@ impl StormClient {
 }
 
 /// Asks for the last time, at the first gateway, for as long as nothing is dispatched.
-pub(super) async fn last(storm: &StormState, operation: OperationNumber) -> AttemptResult {
+pub(super) async fn send_last_attempt(storm: &StormState, operation: OperationNumber) -> AttemptResult {
     let attempt = ATTEMPTS - 1;
     let asked = async {
         loop {
@@ -101,7 +101,7 @@ async fn ask(
     patience: Duration,
 ) -> AttemptEnd {
     let address: SocketAddr = *storm.doors[door].lock().expect("no thread panics here");
-    match timeout(patience, operation.ask(attempt).send_to(address)).await {
+    match timeout(patience, operation.attempt_request(attempt).send_to(address)).await {
         Err(_) if patience == PATIENCE => panic!("no answer at all to {operation:?}"),
         Err(_) => AttemptEnd::Impatient,
         Ok(Err(_)) => AttemptEnd::Broken,

@@ -31,7 +31,7 @@ struct EventCounts {
 }
 
 impl StormJudge {
-    pub(super) fn hears(&mut self, told: AttemptResult) {
+    pub(super) fn add_result(&mut self, told: AttemptResult) {
         self.told.entry(told.operation.0).or_default().push(told);
     }
 
@@ -41,7 +41,7 @@ impl StormJudge {
         undecided.map(|(number, _)| OperationNumber(*number)).collect()
     }
 
-    pub(super) fn finds(&self, log: &OriginLog, weather: &StormFaults) {
+    pub(super) fn judge(&self, log: &OriginLog, weather: &StormFaults) {
         let mut executions = BTreeMap::<&str, Vec<&RequestRecord>>::new();
         for record in log.records.iter().filter(|record| record.whole.is_some()) {
             executions.entry(record.path()).or_default().push(record);
@@ -56,7 +56,7 @@ impl StormJudge {
             let told = &self.told[&number];
             let executed = executions.remove(&*target).unwrap_or_default();
             assert!(executed.len() <= 1, "{operation:?} was executed twice: {executed:#?}");
-            told.iter().for_each(|told| seen.note(&told.end));
+            told.iter().for_each(|told| seen.count(&told.end));
             let done = told.iter().any(|told| is_truthful(told, executed.first().copied()));
             sum += executed.iter().map(|record| cents(record)).sum::<u64>();
             match (done, executed.len()) {
@@ -67,13 +67,13 @@ impl StormJudge {
         }
         assert!(executions.is_empty(), "nobody asked for {executions:?}");
         assert_eq!(sum, known + open, "what was paid is what clients know of and what is told as unknown");
-        self.history(log);
+        self.check_history(log);
         println!("{seen:?}, {known} cents known, {open} unknown, {} executions", log.records.len());
         seen.assert_exercised(log, weather);
     }
 
     /// Executions of an account never overlap, and no attempt was told a wrong outcome.
-    fn history(&self, log: &OriginLog) {
+    fn check_history(&self, log: &OriginLog) {
         let mut history = History::from_log(log);
         for told in self.told.values().flatten() {
             let answer = match &told.end {
@@ -125,7 +125,7 @@ fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
 }
 
 impl EventCounts {
-    fn note(&mut self, end: &AttemptEnd) {
+    fn count(&mut self, end: &AttemptEnd) {
         *match end {
             AttemptEnd::Impatient => &mut self.hung_up,
             AttemptEnd::Broken => &mut self.broken,

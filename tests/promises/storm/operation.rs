@@ -7,7 +7,7 @@ use fencegate_tests::{
     effort::effort,
     history::ATTEMPT,
     memory::SeededRng,
-    origin::{Act, OriginReply},
+    origin::{OriginAction, OriginReply},
 };
 
 /// How many there are.
@@ -43,7 +43,7 @@ impl OperationNumber {
         format!("{}/{n}", self.0)
     }
 
-    pub(super) fn ask(self, attempt: usize) -> TestRequest {
+    pub(super) fn attempt_request(self, attempt: usize) -> TestRequest {
         TestRequest::post(&self.target())
             .field("Idempotency-Key", &format!("\"op-{}\"", self.0))
             .field(ATTEMPT, &self.attempt(attempt))
@@ -51,18 +51,18 @@ impl OperationNumber {
     }
 
     /// The answers of the origin to this operation, one for each time. Each execution has a new receipt.
-    pub(super) fn acts(self, dice: &SeededRng) -> Vec<Act> {
+    pub(super) fn planned_answers(self, dice: &SeededRng) -> Vec<OriginAction> {
         let receipt =
             |time: usize| OriginReply::with_body(format!("receipt {} of operation {}", time, self.0));
         let first = match dice.below(100) {
-            0..5 => Act::Reset,
-            5..8 => Act::CloseInHead,
-            8..11 => Act::CloseInBody(receipt(1)),
-            11..14 => Act::now(receipt(1).status(503)),
-            14..17 => Act::now(receipt(1).status(402)),
-            17..19 => Act::Answer(HANGS, receipt(1)),
-            _ => Act::Answer(Duration::from_millis(dice.below(12)), receipt(1)),
+            0..5 => OriginAction::Reset,
+            5..8 => OriginAction::CloseInHead,
+            8..11 => OriginAction::CloseInBody(receipt(1)),
+            11..14 => OriginAction::now(receipt(1).status(503)),
+            14..17 => OriginAction::now(receipt(1).status(402)),
+            17..19 => OriginAction::Answer(HANGS, receipt(1)),
+            _ => OriginAction::Answer(Duration::from_millis(dice.below(12)), receipt(1)),
         };
-        [first].into_iter().chain((2..=ATTEMPTS).map(|time| Act::now(receipt(time)))).collect()
+        [first].into_iter().chain((2..=ATTEMPTS).map(|time| OriginAction::now(receipt(time)))).collect()
     }
 }

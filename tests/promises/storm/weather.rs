@@ -59,26 +59,26 @@ impl StormFaults {
     }
 
     /// Runs until the last accident is repaired. Each accident comes after a further part of the work.
-    pub(super) async fn rages(&mut self, storm: &StormState) {
+    pub(super) async fn run_faults(&mut self, storm: &StormState) {
         let mut over = storm.over.subscribe();
         for accident in 1..=ACCIDENTS {
             let when = accident * operations() / (ACCIDENTS + 1);
             over.wait_for(|over| *over >= when).await.expect("the storm lasts");
             if accident % 2 == 0 {
-                self.guard_dies().await;
+                self.kill_guard().await;
             } else {
-                self.gateway_dies(storm).await;
+                self.kill_gateway(storm).await;
             }
         }
     }
 
-    async fn guard_dies(&mut self) {
+    async fn kill_guard(&mut self) {
         let guard = self.guard.take().expect("one runs between accidents");
         self.guard = Some(guard.kill().await.start().await);
         self.guards_killed += 1;
     }
 
-    async fn gateway_dies(&mut self, storm: &StormState) {
+    async fn kill_gateway(&mut self, storm: &StormState) {
         let which = self.dice.index(2);
         self.gateways[which].signal(Signal::KILL);
         self.gateways[which].exit().await;
@@ -88,7 +88,7 @@ impl StormFaults {
     }
 
     /// Waits until all processes are up and no key is in doubt.
-    pub(super) async fn clears(&self) {
+    pub(super) async fn wait_calm(&self) {
         let guard = self.guard.as_ref().expect("one runs between accidents");
         guard.wait_ready().await;
         guard.wait_gauge("fencegate_guard_in_flight", 0.0).await;

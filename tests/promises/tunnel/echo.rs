@@ -35,7 +35,7 @@ impl EchoService {
         Self { address, heads, heard }
     }
 
-    pub(super) fn heads(&self) -> Vec<String> {
+    pub(super) fn received_heads(&self) -> Vec<String> {
         self.heads.lock().expect("no panic").clone()
     }
 }
@@ -87,18 +87,18 @@ pub(super) fn policy(site: &TestSite, name: &str, echo: &EchoService) -> TestPol
 }
 
 /// A client that has asked, and the head of its answer.
-pub(super) async fn ask(gateway: &Gateway, path: &str) -> (TcpStream, String) {
-    ask_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
+pub(super) async fn request_upgrade(gateway: &Gateway, path: &str) -> (TcpStream, String) {
+    request_upgrade_over(TcpStream::connect(gateway.public).await.expect("listens"), gateway, path).await
 }
 
 /// A tunnel through which the service has said its first word.
-pub(super) async fn opened(gateway: &Gateway, path: &str) -> TcpStream {
-    let (mut stream, _) = ask(gateway, path).await;
-    hears(&mut stream, "hello").await;
+pub(super) async fn open_tunnel(gateway: &Gateway, path: &str) -> TcpStream {
+    let (mut stream, _) = request_upgrade(gateway, path).await;
+    assert_received(&mut stream, "hello").await;
     stream
 }
 
-pub(super) async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn request_upgrade_over<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     gateway: &Gateway,
     path: &str,
@@ -111,13 +111,13 @@ pub(super) async fn ask_over<S: AsyncRead + AsyncWrite + Unpin>(
     (stream, head)
 }
 
-pub(super) async fn hears(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
+pub(super) async fn assert_received(stream: &mut (impl AsyncRead + Unpin), wanted: &str) {
     let mut heard = vec![0; wanted.len()];
     wait_until(wanted, stream.read_exact(&mut heard), || "nothing").await.expect("the tunnel is open");
     assert_eq!(heard, wanted.as_bytes());
 }
 
-pub(super) async fn ends(stream: &mut (impl AsyncRead + Unpin)) {
+pub(super) async fn wait_closed(stream: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
     // The tunnel may end with a reset or in order.
     drop(wait_until("the end of the tunnel", stream.read_to_end(&mut rest), || "open").await);

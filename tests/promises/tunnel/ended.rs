@@ -18,7 +18,9 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::echo::{EchoService, ask, ends, hears, opened, policy, read_head};
+use super::echo::{
+    EchoService, assert_received, open_tunnel, policy, read_head, request_upgrade, wait_closed,
+};
 
 /// A tunnel ends when the deadline of its session passes, and no byte leaves after that.
 #[tokio::test]
@@ -28,14 +30,14 @@ async fn tunnel_ends_with_its_session() {
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
     let gateway = Gateway::start(&cut_off).await;
-    let mut stream = opened(&gateway, "/pay/7").await;
+    let mut stream = open_tunnel(&gateway, "/pay/7").await;
     drop(relay);
     let cut =
         |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
     gateway.wait_line("the end of the tunnel", cut).await;
     // The client may learn of the end only after a write that still succeeds.
     drop(stream.write_all(b"too late").await);
-    ends(&mut stream).await;
+    wait_closed(&mut stream).await;
     tokio::time::sleep(QUIET).await;
     assert!(echo.heard.lock().expect("no panic").is_empty(), "a byte left after the session was lost");
 }
@@ -47,12 +49,12 @@ async fn idle_or_overdue_tunnel_is_cut() {
     let echo = EchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
     let gateway = Gateway::start(&idle).await;
-    let mut stream = opened(&gateway, "/chat").await;
-    ends(&mut stream).await;
+    let mut stream = open_tunnel(&gateway, "/chat").await;
+    wait_closed(&mut stream).await;
     let brief = json!({"mode": "cached", "linger": "10ms", "max_hold": "10ms", "max_tenure": "500ms"});
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
-    let mut stream = opened(&gateway, "/pay/7").await;
-    ends(&mut stream).await;
+    let mut stream = open_tunnel(&gateway, "/pay/7").await;
+    wait_closed(&mut stream).await;
     gateway.wait_line("why", |line: &LogLine| line.text().contains("the tenure is over")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
 }
@@ -66,7 +68,7 @@ async fn unread_tunnel_counts_as_idle() {
     let echo = EchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
     let gateway = Gateway::start(&idle).await;
-    let (mut stream, _) = ask(&gateway, "/chat").await;
+    let (mut stream, _) = request_upgrade(&gateway, "/chat").await;
     // More bytes than the kernel keeps. The service sends all of them back.
     let much = vec![7; 64 << 20];
     drop(wait_until("the end of the tunnel", stream.write_all(&much), || "open").await);
@@ -81,12 +83,12 @@ async fn drain_gives_tunnels_half_its_time() {
     let echo = EchoService::start().await;
     let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
     let gateway = Gateway::start(&policy).await;
-    let mut stream = opened(&gateway, "/pay/7").await;
+    let mut stream = open_tunnel(&gateway, "/pay/7").await;
     gateway.signal(Signal::TERM);
     gateway.wait_unready().await;
     stream.write_all(b"still here").await.expect("open");
-    hears(&mut stream, "still here").await;
-    ends(&mut stream).await;
+    assert_received(&mut stream, "still here").await;
+    wait_closed(&mut stream).await;
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
@@ -96,7 +98,7 @@ async fn drain_gives_tunnels_half_its_time() {
 /// ended its side.
 #[tokio::test]
 async fn drained_tunnel_keeps_key_for_upstream() {
-    tokio::join!(cut_by_the_drain(TunnelClient::Listens), cut_by_the_drain(TunnelClient::HasEnded));
+    tokio::join!(assert_cut_by_drain(TunnelClient::Listens), assert_cut_by_drain(TunnelClient::HasEnded));
 }
 
 /// What the client of a tunnel does when its gateway stops.
@@ -107,7 +109,7 @@ enum TunnelClient {
     HasEnded,
 }
 
-async fn cut_by_the_drain(client: TunnelClient) {
+async fn assert_cut_by_drain(client: TunnelClient) {
     // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
     let site = TestSite::fresh().await;
@@ -120,12 +122,12 @@ async fn cut_by_the_drain(client: TunnelClient) {
             .with("/listeners/public/timeouts/drain", "4s")
     };
     let (gateway, other) = Gateway::start_both(&ours("gw-1"), &ours("gw-2")).await;
-    let mut stream = opened(&gateway, "/pay/stays").await;
+    let mut stream = open_tunnel(&gateway, "/pay/stays").await;
     gateway.signal(Signal::TERM);
     gateway.wait_unready().await;
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
-    hears(&mut stream, "still here").await;
+    assert_received(&mut stream, "still here").await;
     if client == TunnelClient::HasEnded {
         stream.shutdown().await.expect("open");
     }
@@ -140,7 +142,10 @@ async fn cut_by_the_drain(client: TunnelClient) {
 /// The upstream has not ended its side, and may be at work on the bytes that it got.
 #[tokio::test]
 async fn cut_tunnel_keeps_key_for_upstream() {
-    tokio::join!(ended_by_us(TunnelEnd::ItsClientBreaksOff), ended_by_us(TunnelEnd::ItIsIdle));
+    tokio::join!(
+        assert_ended_by_gateway(TunnelEnd::ItsClientBreaksOff),
+        assert_ended_by_gateway(TunnelEnd::ItIsIdle)
+    );
 }
 
 /// Why a tunnel is cut.
@@ -150,7 +155,7 @@ enum TunnelEnd {
     ItIsIdle,
 }
 
-async fn ended_by_us(how: TunnelEnd) {
+async fn assert_ended_by_gateway(how: TunnelEnd) {
     const TIME: Duration = Duration::from_millis(1500);
     let site = TestSite::fresh().await;
     let echo = EchoService::start().await;
@@ -160,10 +165,10 @@ async fn ended_by_us(how: TunnelEnd) {
         .with("/upstreams/ledger/tunnel_idle", "700ms")
         .with("/routes/0/fence/wait", "20s");
     let gateway = Gateway::start(&policy).await;
-    let mut stream = opened(&gateway, "/pay/stays").await;
+    let mut stream = open_tunnel(&gateway, "/pay/stays").await;
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
-    hears(&mut stream, "still here").await;
+    assert_received(&mut stream, "still here").await;
     let stays = if how == TunnelEnd::ItsClientBreaksOff {
         stream.set_zero_linger().expect("open");
         None
@@ -178,7 +183,7 @@ async fn ended_by_us(how: TunnelEnd) {
 }
 
 /// Switches, and then resets its connection.
-async fn resetting() -> SocketAddr {
+async fn start_upgrade_then_reset() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move {
@@ -201,13 +206,13 @@ async fn resetting() -> SocketAddr {
 async fn reset_ends_tunnel_and_frees_key() {
     let site = TestSite::fresh().await;
     let echo = EchoService::start().await;
-    let endpoint = json!([format!("http://{}", resetting().await)]);
+    let endpoint = json!([format!("http://{}", start_upgrade_then_reset().await)]);
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;
     for _ in 0..2 {
-        let (mut stream, head) = ask(&gateway, "/pay/7").await;
+        let (mut stream, head) = request_upgrade(&gateway, "/pay/7").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        hears(&mut stream, "hello").await;
+        assert_received(&mut stream, "hello").await;
         stream.write_all(b"x").await.expect("connected");
         let ended = wait_until("the end", stream.read(&mut [0; 8]), || gateway.log()).await;
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
@@ -215,9 +220,9 @@ async fn reset_ends_tunnel_and_frees_key() {
     // The client resets. The service is told, and then it is done.
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo)).await;
     for _ in 0..2 {
-        let (mut stream, head) = ask(&gateway, "/pay/8").await;
+        let (mut stream, head) = request_upgrade(&gateway, "/pay/8").await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        hears(&mut stream, "hello").await;
+        assert_received(&mut stream, "hello").await;
         stream.set_zero_linger().expect("open");
     }
 }

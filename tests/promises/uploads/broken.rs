@@ -8,7 +8,7 @@ use fencegate_tests::{
     gateway::Gateway,
     guarded::GuardedSite,
     history::ATTEMPT,
-    origin::{Act, Latch, OriginReply, RequestRecord},
+    origin::{Latch, OriginAction, OriginReply, RequestRecord},
     origin_h2::OriginH2,
     site::TestSite,
     wait::{QUIET, wait_until},
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{
     MIB, body,
     client::{Upload, UploadFraming},
-    streaming,
+    with_streaming,
 };
 
 /// How a client ends in the middle.
@@ -31,7 +31,7 @@ enum CloseKind {
     EndingItsStream(Reason),
 }
 
-fn leave(mut upload: Upload, way: CloseKind) {
+fn end_upload(mut upload: Upload, way: CloseKind) {
     match way {
         CloseKind::Politely => drop(upload),
         CloseKind::WithReset => upload.reset(),
@@ -47,18 +47,18 @@ fn leave(mut upload: Upload, way: CloseKind) {
 }
 
 /// An upload of a MiB of which half has reached the upstream.
-async fn halfway(site: &TestSite, gateway: &Gateway, framing: UploadFraming, path: &str) -> Upload {
+async fn begin_half_upload(site: &TestSite, gateway: &Gateway, framing: UploadFraming, path: &str) -> Upload {
     let before = site.origin.count(path);
     let mut upload = Upload::begin(gateway, framing, path, MIB).await;
     upload.send(&body(MIB / 2)).await;
-    site.origin.wait_for("the head of the request", |log| log.on(path).nth(before).map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.requests_for(path).nth(before).map(drop)).await;
     upload
 }
 
 /// The n-th request for the path, after its connection has ended.
-async fn broken_off(site: &TestSite, path: &str, n: usize) -> RequestRecord {
+async fn wait_broken_upload(site: &TestSite, path: &str, n: usize) -> RequestRecord {
     let over = |log: &fencegate_tests::origin::OriginLog| {
-        let record = log.on(path).nth(n - 1)?;
+        let record = log.requests_for(path).nth(n - 1)?;
         log.ended.contains(&record.connection).then(|| record.clone())
     };
     site.origin.wait_for("the end of the connection", over).await
@@ -68,7 +68,7 @@ async fn broken_off(site: &TestSite, path: &str, n: usize) -> RequestRecord {
 #[tokio::test]
 async fn client_gone_halfway_frees_key() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
+    let gateway = Gateway::start(&with_streaming(site.policy("gw-1").with_cached_hold())).await;
     let mut tokens = Vec::new();
     for (framing, way) in [
         (UploadFraming::Length, CloseKind::Politely),
@@ -81,10 +81,10 @@ async fn client_gone_halfway_frees_key() {
         (UploadFraming::Http2Length, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ] {
         let n = site.origin.count("/pay/7") + 1;
-        let upload = halfway(&site, &gateway, framing, "/pay/7").await;
+        let upload = begin_half_upload(&site, &gateway, framing, "/pay/7").await;
         let gone = Instant::now();
-        leave(upload, way);
-        let record = broken_off(&site, "/pay/7", n).await;
+        end_upload(upload, way);
+        let record = wait_broken_upload(&site, "/pay/7", n).await;
         assert!(record.whole.is_none(), "{framing:?} {way:?}: it looked complete");
         let next = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?} {way:?}");
@@ -104,14 +104,14 @@ async fn client_gone_halfway_frees_key() {
 #[tokio::test]
 async fn early_response_leaves_body_incomplete() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1"))).await;
+    let gateway = Gateway::start(&with_streaming(site.policy("gw-1"))).await;
     for (n, framing) in [UploadFraming::Chunked, UploadFraming::Http2].into_iter().enumerate() {
         let latch = Latch::default();
-        site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), OriginReply::ok())]);
-        let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
+        site.origin.script("/pay/7", [OriginAction::AnswerUnread(latch.clone(), OriginReply::ok())]);
+        let mut upload = begin_half_upload(&site, &gateway, framing, "/pay/7").await;
         assert_eq!(upload.answer().await, (200, "done".to_owned()), "{framing:?}");
         latch.release();
-        let record = broken_off(&site, "/pay/7", n + 1).await;
+        let record = wait_broken_upload(&site, "/pay/7", n + 1).await;
         assert!(record.whole.is_none(), "{framing:?}: it looked complete");
     }
 }
@@ -133,8 +133,8 @@ async fn unfenced_half_body_looks_incomplete() {
     .into_iter()
     .enumerate()
     {
-        leave(halfway(&site, &gateway, framing, "/x").await, way);
-        let record = broken_off(&site, "/x", n + 1).await;
+        end_upload(begin_half_upload(&site, &gateway, framing, "/x").await, way);
+        let record = wait_broken_upload(&site, "/x", n + 1).await;
         assert!(record.whole.is_none(), "{framing:?} {way:?}: it looked complete");
     }
 }
@@ -144,7 +144,7 @@ async fn unfenced_half_body_looks_incomplete() {
 async fn http2_half_body_looks_incomplete() {
     let site = TestSite::fresh().await;
     let origin = OriginH2::start();
-    let policy = streaming(site.policy("gw-1"))
+    let policy = with_streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", origin.address)]))
         .with("/upstreams/ledger/protocol", "http2");
     let gateway = Gateway::start(&policy).await;
@@ -162,7 +162,7 @@ async fn http2_half_body_looks_incomplete() {
             }
         };
         wait_until("the head of the request", begun, || gateway.log()).await;
-        leave(upload, way);
+        end_upload(upload, way);
         let next = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?}");
         let whole: Vec<bool> = origin.requests_on("/pay/7")[before..].iter().map(|got| got.whole).collect();
@@ -174,19 +174,19 @@ async fn http2_half_body_looks_incomplete() {
 #[tokio::test]
 async fn stalled_upload_frees_key_in_time() {
     let site = TestSite::alone().await;
-    let policy = streaming(site.policy("gw-1")).with("/listeners/public/timeouts/request_body", "700ms");
+    let policy = with_streaming(site.policy("gw-1")).with("/listeners/public/timeouts/request_body", "700ms");
     let gateway = Gateway::start(&policy).await;
     for (n, framing) in
         [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2].into_iter().enumerate()
     {
-        let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
+        let mut upload = begin_half_upload(&site, &gateway, framing, "/pay/7").await;
         let stopped = Instant::now();
         let next = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(next.status, 200);
         assert!(stopped.elapsed() < Duration::from_secs(2), "{framing:?}: held for {:?}", stopped.elapsed());
         assert_eq!(upload.answer().await, (408, "unknown".to_owned()), "{framing:?}");
         assert!(
-            broken_off(&site, "/pay/7", 2 * n + 1).await.whole.is_none(),
+            wait_broken_upload(&site, "/pay/7", 2 * n + 1).await.whole.is_none(),
             "{framing:?}: it looked complete"
         );
     }
@@ -198,9 +198,9 @@ async fn stalled_upload_frees_key_in_time() {
 #[tokio::test]
 async fn upload_timeout_limits_slow_client() {
     let site = TestSite::alone().await;
-    let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/upload_timeout", "1s");
+    let policy = with_streaming(site.policy("gw-1")).with("/routes/0/fence/upload_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
-    let mut upload = halfway(&site, &gateway, UploadFraming::Length, "/pay/7").await;
+    let mut upload = begin_half_upload(&site, &gateway, UploadFraming::Length, "/pay/7").await;
     let began = Instant::now();
     let next = gateway.begin(TestRequest::post("/pay/7"));
     let trickle = upload.trickle(Duration::from_millis(50));
@@ -210,7 +210,7 @@ async fn upload_timeout_limits_slow_client() {
     }
     assert_eq!(next.answer().await.status, 200);
     assert!(began.elapsed() < Duration::from_secs(3), "held for {:?}", began.elapsed());
-    assert!(broken_off(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
+    assert!(wait_broken_upload(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
     assert_eq!(upload.answer().await, (408, "unknown".to_owned()));
 }
 
@@ -220,15 +220,15 @@ async fn upload_timeout_limits_slow_client() {
 #[tokio::test]
 async fn upload_timeout_limits_slow_upstream() {
     let site = TestSite::alone().await;
-    let endpoints = [site.origin.door("a"), site.origin.door("b")];
-    let policy = streaming(site.policy("gw-1"))
+    let endpoints = [site.origin.open_listener("a"), site.origin.open_listener("b")];
+    let policy = with_streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!(endpoints.map(|endpoint| format!("http://{endpoint}"))))
         .with("/upstreams/ledger/eject", json!({"failures": 1, "for": "60s"}))
         .with("/upstreams/ledger/response_timeout", "10s")
         .with("/routes/0/fence/wait", "20s")
         .with("/routes/0/fence/upload_timeout", "2s");
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::ReadSlowly(Duration::from_millis(20))]);
+    site.origin.script("/pay/7", [OriginAction::ReadSlowly(Duration::from_millis(20))]);
     let body = body(48 * MIB);
     let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let began = Instant::now();
@@ -241,7 +241,7 @@ async fn upload_timeout_limits_slow_upstream() {
     assert_eq!(next.status, 200, "not given on");
     assert!(began.elapsed() < Duration::from_secs(6), "held for {:?}", began.elapsed());
     assert!(began.elapsed() > Duration::from_secs(2), "not exercised: it ended after {:?}", began.elapsed());
-    assert!(broken_off(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
+    assert!(wait_broken_upload(&site, "/pay/7", 1).await.whole.is_none(), "it looked complete");
     // The status is not 408, because the client kept sending.
     assert_eq!(uploading.await.expect("no panic"), (504, "unknown".to_owned()));
     let metrics = gateway.metrics().await;
@@ -255,18 +255,18 @@ async fn upload_cut_off_at_session_deadline() {
     for level in ["none", "upstream"] {
         let site = TestSite::fresh().await;
         let relay = Relay::start(site.zookeeper).expect("a relay");
-        let policy = streaming(site.policy("gw-1"))
+        let policy = with_streaming(site.policy("gw-1"))
             .with_zookeeper(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let gateway = Gateway::start(&policy).await;
         let next = site.gateway("gw-2").await;
-        let mut upload = halfway(&site, &gateway, UploadFraming::Chunked, "/pay/7").await;
+        let mut upload = begin_half_upload(&site, &gateway, UploadFraming::Chunked, "/pay/7").await;
         let lost = Instant::now();
         drop(relay);
         assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
-        let cut = broken_off(&site, "/pay/7", 1).await;
-        let second = site.origin.request("/pay/7", 2).await;
+        let cut = wait_broken_upload(&site, "/pay/7", 1).await;
+        let second = site.origin.wait_for_request("/pay/7", 2).await;
         assert!(cut.whole.is_none() && cut.expect_token() < second.expect_token(), "{level}: {cut:?}");
         let late = site.origin.log().bytes_since("gw-1", second.arrived);
         assert!(late.is_empty(), "{level}: {} bytes came when the key was another's", late.len());
@@ -284,12 +284,12 @@ async fn stale_streamed_dispatch_is_not_resent() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "4MiB").start().await;
     let relay = Relay::start(guard.public).expect("a relay");
-    let victim = Gateway::start(&streaming(guarded.policy("victim", &[relay.address()]))).await;
+    let victim = Gateway::start(&with_streaming(guarded.policy("victim", &[relay.address()]))).await;
     let next = Gateway::start(&guarded.policy("next", &[guard.public])).await;
     let hold = relay.hold_containing("the-old-one");
     // The body is small enough that all of it is on its way.
     let asked = victim.begin(TestRequest::post("/pay/7").field(ATTEMPT, "the-old-one").body(body(100 << 10)));
-    hold.captured().await;
+    hold.wait_captured().await;
     tokio::time::sleep(QUIET).await;
     victim.signal(Signal::STOP);
     assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
@@ -312,7 +312,7 @@ async fn stale_streamed_dispatch_is_not_resent() {
 async fn guard_body_limit_ends_request() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "256KiB").start().await;
-    let gateway = Gateway::start(&streaming(guarded.policy("gw-1", &[guard.public]))).await;
+    let gateway = Gateway::start(&with_streaming(guarded.policy("gw-1", &[guard.public]))).await;
     let small = gateway.send(&TestRequest::post("/pay/7").body(body(200 << 10))).await;
     assert_eq!((small.status, small.outcome()), (200, Some(FencingOutcome::Done)));
     let large = TestRequest::post("/pay/7").body(body(MIB));

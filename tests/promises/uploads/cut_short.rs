@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
-    origin::{Act, Latch},
+    origin::{Latch, OriginAction},
     site::TestSite,
     wait::{QUIET, wait_until},
     wire::WireMessage,
@@ -15,7 +15,7 @@ use fencegate_tests::{
 use super::{
     MIB, body,
     client::{Upload, UploadFraming},
-    streaming,
+    with_streaming,
 };
 
 /// Words of a service before it closes its side. None of them is a complete answer.
@@ -28,12 +28,12 @@ const CUT_SHORT: [&str; 5] = [
 ];
 
 /// The next one gets the key at once, under another tenure.
-async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) {
+async fn assert_next_served(site: &TestSite, gateway: &Gateway, before: usize, case: &str) {
     let began = Instant::now();
     let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
     assert!(began.elapsed() < Duration::from_secs(2), "{case}: held for {:?}", began.elapsed());
-    let cut = site.origin.log().on("/pay/7").nth(before).cloned().expect("it came");
+    let cut = site.origin.log().requests_for("/pay/7").nth(before).cloned().expect("it came");
     assert!(
         next.token().expect("stamped").number() > cut.expect_token().number(),
         "{case}: its tenure was used again"
@@ -45,16 +45,16 @@ async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) 
 #[tokio::test]
 async fn broken_response_during_upload_is_unknown() {
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
+    let gateway = Gateway::start(&with_streaming(site.policy("gw-1").with_cached_hold())).await;
     for words in CUT_SHORT {
         for framing in [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2] {
             let before = site.origin.count("/pay/7");
-            site.origin.script("/pay/7", [Act::BreakUnread(words)]);
+            site.origin.script("/pay/7", [OriginAction::BreakUnread(words)]);
             let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
             upload.send(&body(MIB / 2)).await;
             let case = format!("{words:?} {framing:?}");
             assert_eq!(upload.answer().await, (502, "unknown".to_owned()), "{case}");
-            goes_on(&site, &gateway, before, &case).await;
+            assert_next_served(&site, &gateway, before, &case).await;
         }
     }
 }
@@ -72,11 +72,11 @@ async fn buffered_body_broken_response_is_unknown() {
         TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(body(24 * MIB));
     for words in CUT_SHORT {
         let before = site.origin.count("/pay/7");
-        site.origin.script("/pay/7", [Act::BreakUnread(words)]);
+        site.origin.script("/pay/7", [OriginAction::BreakUnread(words)]);
         let answer = gateway.send(&upload).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{words:?}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{words:?}");
-        goes_on(&site, &gateway, before, words).await;
+        assert_next_served(&site, &gateway, before, words).await;
     }
 }
 
@@ -88,10 +88,10 @@ async fn buffered_body_broken_response_is_unknown() {
 async fn broken_large_response_looks_incomplete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
     let site = TestSite::fresh().await;
-    let gateway = Gateway::start(&streaming(site.policy("gw-1").with_cached_hold())).await;
+    let gateway = Gateway::start(&with_streaming(site.policy("gw-1").with_cached_hold())).await;
     for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
         let before = site.origin.count("/pay/7");
-        site.origin.script("/pay/7", [Act::BreakUnread(BEGUN)]);
+        site.origin.script("/pay/7", [OriginAction::BreakUnread(BEGUN)]);
         let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
         let piece = if framing.starts_with('C') { String::new() } else { "20000\r\n".to_owned() };
@@ -102,7 +102,7 @@ async fn broken_large_response_looks_incomplete() {
             told.word(1) == "502" && outcome.starts_with("unknown")
         };
         assert!(answer.as_ref().map_or(true, is_unknown), "{framing}: {answer:?}");
-        goes_on(&site, &gateway, before, framing).await;
+        assert_next_served(&site, &gateway, before, framing).await;
     }
 }
 
@@ -114,11 +114,11 @@ async fn cut_upload_keeps_key_for_upstream() {
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
     const CODED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
     tokio::join!(
-        cut_off(CutOff::ByItsClient, UploadFraming::Length, None),
-        cut_off(CutOff::ByItsClient, UploadFraming::Chunked, None),
-        cut_off(CutOff::ByItsClient, UploadFraming::Length, Some(HALF)),
-        cut_off(CutOff::ByItsTimeLimit, UploadFraming::Length, None),
-        cut_off(CutOff::ForItsAnswer, UploadFraming::Length, Some(CODED)),
+        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Length, None),
+        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Chunked, None),
+        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Length, Some(HALF)),
+        assert_upload_cut_off(CutOff::ByItsTimeLimit, UploadFraming::Length, None),
+        assert_upload_cut_off(CutOff::ForItsAnswer, UploadFraming::Length, Some(CODED)),
     );
 }
 
@@ -130,22 +130,22 @@ enum CutOff {
 }
 
 /// `answer`: the part of an answer that the service has sent by then.
-async fn cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static str>) {
+async fn assert_upload_cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static str>) {
     const TIME: Duration = Duration::from_millis(1800);
     // What the service reads, it reads a little later than it was written.
     const LATE: Duration = Duration::from_millis(400);
     let site = TestSite::fresh().await;
-    let policy = streaming(site.policy("gw-1"))
+    let policy = with_streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/fencing", "none")
         .with("/upstreams/ledger/response_timeout", "1800ms")
         .with("/routes/0/fence/wait", "20s")
         .with("/routes/0/fence/upload_timeout", "900ms");
     let gateway = Gateway::start(&policy).await;
     let at_work = Latch::default();
-    site.origin.script("/pay/7", answer.map(|words| Act::BeginUnread(words, at_work.clone())));
+    site.origin.script("/pay/7", answer.map(|words| OriginAction::BeginUnread(words, at_work.clone())));
     let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
     upload.send(&body(MIB / 2)).await;
-    site.origin.wait_for("the head of the request", |log| log.on("/pay/7").next().map(drop)).await;
+    site.origin.wait_for("the head of the request", |log| log.requests_for("/pay/7").next().map(drop)).await;
     let stays = if how == CutOff::ByItsClient {
         tokio::time::sleep(QUIET).await;
         upload.reset();
@@ -158,7 +158,7 @@ async fn cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static st
     drop(stays);
     at_work.release();
     let log = site.origin.log();
-    let [cut, second] = [0, 1].map(|n| log.on("/pay/7").nth(n).expect("it came").clone());
+    let [cut, second] = [0, 1].map(|n| log.requests_for("/pay/7").nth(n).expect("it came").clone());
     let pieces = log.pieces.iter().filter(|piece| piece.connection == cut.connection);
     let last = pieces.map(|piece| piece.at).max().expect("its head came");
     let rested = second.arrived.duration_since(last);

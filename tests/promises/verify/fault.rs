@@ -2,7 +2,7 @@
 
 /// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ServiceFault {
     /// Nothing: the others differ from this one in one thing.
     None,
     /// Compares, and later has its effect and writes the mark, in another transaction.

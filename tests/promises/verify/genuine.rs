@@ -43,19 +43,19 @@ impl LedgerPair {
         }
     }
 
-    fn restart(&self) -> String {
+    fn restart_command(&self) -> String {
         let pid = |number: usize| -> PathBuf { self.home.path().join(format!("{number}.pid")) };
         assert!(fs::exists(pid(0)).expect("our own folder"));
         format!("kill -9 $(cat {} {})", pid(0).display(), pid(1).display())
     }
 
-    async fn verified(&self, more: &[&str]) -> VerifyResult {
-        let restart = self.restart();
+    async fn run_verify(&self, more: &[&str]) -> VerifyResult {
+        let restart = self.restart_command();
         let usual =
             [&*self.urls[0], &self.urls[1], "--fencing-key", "account/{key}", "--shared", "--rounds", "12"];
         let sight =
             ["--read", "GET /v1/accounts/{key}", "--observe", "GET /v1/accounts/{key}", "--pick", "/balance"];
-        VerifyResult::by(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
+        VerifyResult::run(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
     }
 }
 
@@ -82,39 +82,42 @@ const OF_PROBES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repe
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_passes_by_token() {
     let ledgers = LedgerPair::start("token", "--clock-error 500ms");
-    let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
+    let verified = ledgers.run_verify(&[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let several = ["all-or-none", "crossed", "number-suffices", "one-is-stale"];
-    assert_eq!(verified.named("skipped"), several.into_iter().chain(OF_PROBES).collect());
+    assert_eq!(verified.cases_with("skipped"), several.into_iter().chain(OF_PROBES).collect());
 
-    let verified = ledgers.verified(&TRANSFER).await;
+    let verified = ledgers.run_verify(&TRANSFER).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let alone = ["number-suffices", "other-request", "remembered", "slow-effect"];
     let unasked = ["late", "not-after-malformed", "not-after-twice"];
-    assert_eq!(verified.named("skipped"), alone.into_iter().chain(unasked).chain(OF_PROBES).collect());
+    assert_eq!(verified.cases_with("skipped"), alone.into_iter().chain(unasked).chain(OF_PROBES).collect());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_passes_by_number() {
     let ledgers = LedgerPair::start("number", "");
-    let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
+    let verified = ledgers.run_verify(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let by_token =
         ["dispatch-width", "duplicate", "number-alone", "same-token", "same-token-apart", "sequence"];
     let several =
         ["all-or-none", "crossed", "late", "not-after-malformed", "not-after-twice", "one-is-stale"];
-    assert_eq!(verified.named("skipped"), by_token.into_iter().chain(several).chain(OF_PROBES).collect());
+    assert_eq!(
+        verified.cases_with("skipped"),
+        by_token.into_iter().chain(several).chain(OF_PROBES).collect()
+    );
 }
 
 /// What most services are: read, work, write.
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_without_comparison_fails() {
     let ledgers = LedgerPair::start("off", "");
-    let verified = ledgers.verified(&DEBIT).await;
+    let verified = ledgers.run_verify(&DEBIT).await;
     assert_eq!(verified.code, Some(3), "{:#}", verified.report);
     for case in
         ["older", "equal", "no-token", "malformed", "held-body", "writers", "stale-reader", "after-restart"]
     {
-        assert!(verified.named("failed").contains(case), "{case}: {:?}", verified.named("failed"));
+        assert!(verified.cases_with("failed").contains(case), "{case}: {:?}", verified.cases_with("failed"));
     }
 }

@@ -5,24 +5,24 @@ use std::{io::Write, process::Stdio};
 
 use super::{
     VerifyResult, command,
-    fault::Fault,
+    fault::ServiceFault,
     faulty::{FaultyDatabase, FaultyInstance},
-    with,
+    verify_faulty,
 };
 
 /// A run of a few cases against a service with this fault: the exit code, and what it said with all that is made up taken out.
-async fn said(fault: Fault, more: &[&str]) -> (Option<i32>, String, String) {
+async fn run_verify(fault: ServiceFault, more: &[&str]) -> (Option<i32>, String, String) {
     let database = FaultyDatabase::new();
     let instance = FaultyInstance::start(&database, fault).await;
     let url = format!("http://{}", instance.address);
     let asked = [&["verify", &url, "--request", "POST /{key}"][..], more].concat();
     let output = command(&asked).await;
-    let plain = |bytes: &[u8]| settled(&String::from_utf8_lossy(bytes).replace(&url, "URL"));
+    let plain = |bytes: &[u8]| without_keys_and_times(&String::from_utf8_lossy(bytes).replace(&url, "URL"));
     (output.status.code(), plain(&output.stdout), plain(&output.stderr))
 }
 
 /// Without keys and times.
-fn settled(text: &str) -> String {
+fn without_keys_and_times(text: &str) -> String {
     let mut settled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("fv") {
@@ -40,7 +40,7 @@ fn settled(text: &str) -> String {
 #[tokio::test]
 async fn failure_report_explains_and_advises() {
     let only = ["--only", "first", "--only", "duplicate", "--observe", "GET /{key}", "--pick", "/effects"];
-    let (code, text, _) = said(Fault::NotStrict, &only).await;
+    let (code, text, _) = run_verify(ServiceFault::NotStrict, &only).await;
     assert_eq!(code, Some(3), "{text}");
     let expected = "\
 POST /{key} of URL
@@ -67,31 +67,33 @@ FAILED     duplicate             the same request once more, byte by byte, has n
 /// Without observed effects the report says that a pass rests on the service's answers alone.
 #[tokio::test]
 async fn pass_without_observed_effects_is_qualified() {
-    let (code, text, _) = said(Fault::RefusesAndDoes, &["--only", "older"]).await;
+    let (code, text, _) = run_verify(ServiceFault::RefusesAndDoes, &["--only", "older"]).await;
     assert_eq!(code, Some(0), "the answers are those of a sound service");
     assert!(text.contains("goes on being refused (by its answers alone)"), "{text}");
     assert!(text.contains("The service was believed"), "{text}");
     let seen = ["--only", "older", "--observe", "GET /{key}"];
-    assert_eq!(said(Fault::RefusesAndDoes, &seen).await.0, Some(3));
+    assert_eq!(run_verify(ServiceFault::RefusesAndDoes, &seen).await.0, Some(3));
 }
 
 /// A case that could not be shown is undecided and not passed.
 #[tokio::test]
 async fn undecided_case_is_not_passed() {
     // What has to come before is refused, so nothing is known of what follows.
-    let (code, text, _) = said(Fault::NoUpsert, &["--only", "older"]).await;
+    let (code, text, _) = run_verify(ServiceFault::NoUpsert, &["--only", "older"]).await;
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("undecided  older") && text.contains("0 passed, 0 failed, 1 undecided"), "{text}");
     // Effects that cannot be looked at decide nothing.
     let (code, text, _) =
-        said(Fault::None, &["--only", "older", "--observe", "GET /{key}", "--pick", "/no"]).await;
+        run_verify(ServiceFault::None, &["--only", "older", "--observe", "GET /{key}", "--pick", "/no"])
+            .await;
     assert_eq!(code, Some(4), "{text}");
     // A service that was asked nothing has passed nothing.
-    let (code, text, _) = said(Fault::None, &["--only", "crossed"]).await;
+    let (code, text, _) = run_verify(ServiceFault::None, &["--only", "crossed"]).await;
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("`--keys several` claims more") || text.contains("0 passed"), "{text}");
     // A restart that fails is no restart.
-    let (code, text, _) = said(Fault::None, &["--only", "after-restart", "--restart", "exit 7"]).await;
+    let (code, text, _) =
+        run_verify(ServiceFault::None, &["--only", "after-restart", "--restart", "exit 7"]).await;
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("`exit 7` failed: exit status: 7"), "{text}");
 }
@@ -102,7 +104,7 @@ async fn exit_codes_separate_causes() {
     let unreachable = ["verify", "http://127.0.0.1:1", "--request", "POST /{key}"];
     let output = command(&unreachable).await;
     assert_eq!(output.status.code(), Some(69), "{output:?}");
-    let (code, _, why) = said(Fault::Gateway, &[]).await;
+    let (code, _, why) = run_verify(ServiceFault::Gateway, &[]).await;
     assert_eq!(code, Some(2), "{why}");
     assert!(why.contains("is a gateway"), "{why}");
     for (arguments, word) in [
@@ -116,7 +118,7 @@ async fn exit_codes_separate_causes() {
         (&["--probe", "/o/{operation}", "--done", "200", "--not-done", "404"], "names no operation"),
         (&["--probe", "/o", "--done", "200", "--not-done", "404"], "{operation}"),
     ] {
-        let (code, _, why) = said(Fault::None, arguments).await;
+        let (code, _, why) = run_verify(ServiceFault::None, arguments).await;
         assert_eq!(code, Some(2), "{arguments:?}: {why}");
         assert!(why.contains(word), "{arguments:?}: {why}");
     }
@@ -127,13 +129,13 @@ async fn exit_codes_separate_causes() {
 #[tokio::test]
 async fn effects_in_file_are_counted() {
     let database = FaultyDatabase::new();
-    let instance = FaultyInstance::start(&database, Fault::RefusesAndDoes).await;
+    let instance = FaultyInstance::start(&database, ServiceFault::RefusesAndDoes).await;
     let url = format!("http://{}", instance.address);
     let file = database.path().join("effects").display().to_string();
     let request = [&*url, "--request", "POST /{key}", "--only", "first", "--only", "older"];
-    let verified = VerifyResult::by(&[&request[..], &["--effects-file", &file]].concat()).await;
-    assert_eq!(verified.named("failed"), ["older"].into(), "{:#}", verified.report);
-    assert!(verified.why("older").contains("one effect"), "{:#}", verified.report);
+    let verified = VerifyResult::run(&[&request[..], &["--effects-file", &file]].concat()).await;
+    assert_eq!(verified.cases_with("failed"), ["older"].into(), "{:#}", verified.report);
+    assert!(verified.reason_of("older").contains("one effect"), "{:#}", verified.report);
 }
 
 /// JUnit's XML has each case, and JSON has all that is known of a case.
@@ -146,7 +148,7 @@ async fn junit_and_json_are_complete() {
         len(s.findall('testcase/failure')), len(s.findall('testcase/skipped')), \
         s.find('testcase/failure').get('message'))";
     let only = ["--format", "junit", "--only", "first", "--only", "malformed"];
-    let (code, xml, _) = said(Fault::AcceptsAnything, &only).await;
+    let (code, xml, _) = run_verify(ServiceFault::AcceptsAnything, &only).await;
     assert_eq!(code, Some(3), "{xml}");
     let mut python = std::process::Command::new("python3");
     python.args(["-c", READ]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -156,7 +158,7 @@ async fn junit_and_json_are_complete() {
     let read = String::from_utf8(output.stdout).expect("text");
     assert!(read.starts_with("48 1 0 48 1 46 `POST /KEY, fencing-token: "), "{read} {xml}");
 
-    let verified = with(Fault::NotStrict, &["--only", "equal"]).await;
+    let verified = verify_faulty(ServiceFault::NotStrict, &["--only", "equal"]).await;
     assert_eq!(verified.report["summary"]["failed"], 1);
     assert_eq!(verified.report["compares"], "fencing-token");
     let cases = verified.report["cases"].as_array().expect("a list");

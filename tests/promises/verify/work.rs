@@ -18,10 +18,10 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use tempfile::TempDir;
 use tokio::task::{AbortHandle, spawn_blocking};
 
-use super::fault::Fault;
+use super::fault::ServiceFault;
 
-pub(super) struct ServiceState {
-    fault: Fault,
+pub(super) struct FaultyServiceState {
+    fault: ServiceFault,
     file: PathBuf,
     /// The folder stays until the last request is through.
     _home: Arc<TempDir>,
@@ -63,7 +63,7 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS operations (name TEXT PRIMARY KEY, token TEXT NOT NULL, done INTEGER NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL) STRICT;";
 
-pub(super) fn tables(home: &TempDir) {
+pub(super) fn create_tables(home: &TempDir) {
     connect(&database(home)).execute_batch(SCHEMA).expect("tables");
 }
 
@@ -79,8 +79,8 @@ fn connect(file: &Path) -> Connection {
     connection
 }
 
-impl ServiceState {
-    pub(super) fn new(fault: Fault, home: Arc<TempDir>) -> Self {
+impl FaultyServiceState {
+    pub(super) fn new(fault: ServiceFault, home: Arc<TempDir>) -> Self {
         Self {
             fault,
             file: database(&home),
@@ -96,11 +96,11 @@ impl ServiceState {
         }
     }
 
-    pub(super) fn fault(&self) -> Fault {
+    pub(super) fn fault(&self) -> ServiceFault {
         self.fault
     }
 
-    pub(super) fn serves(&self, connection: AbortHandle) {
+    pub(super) fn track_connection(&self, connection: AbortHandle) {
         locked(&self.connections).push(connection);
     }
 
@@ -123,15 +123,15 @@ impl ServiceState {
     }
 
     /// Whether the operation was done. If it was not, its name is closed for this token and all older ones.
-    pub(super) async fn asked(self: &Arc<Self>, name: String, token: String) -> bool {
+    pub(super) async fn probe_operation(self: &Arc<Self>, name: String, token: String) -> bool {
         let service = self.clone();
-        spawn_blocking(move || service.close(&name, &token)).await.expect("no panic")
+        spawn_blocking(move || service.close_name(&name, &token)).await.expect("no panic")
     }
 
-    fn close(&self, name: &str, token: &str) -> bool {
+    fn close_name(&self, name: &str, token: &str) -> bool {
         let connection = connect(&self.file);
-        if matches!(self.fault, Fault::OpenNames | Fault::NamesInMemory) {
-            if self.fault == Fault::NamesInMemory {
+        if matches!(self.fault, ServiceFault::OpenNames | ServiceFault::NamesInMemory) {
+            if self.fault == ServiceFault::NamesInMemory {
                 let mut closed = locked(&self.cache);
                 let newest = closed.entry(name.to_owned()).or_default();
                 *newest = token.to_owned().max(std::mem::take(newest));
@@ -141,7 +141,7 @@ impl ServiceState {
             return done.expect("a table").unwrap_or(false);
         }
         let kept = match self.fault {
-            Fault::LowersNames => "excluded.token",
+            ServiceFault::LowersNames => "excluded.token",
             _ => "max(operations.token, excluded.token)",
         };
         let close = format!(
@@ -151,14 +151,17 @@ impl ServiceState {
     }
 
     /// In the transaction of the effect. False if the name is closed.
-    fn opens(&self, transaction: &Connection, name: &str, token: &str) -> bool {
-        if self.fault == Fault::NamesInMemory
+    fn claim_name(&self, transaction: &Connection, name: &str, token: &str) -> bool {
+        if self.fault == ServiceFault::NamesInMemory
             && locked(&self.cache).get(name).is_some_and(|closed| *token <= **closed)
         {
             return false;
         }
-        let greater =
-            if self.fault == Fault::ClosesForGood { "false" } else { "excluded.token > operations.token" };
+        let greater = if self.fault == ServiceFault::ClosesForGood {
+            "false"
+        } else {
+            "excluded.token > operations.token"
+        };
         let open = format!(
             "INSERT INTO operations VALUES (?1, ?2, true) ON CONFLICT (name) DO
             UPDATE SET token = excluded.token, done = true WHERE NOT operations.done AND {greater}"
@@ -166,17 +169,17 @@ impl ServiceState {
         transaction.execute(&open, [name, token]).expect("a table") > 0
     }
 
-    pub(super) async fn looked(self: Arc<Self>, ask: &WorkRequest) -> WorkResult {
+    pub(super) async fn check_newer(self: Arc<Self>, ask: &WorkRequest) -> WorkResult {
         let key = ask.row.clone();
         let mark = ask.mark.clone().unwrap_or_default();
         let look = move || {
-            if newer(&connect(&self.file), &key, &mark) { WorkResult::Done } else { WorkResult::Stale }
+            if is_newer(&connect(&self.file), &key, &mark) { WorkResult::Done } else { WorkResult::Stale }
         };
         spawn_blocking(look).await.expect("no panic")
     }
 
     /// A request that was at work during a crash is never answered: its connection may be cut only later.
-    pub(super) async fn executed(self: Arc<Self>, ask: WorkRequest) -> WorkResult {
+    pub(super) async fn execute_request(self: Arc<Self>, ask: WorkRequest) -> WorkResult {
         let service = self.clone();
         let life = self.killed.load(SeqCst);
         let word = spawn_blocking(move || service.execute(&ask, life)).await.expect("no panic");
@@ -190,41 +193,46 @@ impl ServiceState {
     fn execute(&self, ask: &WorkRequest, life: u64) -> WorkResult {
         let mut connection = connect(&self.file);
         let Some(mark) = ask.mark.as_deref() else {
-            effect(&connection, &ask.key);
+            write_effect(&connection, &ask.key);
             return WorkResult::Done;
         };
-        if self.fault == Fault::Forgets {
+        if self.fault == ServiceFault::Forgets {
             self.forget_old(&connection, &ask.row);
         }
         match self.fault {
-            Fault::CheckOutside | Fault::CheckOutsideNewestStays | Fault::CheckAtHead => {
-                self.check_then_do(&connection, ask, mark)
-            }
-            Fault::ProcessLock => {
+            ServiceFault::CheckOutside
+            | ServiceFault::CheckOutsideNewestStays
+            | ServiceFault::CheckAtHead => self.check_then_do(&connection, ask, mark),
+            ServiceFault::ProcessLock => {
                 let _alone = locked(&self.one_at_a_time);
                 self.check_then_do(&connection, ask, mark)
             }
-            Fault::CachedMark => self.by_cache(&connection, &ask.key, mark),
-            Fault::InMemory => self.by_memory(&connection, &ask.key, mark),
-            Fault::IgnoresReads if ask.shared => WorkResult::Done,
-            Fault::ClaimsApart => self.claim_then_do(&connection, ask, mark),
-            Fault::MarkAfterwards | Fault::MarkBefore => self.in_two(&connection, ask, mark, life),
+            ServiceFault::CachedMark => self.check_in_cache(&connection, &ask.key, mark),
+            ServiceFault::InMemory => self.check_in_memory(&connection, &ask.key, mark),
+            ServiceFault::IgnoresReads if ask.shared => WorkResult::Done,
+            ServiceFault::ClaimsApart => self.claim_then_do(&connection, ask, mark),
+            ServiceFault::MarkAfterwards | ServiceFault::MarkBefore => {
+                self.execute_in_two_transactions(&connection, ask, mark, life)
+            }
             fault => {
                 let transaction =
                     connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a lock");
-                let word =
-                    if raised(&transaction, fault, ask, mark) { WorkResult::Done } else { WorkResult::Stale };
+                let word = if raise_mark(&transaction, fault, ask, mark) {
+                    WorkResult::Done
+                } else {
+                    WorkResult::Stale
+                };
                 let name = ask.operation.as_deref().filter(|_| word == WorkResult::Done);
-                if name.is_some_and(|name| !self.opens(&transaction, name, mark)) {
+                if name.is_some_and(|name| !self.claim_name(&transaction, name, mark)) {
                     return WorkResult::Closed;
                 }
                 thread::sleep(self.work);
                 match (word, fault) {
-                    (WorkResult::Done, Fault::SaysAndDoesNot) => return word,
-                    (WorkResult::Stale, Fault::RefusesAndDoes) => effect(&transaction, &ask.key),
+                    (WorkResult::Done, ServiceFault::SaysAndDoesNot) => return word,
+                    (WorkResult::Stale, ServiceFault::RefusesAndDoes) => write_effect(&transaction, &ask.key),
                     (WorkResult::Stale | WorkResult::Closed, _) => return word,
                     (WorkResult::Done, _) if ask.shared => {}
-                    (WorkResult::Done, _) => effect(&transaction, &ask.key),
+                    (WorkResult::Done, _) => write_effect(&transaction, &ask.key),
                 }
                 if self.killed.load(SeqCst) == life {
                     transaction.commit().expect("nobody is before us");
@@ -235,27 +243,27 @@ impl ServiceState {
     }
 
     fn check_then_do(&self, connection: &Connection, ask: &WorkRequest, mark: &str) -> WorkResult {
-        if self.fault != Fault::CheckAtHead && !newer(connection, &ask.row, mark) {
+        if self.fault != ServiceFault::CheckAtHead && !is_newer(connection, &ask.row, mark) {
             return WorkResult::Stale;
         }
-        self.loses(ask, mark, || self.written_and_done(connection, ask, mark));
+        self.delay_effect(ask, mark, || self.write_mark_and_effect(connection, ask, mark));
         WorkResult::Done
     }
 
-    fn written_and_done(&self, connection: &Connection, ask: &WorkRequest, mark: &str) {
+    fn write_mark_and_effect(&self, connection: &Connection, ask: &WorkRequest, mark: &str) {
         let set = match self.fault {
-            Fault::CheckOutsideNewestStays | Fault::CheckAtHead => "max(write, excluded.write)",
+            ServiceFault::CheckOutsideNewestStays | ServiceFault::CheckAtHead => "max(write, excluded.write)",
             _ => "excluded.write",
         };
         let set =
             format!("INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = {set}");
         connection.execute(&set, [&ask.row, mark]).expect("a table");
-        effect(connection, &ask.key);
+        write_effect(connection, &ask.key);
     }
 
     /// Time passes between the admission and the effect, and an overtaken request always comes second. So the speed
     /// of the machine does not decide the order.
-    fn loses(&self, ask: &WorkRequest, mark: &str, effect: impl FnOnce()) {
+    fn delay_effect(&self, ask: &WorkRequest, mark: &str, effect: impl FnOnce()) {
         locked(&self.under_way).push((ask.row.clone(), mark.to_owned()));
         thread::sleep(WINDOW);
         let mut overtaken = false;
@@ -287,19 +295,19 @@ impl ServiceState {
     }
 
     fn claim_then_do(&self, connection: &Connection, ask: &WorkRequest, mark: &str) -> WorkResult {
-        if !raised(connection, Fault::None, ask, mark) {
+        if !raise_mark(connection, ServiceFault::None, ask, mark) {
             return WorkResult::Stale;
         }
         if ask.shared {
             return WorkResult::Done;
         }
-        self.loses(ask, mark, || effect(connection, &ask.key));
+        self.delay_effect(ask, mark, || write_effect(connection, &ask.key));
         WorkResult::Done
     }
 
-    fn by_cache(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
+    fn check_in_cache(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
         let mut cache = locked(&self.cache);
-        let known = cache.get(key).cloned().or_else(|| written(connection, key));
+        let known = cache.get(key).cloned().or_else(|| stored_mark(connection, key));
         if known.is_some_and(|known| *mark <= *known) {
             return WorkResult::Stale;
         }
@@ -307,36 +315,42 @@ impl ServiceState {
         let set =
             "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = excluded.write";
         connection.execute(set, [key, mark]).expect("a table");
-        effect(connection, key);
+        write_effect(connection, key);
         WorkResult::Done
     }
 
-    fn by_memory(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
+    fn check_in_memory(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
         let mut cache = locked(&self.cache);
         if cache.get(key).is_some_and(|known| *mark <= **known) {
             return WorkResult::Stale;
         }
         cache.insert(key.to_owned(), mark.to_owned());
-        effect(connection, key);
+        write_effect(connection, key);
         WorkResult::Done
     }
 
     /// Under a lock of its own; what ends the process in between is not noticed by anybody else.
-    fn in_two(&self, connection: &Connection, ask: &WorkRequest, mark: &str, life: u64) -> WorkResult {
+    fn execute_in_two_transactions(
+        &self,
+        connection: &Connection,
+        ask: &WorkRequest,
+        mark: &str,
+        life: u64,
+    ) -> WorkResult {
         let _alone = locked(&self.one_at_a_time);
-        if !newer(connection, &ask.row, mark) {
+        if !is_newer(connection, &ask.row, mark) {
             return WorkResult::Stale;
         }
-        let raise = || raised(connection, Fault::None, ask, mark);
-        if self.fault == Fault::MarkBefore {
+        let raise = || raise_mark(connection, ServiceFault::None, ask, mark);
+        if self.fault == ServiceFault::MarkBefore {
             raise();
         } else {
-            effect(connection, &ask.key);
+            write_effect(connection, &ask.key);
         }
         thread::sleep(self.work);
         match self.fault {
             _ if self.killed.load(SeqCst) != life => {}
-            Fault::MarkBefore => effect(connection, &ask.key),
+            ServiceFault::MarkBefore => write_effect(connection, &ask.key),
             _ => {
                 raise();
             }
@@ -353,17 +367,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn raised(connection: &Connection, fault: Fault, ask: &WorkRequest, mark: &str) -> bool {
+fn raise_mark(connection: &Connection, fault: ServiceFault, ask: &WorkRequest, mark: &str) -> bool {
     let made = "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO";
     let statement = match fault {
-        Fault::NotStrict => format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write"),
-        Fault::NoUpsert | Fault::NoRowPasses => {
+        ServiceFault::NotStrict => {
+            format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write")
+        }
+        ServiceFault::NoUpsert | ServiceFault::NoRowPasses => {
             "UPDATE marks SET write = ?2 WHERE key = ?1 AND ?2 > write".into()
         }
         _ if ask.shared => "INSERT INTO marks VALUES (?1, '', ?2) ON CONFLICT (key) DO
             UPDATE SET read = max(read, excluded.read) WHERE excluded.read > write"
             .into(),
-        Fault::TextNumbers | Fault::Narrow | Fault::Float => {
+        ServiceFault::TextNumbers | ServiceFault::Narrow | ServiceFault::Float => {
             format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write")
         }
         _ => format!(
@@ -371,20 +387,20 @@ fn raised(connection: &Connection, fault: Fault, ask: &WorkRequest, mark: &str) 
         ),
     };
     let rows = connection.execute(&statement, params![ask.row, mark]).expect("a table");
-    rows > 0 || (fault == Fault::NoRowPasses && written(connection, &ask.row).is_none())
+    rows > 0 || (fault == ServiceFault::NoRowPasses && stored_mark(connection, &ask.row).is_none())
 }
 
-fn written(connection: &Connection, key: &str) -> Option<String> {
+fn stored_mark(connection: &Connection, key: &str) -> Option<String> {
     let asked = connection.query_row("SELECT write FROM marks WHERE key = ?1", [key], |row| row.get(0));
     asked.optional().expect("a table")
 }
 
-fn newer(connection: &Connection, key: &str, mark: &str) -> bool {
-    written(connection, key).is_none_or(|known| *mark > *known)
+fn is_newer(connection: &Connection, key: &str, mark: &str) -> bool {
+    stored_mark(connection, key).is_none_or(|known| *mark > *known)
 }
 
 /// Writes the effect into the database, and as a line of a file.
-fn effect(connection: &Connection, key: &str) {
+fn write_effect(connection: &Connection, key: &str) {
     connection.execute("INSERT INTO effects VALUES (?1)", [key]).expect("a table");
     let file = Path::new(connection.path().expect("a file")).with_file_name("effects");
     let mut file = OpenOptions::new().append(true).create(true).open(file).expect("our own folder");

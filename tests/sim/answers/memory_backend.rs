@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimClient, SimEnsemble, Wire};
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimConnector, SimEnsemble, Wire};
 
 use super::{runner::TestBackend, script::SESSIONS};
 use crate::simulated_time;
@@ -24,9 +24,9 @@ impl MemoryBackend {
 }
 
 impl TestBackend for MemoryBackend {
-    type Client = SimClient;
+    type Client = SimConnector;
 
-    fn client(&self, who: usize, timeout: Duration) -> SimClient {
+    fn client(&self, who: usize, timeout: Duration) -> SimConnector {
         self.ensemble.client(&self.wires[who], timeout)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::servers::Servers;
+use fencegate_lock::session::servers::ZkServers;
 use fencegate_policies::plan;
 use fencegate_tests::zookeeper;
 use tokio::{
@@ -38,11 +38,11 @@ impl RealBackend {
 }
 
 impl TestBackend for RealCables {
-    type Client = Servers;
+    type Client = ZkServers;
 
-    fn client(&self, who: usize, timeout: Duration) -> Servers {
+    fn client(&self, who: usize, timeout: Duration) -> ZkServers {
         let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
-        Servers::from_policy(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy })
+        ZkServers::from_policy(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy })
             .expect("no files")
     }
 

@@ -43,7 +43,7 @@ pub(super) async fn play<S: TestBackend>(site: &S, root: &str, script: &[ScriptS
     let made = stage.link(0).await.create(root, b"", NodeKind::Persistent).await;
     made.expect("the root of a script is its own");
     for act in script {
-        stage.act(act).await;
+        stage.run_step(act).await;
     }
     for who in 0..SESSIONS {
         stage.close(who).await;
@@ -73,22 +73,22 @@ type WatchFuture = Pin<Box<dyn Future<Output = ()>>>;
 type OperationAnswer = (AnswerLine, Option<WatchFuture>);
 
 impl<S: TestBackend> ScriptRunner<'_, S> {
-    async fn act(&mut self, act: &ScriptStep) {
+    async fn run_step(&mut self, act: &ScriptStep) {
         match act {
-            ScriptStep::Do(who, op) => self.together(*who, std::slice::from_ref(op)).await,
-            ScriptStep::Together(who, ops) => self.together(*who, ops).await,
+            ScriptStep::Do(who, op) => self.run_together(*who, std::slice::from_ref(op)).await,
+            ScriptStep::Together(who, ops) => self.run_together(*who, ops).await,
             ScriptStep::Close(who) => self.close(*who).await,
-            ScriptStep::Away { who, queued, meanwhile } => self.away(*who, queued, meanwhile).await,
+            ScriptStep::Away { who, queued, meanwhile } => self.run_while_away(*who, queued, meanwhile).await,
         }
     }
 
-    async fn together(&mut self, who: usize, ops: &[SessionOperation]) {
-        let asked = self.ask(who, ops).await;
-        self.hear(who, asked).await;
+    async fn run_together(&mut self, who: usize, ops: &[SessionOperation]) {
+        let asked = self.send_all(who, ops).await;
+        self.collect_answers(who, asked).await;
         self.look_at_watches(None).await;
     }
 
-    async fn away(
+    async fn run_while_away(
         &mut self,
         who: usize,
         queued: &[SessionOperation],
@@ -97,15 +97,15 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         let link = self.link(who).await;
         self.site.cut(who);
         wait_state(&*link, ConnectionState::Disconnected).await;
-        let asked = self.ask(who, queued).await;
+        let asked = self.send_all(who, queued).await;
         for (other, op) in meanwhile {
-            let answers = self.ask(*other, std::slice::from_ref(op)).await;
-            self.hear(*other, answers).await;
+            let answers = self.send_all(*other, std::slice::from_ref(op)).await;
+            self.collect_answers(*other, answers).await;
             self.look_at_watches(Some(who)).await;
         }
         self.site.plug(who);
         wait_state(&*link, ConnectionState::Connected).await;
-        self.hear(who, asked).await;
+        self.collect_answers(who, asked).await;
         self.look_at_watches(None).await;
     }
 
@@ -117,7 +117,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
     }
 
     /// Sends all operations before the first one is answered.
-    async fn ask(&mut self, who: usize, ops: &[SessionOperation]) -> Vec<JoinHandle<OperationAnswer>> {
+    async fn send_all(&mut self, who: usize, ops: &[SessionOperation]) -> Vec<JoinHandle<OperationAnswer>> {
         let link = self.link(who).await;
         let perform =
             |op: &SessionOperation| spawn_local(perform(link.clone(), self.root.clone(), op.clone()));
@@ -127,7 +127,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
         asked
     }
 
-    async fn hear(&mut self, who: usize, asked: Vec<JoinHandle<OperationAnswer>>) {
+    async fn collect_answers(&mut self, who: usize, asked: Vec<JoinHandle<OperationAnswer>>) {
         for answer in asked {
             let (line, watch) = answer.await.expect("no panic");
             self.watches.extend(watch.map(|fired| PendingWatch { set_in: self.lines.len(), who, fired }));
@@ -204,7 +204,7 @@ async fn answer<L: ZkClient>(
             let told = lists.into_iter().map(|list| list.map_or_else(|| "unread".to_owned(), sorted));
             AnswerLine::text(told.collect::<Vec<_>>().join(", "))
         }
-        SessionOperation::Seen(path) => seen(link, &at(path)).await?,
+        SessionOperation::Seen(path) => stat_line(link, &at(path)).await?,
         SessionOperation::Data(path) => {
             let (data, seen) = link.data(&at(path)).await?;
             AnswerLine::text(String::from_utf8_lossy(&data)).with_stat(seen)
@@ -252,12 +252,13 @@ async fn commit<L: ZkClient>(
     };
     let mut line = AnswerLine::text(format!("{} steps done", made.len()));
     for path in made.into_iter().flatten() {
-        line = line.with_text(format!("; {} ", relative(root, &path))).with_line(seen(link, &path).await?);
+        line =
+            line.with_text(format!("; {} ", relative(root, &path))).with_line(stat_line(link, &path).await?);
     }
     Ok(line)
 }
 
-async fn seen<L: ZkClient>(link: &L, path: &str) -> Result<AnswerLine, ZkError> {
+async fn stat_line<L: ZkClient>(link: &L, path: &str) -> Result<AnswerLine, ZkError> {
     let seen = link.stat(path).await?;
     Ok(seen.map_or_else(|| AnswerLine::text("is not"), |seen| AnswerLine::text("is").with_stat(seen)))
 }

@@ -57,22 +57,22 @@ impl TransactionStep {
 }
 
 /// Acts over unbroken connections.
-pub(super) fn calm() -> impl Strategy<Value = Vec<ScriptStep>> {
+pub(super) fn unbroken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     let act = prop_oneof![
-        12 => (who(), op()).prop_map(|(who, op)| ScriptStep::Do(who, op)),
-        3 => (who(), vec(op(), 2..6)).prop_map(|(who, ops)| ScriptStep::Together(who, ops)),
-        1 => who().prop_map(ScriptStep::Close),
+        12 => (any_session(), any_operation()).prop_map(|(who, op)| ScriptStep::Do(who, op)),
+        3 => (any_session(), vec(any_operation(), 2..6)).prop_map(|(who, ops)| ScriptStep::Together(who, ops)),
+        1 => any_session().prop_map(ScriptStep::Close),
     ];
-    (setting(), vec(act, 10..40)).prop_map(|(mut acts, then)| {
+    (initial_nodes(), vec(act, 10..40)).prop_map(|(mut acts, then)| {
         acts.extend(then);
         acts
     })
 }
 
 /// Watches are set, a connection is cut, and nodes change meanwhile.
-pub(super) fn broken() -> impl Strategy<Value = Vec<ScriptStep>> {
+pub(super) fn broken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
     let watch = || {
-        path().prop_flat_map(|path| {
+        any_path().prop_flat_map(|path| {
             prop_oneof![
                 Just(SessionOperation::Watch(path.clone())),
                 Just(SessionOperation::WatchChildren(path))
@@ -80,25 +80,29 @@ pub(super) fn broken() -> impl Strategy<Value = Vec<ScriptStep>> {
         })
     };
     let away = || {
-        (who(), vec(op(), 0..4), vec((who(), op()), 1..8)).prop_map(|(who, queued, mut meanwhile)| {
-            meanwhile.retain(|(other, _)| *other != who);
-            ScriptStep::Away { who, queued, meanwhile }
-        })
+        (any_session(), vec(any_operation(), 0..4), vec((any_session(), any_operation()), 1..8)).prop_map(
+            |(who, queued, mut meanwhile)| {
+                meanwhile.retain(|(other, _)| *other != who);
+                ScriptStep::Away { who, queued, meanwhile }
+            },
+        )
     };
-    let watches = || vec((who(), watch()).prop_map(|(who, op)| ScriptStep::Do(who, op)), 3..8);
-    (setting(), watches(), away(), watches(), away()).prop_map(|(mut acts, first, away, second, again)| {
-        acts.extend(first.into_iter().chain([away]).chain(second).chain([again]));
-        acts
-    })
+    let watches = || vec((any_session(), watch()).prop_map(|(who, op)| ScriptStep::Do(who, op)), 3..8);
+    (initial_nodes(), watches(), away(), watches(), away()).prop_map(
+        |(mut acts, first, away, second, again)| {
+            acts.extend(first.into_iter().chain([away]).chain(second).chain([again]));
+            acts
+        },
+    )
 }
 
 /// The nodes that exist at the beginning: a few nodes on which most paths depend.
-fn setting() -> impl Strategy<Value = Vec<ScriptStep>> {
+fn initial_nodes() -> impl Strategy<Value = Vec<ScriptStep>> {
     let create = |path: &str, kind: NodeKind| {
         ScriptStep::Do(0, SessionOperation::Create(named(path.to_owned(), kind), kind))
     };
     let parents = prop_oneof![Just(NodeKind::Persistent), Just(NodeKind::Container)];
-    (parents, vec((who(), kind()), 0..4)).prop_map(move |(kind, children)| {
+    (parents, vec((any_session(), any_kind()), 0..4)).prop_map(move |(kind, children)| {
         let children = children.into_iter().map(|(who, kind)| {
             let name = if kind == NodeKind::EphemeralSequential { "/a" } else { "/a/a" };
             ScriptStep::Do(who, SessionOperation::Create(named(name.to_owned(), kind), kind))
@@ -107,36 +111,36 @@ fn setting() -> impl Strategy<Value = Vec<ScriptStep>> {
     })
 }
 
-fn who() -> impl Strategy<Value = usize> {
+fn any_session() -> impl Strategy<Value = usize> {
     0..SESSIONS
 }
 
-fn op() -> impl Strategy<Value = SessionOperation> {
+fn any_operation() -> impl Strategy<Value = SessionOperation> {
     prop_oneof![
-        6 => (path(), kind()).prop_map(|(path, kind)| SessionOperation::Create(named(path, kind), kind)),
-        5 => path().prop_map(SessionOperation::Delete),
-        2 => path().prop_map(SessionOperation::Children),
-        2 => vec(path(), 1..4).prop_map(SessionOperation::ChildrenOf),
-        2 => path().prop_map(SessionOperation::Seen),
-        2 => path().prop_map(SessionOperation::Data),
-        3 => path().prop_map(SessionOperation::Watch),
-        3 => path().prop_map(SessionOperation::WatchChildren),
-        1 => path().prop_map(SessionOperation::Sync),
-        5 => vec(change(), 0..4).prop_map(SessionOperation::Commit),
+        6 => (any_path(), any_kind()).prop_map(|(path, kind)| SessionOperation::Create(named(path, kind), kind)),
+        5 => any_path().prop_map(SessionOperation::Delete),
+        2 => any_path().prop_map(SessionOperation::Children),
+        2 => vec(any_path(), 1..4).prop_map(SessionOperation::ChildrenOf),
+        2 => any_path().prop_map(SessionOperation::Seen),
+        2 => any_path().prop_map(SessionOperation::Data),
+        3 => any_path().prop_map(SessionOperation::Watch),
+        3 => any_path().prop_map(SessionOperation::WatchChildren),
+        1 => any_path().prop_map(SessionOperation::Sync),
+        5 => vec(any_step(), 0..4).prop_map(SessionOperation::Commit),
         2 => prop_oneof![Just(""), Just("/a")].prop_map(|prefix| SessionOperation::Ephemerals(prefix.to_owned())),
     ]
 }
 
-fn change() -> impl Strategy<Value = TransactionStep> {
+fn any_step() -> impl Strategy<Value = TransactionStep> {
     prop_oneof![
-        2 => (path(), -1..3).prop_map(|(path, version)| TransactionStep::Check(path, version)),
-        4 => (path(), kind()).prop_map(|(path, kind)| TransactionStep::Create(named(path, kind), kind)),
-        4 => path().prop_map(TransactionStep::Set),
-        2 => path().prop_map(TransactionStep::Delete),
+        2 => (any_path(), -1..3).prop_map(|(path, version)| TransactionStep::Check(path, version)),
+        4 => (any_path(), any_kind()).prop_map(|(path, kind)| TransactionStep::Create(named(path, kind), kind)),
+        4 => any_path().prop_map(TransactionStep::Set),
+        2 => any_path().prop_map(TransactionStep::Delete),
     ]
 }
 
-fn kind() -> impl Strategy<Value = NodeKind> {
+fn any_kind() -> impl Strategy<Value = NodeKind> {
     prop_oneof![
         3 => Just(NodeKind::Persistent),
         1 => Just(NodeKind::Container),
@@ -154,7 +158,7 @@ fn named(path: String, kind: NodeKind) -> String {
 }
 
 /// Few paths, so that most of them exist at some time. Among them are paths of sequential nodes and one invalid path.
-fn path() -> impl Strategy<Value = String> {
+fn any_path() -> impl Strategy<Value = String> {
     let numbered = |parent| (0..4).prop_map(move |number| format!("{parent}/x-{number:010}"));
     prop_oneof![
         12 => Just("/a".to_owned()),

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    CostFixture, KEYS, ROUND_TRIP, RequestCounts, gives_back, is_of_locks, lost_answers, session, takes,
+    CostFixture, KEYS, ROUND_TRIP, RequestCounts, acquire, is_of_locks, lost_answers, release, session,
 };
 use crate::{
     faulty_client::{RequestFate, SessionRequest},
@@ -23,16 +23,16 @@ use crate::{
 fn recurring_key_costs_create_and_delete() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        bench.all_come_back().await;
-        let tally = bench.counts();
+        bench.reuse_all_keys().await;
+        let tally = bench.count_requests();
         let began = Instant::now();
-        let tenure = bench.takes(1).await;
+        let tenure = bench.acquire(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
         assert_eq!(tally.take(), RequestCounts { creates: 1, lists: 1, ..RequestCounts::default() });
-        gives_back(tenure);
+        release(tenure);
         sleep(ROUND_TRIP * 10).await;
         assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
-        bench.nothing_is_kept().await;
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
@@ -42,14 +42,14 @@ fn recurring_key_costs_create_and_delete() {
 fn recurring_keys_halve_step_count() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        bench.all_come_back().await;
+        bench.reuse_all_keys().await;
         let counted = Rc::<Cell<usize>>::default();
         let steps = counted.clone();
         let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
         bench.doctor.set_rule(move |request| {
             if is_of_locks(request) {
-                counting.borrow_mut().counts(request);
+                counting.borrow_mut().count_request(request);
             }
             match request {
                 SessionRequest::Commit { steps: of } if is_of_locks(request) => {
@@ -60,12 +60,12 @@ fn recurring_keys_halve_step_count() {
             }
             RequestFate::Passes
         });
-        bench.all_at_once().await;
+        bench.use_all_at_once().await;
         sleep(ROUND_TRIP * 10).await;
         assert_eq!(counted.get(), 2 * KEYS as usize);
         // Two create alone, because nothing is on its way then; the others share a transaction and a list.
         assert!(tally.borrow().requests() <= KEYS / 2, "{:?}", tally.borrow());
-        bench.nothing_is_kept().await;
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
@@ -75,17 +75,17 @@ fn recurring_keys_halve_step_count() {
 fn missing_kept_parent_fails_no_lock() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        bench.all_come_back().await;
-        let stranger = bench.stranger().await;
-        for parent in bench.left().into_iter().step_by(5) {
+        bench.reuse_all_keys().await;
+        let stranger = bench.connect_stranger().await;
+        for parent in bench.remaining_paths().into_iter().step_by(5) {
             stranger.delete(&parent).await.expect("removed");
         }
         let began = Instant::now();
-        let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
+        let tenures = join_all((0..KEYS).map(|key| bench.acquire(key))).await;
         assert!(began.elapsed() <= ROUND_TRIP * 5, "{:?}", began.elapsed());
-        assert_eq!(bench.left().len(), 2 * KEYS as usize);
-        tenures.into_iter().for_each(gives_back);
-        bench.nothing_is_kept().await;
+        assert_eq!(bench.remaining_paths().len(), 2 * KEYS as usize);
+        tenures.into_iter().for_each(release);
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
@@ -97,22 +97,22 @@ fn parent_of_shared_key_is_removed() {
     const ENOUGH_ALONE: u32 = 8;
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        let stranger = bench.stranger().await;
+        let stranger = bench.connect_stranger().await;
         for turn in 1..2 * ENOUGH_ALONE {
-            let tenure = bench.takes(1).await;
-            let parent = bench.left().swap_remove(0);
+            let tenure = bench.acquire(1).await;
+            let parent = bench.remaining_paths().swap_remove(0);
             let theirs = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
             if turn == ENOUGH_ALONE / 2 {
                 stranger.create(&theirs, b"", NodeKind::EphemeralSequential).await.expect("made");
             }
-            gives_back(tenure);
+            release(tenure);
             sleep(ROUND_TRIP * 10).await;
             if turn == ENOUGH_ALONE / 2 {
                 let below = stranger.children(&parent).await.expect("there");
                 stranger.delete(&format!("{parent}/{}", below[0])).await.expect("theirs");
                 stranger.delete(&parent).await.expect("empty");
             }
-            assert_eq!(bench.left(), [""; 0], "turn {turn}");
+            assert_eq!(bench.remaining_paths(), [""; 0], "turn {turn}");
         }
         bench.locks.stop().await;
     });
@@ -124,9 +124,9 @@ fn parent_of_shared_key_is_removed() {
 fn kept_parent_shows_foreign_nodes() {
     simulated_time::run(async {
         let bench = CostFixture::start().await;
-        bench.all_come_back().await;
-        let stranger = bench.stranger().await;
-        let parents = bench.left();
+        bench.reuse_all_keys().await;
+        let stranger = bench.connect_stranger().await;
+        let parents = bench.remaining_paths();
         let mut theirs = Vec::new();
         for (number, parent) in parents.iter().enumerate() {
             let node = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
@@ -140,7 +140,7 @@ fn kept_parent_shows_foreign_nodes() {
         let begun = Instant::now();
         let taken: Vec<_> = (0..KEYS)
             .map(|key| {
-                let taking = bench.takes(key);
+                let taking = bench.acquire(key);
                 async { (taking.await, begun.elapsed()) }
             })
             .collect();
@@ -155,8 +155,8 @@ fn kept_parent_shows_foreign_nodes() {
             taken.into_iter().partition(|(_, after)| *after < ROUND_TRIP * 20);
         assert_eq!((early.len(), late.len()), (KEYS as usize / 2, KEYS as usize / 2));
         assert!(early.iter().all(|(_, after)| *after <= ROUND_TRIP * 4), "a wrong number costs a round trip");
-        early.into_iter().chain(late).for_each(|(tenure, _)| gives_back(tenure));
-        bench.nothing_is_kept().await;
+        early.into_iter().chain(late).for_each(|(tenure, _)| release(tenure));
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
 }
@@ -167,9 +167,9 @@ fn lost_transaction_leaves_no_node() {
     for fate in lost_answers() {
         simulated_time::run(async {
             let bench = CostFixture::start().await;
-            bench.all_come_back().await;
-            bench.loses_two_answers(fate).await;
-            bench.nothing_is_kept().await;
+            bench.reuse_all_keys().await;
+            bench.run_with_two_lost_answers(fate).await;
+            bench.assert_nothing_kept().await;
             bench.locks.stop().await;
         });
     }
@@ -184,19 +184,19 @@ fn alternating_sessions_still_share_transactions() {
         let bench = CostFixture::start().await;
         let other = session(&bench.ensemble, &bench.doctor).await;
         bench.doctor.wire().delay(super::WAY..super::WAY);
-        let mut tally = bench.counts();
+        let mut tally = bench.count_requests();
         for round in 0..2 * ROUNDS {
             if round == ROUNDS {
-                tally = bench.counts();
+                tally = bench.count_requests();
             }
             let locks = if round % 2 == 0 { &bench.locks } else { &other };
-            join_all((0..KEYS).map(async |key| gives_back(takes(locks, key).await))).await;
+            join_all((0..KEYS).map(async |key| release(acquire(locks, key).await))).await;
             sleep(ROUND_TRIP * 10).await;
         }
         let per_lock = f64::from(tally.borrow().requests()) / f64::from(KEYS * ROUNDS);
         eprintln!("{:?}: {per_lock:.2} requests per lock", tally.borrow());
         assert!(per_lock < 0.4, "{:?}", tally.borrow());
-        bench.nothing_is_kept().await;
+        bench.assert_nothing_kept().await;
         bench.locks.stop().await;
         other.stop().await;
     });

@@ -3,12 +3,12 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::{manager::grant_guard::GrantGuard, session::client::MultiOp};
-use fencegate_policies::plan::{CachedHold, Hold};
+use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::Instant;
 
 use crate::{
-    faulty_client::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
+    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest},
     plan::ROOT,
 };
 
@@ -18,8 +18,8 @@ pub(super) const DELAY: Duration = Duration::from_secs(30);
 pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
 
-pub(super) const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
-pub(super) const CACHED: CachedHold = CachedHold {
+pub(super) const HOLDS: [HoldPolicy; 2] = [HoldPolicy::Strict, HoldPolicy::Cached(CACHED)];
+pub(super) const CACHED: CachedHoldLimits = CachedHoldLimits {
     linger: Duration::from_millis(250),
     max_local: 64,
     max_hold: Duration::from_millis(100),
@@ -30,26 +30,26 @@ pub(super) fn ensemble() -> SimEnsemble {
     SimEnsemble::start(EnsembleSettings::default())
 }
 
-pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, LockSide) {
+pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, GatewayLockStack) {
     let doctor = FaultInjector::new();
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = LockSide::new(library).await;
+    let locks = GatewayLockStack::new(library).await;
     (doctor, locks)
 }
 
-pub(super) async fn take(locks: &LockSide, hold: Hold) -> GrantGuard {
+pub(super) async fn take(locks: &GatewayLockStack, hold: HoldPolicy) -> GrantGuard {
     locks.acquire_delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
 /// Sends a dispatch. `known`: whether its outcome is known.
 pub(super) fn send(tenure: GrantGuard, known: bool) {
-    tenure.dispatch().expect("it holds");
+    tenure.next_dispatch().expect("it holds");
     if known {
         tenure.mark_settled();
     }
 }
 
-pub(super) async fn timed_take(locks: &LockSide, hold: Hold) -> (Duration, GrantGuard) {
+pub(super) async fn timed_take(locks: &GatewayLockStack, hold: HoldPolicy) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure = take(locks, hold).await;
     (began.elapsed(), tenure)
@@ -86,7 +86,7 @@ pub(super) fn is_last_word(steps: &[MultiOp<'_>]) -> bool {
     leaves && steps.iter().any(parent)
 }
 
-pub(super) fn once(
+pub(super) fn inject_once(
     doctor: &FaultInjector,
     when: fn(&[MultiOp<'_>]) -> bool,
     fate: RequestFate,

@@ -3,11 +3,11 @@
 use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{
-    DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, timed_take,
+    DELAY, HOLDS, SOON, T, ensemble, gateway, inject_once, is_last_word, parent, send, take, timed_take,
 };
 use crate::{
     faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
@@ -23,8 +23,8 @@ fn requeueing_holder_leaves_in_one_transaction() {
         let (doctor, one) = gateway(&ensemble).await;
         let other = gateway(&ensemble).await.1;
         let held = take(&one, HOLDS[1]).await;
-        held.dispatch().expect("it holds");
-        let node = held.nodes()[0].clone();
+        held.next_dispatch().expect("it holds");
+        let node = held.node_paths()[0].clone();
         // Removals of the node, and all requests about its key since the first one.
         let asked = Rc::new(Cell::new((0, 0)));
         let counted = asked.clone();
@@ -72,7 +72,7 @@ fn supposed_last_holder_leaves_clean() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
-        let held = take(&one, Hold::Strict).await;
+        let held = take(&one, HoldPolicy::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
         other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
@@ -94,7 +94,7 @@ fn refused_final_record_retries_after_pause() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let (doctor, one) = gateway(&ensemble).await;
-        let held = take(&one, Hold::Strict).await;
+        let held = take(&one, HoldPolicy::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
         other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
@@ -128,7 +128,7 @@ fn unanswered_final_record_spares_next_holder() {
             let other = gateway(&ensemble).await.1;
             for hold in HOLDS {
                 let held = take(&one, hold).await;
-                let asked = once(&doctor, is_last_word, fate.clone());
+                let asked = inject_once(&doctor, is_last_word, fate.clone());
                 let (next, ()) = tokio::join!(timed_take(&other, hold), async {
                     sleep(T / 4).await;
                     send(held, true);

@@ -6,7 +6,7 @@ use fencegate_lock::{
     recipe::grant_record::GrantRecord,
     session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
 };
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
@@ -20,14 +20,14 @@ fn dead_record_is_removed_after_delay() {
         let (doctor, one) = gateway(&ensemble).await;
         let other = gateway(&ensemble).await.1;
         for asked_after in [None, Some(DELAY / 2)] {
-            let held = take(&one, Hold::Strict).await;
-            held.dispatch().expect("it holds");
+            let held = take(&one, HoldPolicy::Strict).await;
+            held.next_dispatch().expect("it holds");
             doctor.wire().expire();
             drop(held);
             let left = Instant::now();
             if let Some(pause) = asked_after {
                 sleep(pause).await;
-                let tenure = take(&other, Hold::Strict).await;
+                let tenure = take(&other, HoldPolicy::Strict).await;
                 let waited = left.elapsed();
                 assert!(waited >= DELAY && waited < DELAY + T * 3, "{waited:?}");
                 send(tenure, true);
@@ -46,7 +46,7 @@ fn grant_record_is_shown_while_held() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let locks = gateway(&ensemble).await.1;
-        let held = take(&locks, Hold::Strict).await;
+        let held = take(&locks, HoldPolicy::Strict).await;
         let epoch = held.first_token().expect("nothing was sent yet").number();
         let look = async || {
             let shown = locks.keeper.grant_record(&key("a")).await.expect("it can be read");
@@ -68,7 +68,7 @@ fn readable_leftover_record_is_removed() {
         let ensemble = ensemble();
         let (_, locks) = gateway(&ensemble).await;
         let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        send(take(&locks, Hold::Strict).await, true);
+        send(take(&locks, HoldPolicy::Strict).await, true);
         sleep(T).await;
         for (record, stays) in [
             (GrantRecord::clean().to_bytes(), false),
@@ -81,7 +81,7 @@ fn readable_leftover_record_is_removed() {
             sleep(DELAY + T * 5).await;
             assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
             if stays {
-                let result = locks.acquire_delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
+                let result = locks.acquire_delayed(&["a"], HoldPolicy::Strict, T, Some(DELAY)).await;
                 assert!(matches!(result, Err(AcquireError::Service(_))), "{result:?}");
                 raw.delete(&parent()).await.expect("nobody is below it");
             }
@@ -97,11 +97,11 @@ fn record_outlives_holders_without_delay() {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
         let other = gateway(&ensemble).await.1;
-        send(take(&one, Hold::Strict).await, false);
-        let plain = other.acquire(&["a"], Hold::Strict).await.expect("it does not look");
+        send(take(&one, HoldPolicy::Strict).await, false);
+        let plain = other.acquire(&["a"], HoldPolicy::Strict).await.expect("it does not look");
         plain.mark_settled();
         drop(plain);
-        let (waited, tenure) = timed_take(&other, Hold::Strict).await;
+        let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -118,13 +118,13 @@ fn container_is_replaced_before_record_write() {
             let ensemble = ensemble();
             let (doctor, one) = gateway(&ensemble).await;
             let other = gateway(&ensemble).await.1;
-            let plain = one.acquire(&["a"], Hold::Strict).await.expect("free");
+            let plain = one.acquire(&["a"], HoldPolicy::Strict).await.expect("free");
             let (held, ()) = tokio::join!(take(&other, hold), async {
                 sleep(T).await;
                 plain.mark_settled();
                 drop(plain);
             });
-            held.dispatch().expect("it holds");
+            held.next_dispatch().expect("it holds");
             assert!(ensemble.stat(&parent()).is_some_and(|seen| seen.version > 0), "a record is there");
             drop(held);
             ensemble.remove_empty_containers();

@@ -3,7 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::lock_manager::AcquireError;
-use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire};
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
 use tokio::{
     join,
     task::spawn_local,
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::fixture::{HOLDS, T, parents};
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack},
     run, simulated_time,
 };
 
@@ -63,7 +63,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
     for _ in 0..GATEWAYS {
         let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        gateways.push((doctor, Rc::new(LockSide::new(library).await)));
+        gateways.push((doctor, Rc::new(GatewayLockStack::new(library).await)));
     }
     let end = Instant::now() + RAGES;
     let callers: Vec<_> = (0..CALLERS)
@@ -72,7 +72,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
             spawn_local(call(locks, dice.clone(), seen.clone(), end))
         })
         .collect();
-    rage(&ensemble, &gateways, &dice, end).await;
+    run_accidents(&ensemble, &gateways, &dice, end).await;
     for caller in callers {
         caller.await.expect("no panic");
     }
@@ -84,7 +84,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
     }
 }
 
-async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
+async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
     while Instant::now() < end {
         let hold = *dice.one_of(&HOLDS);
         let wait = *dice.one_of(&[Duration::ZERO, T, DELAY * 3]);
@@ -99,7 +99,7 @@ async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, e
             }
         };
         let mut known = true;
-        while let Some(dispatch) = tenure.dispatch() {
+        while let Some(dispatch) = tenure.next_dispatch() {
             // The last byte is written here, unless the lock validity has ended.
             if !dispatch.validity.holds(locks.clock.now()) {
                 break;
@@ -130,9 +130,9 @@ async fn execute(seen: Rc<DelayCounts>, length: Duration) {
     seen.running.set(seen.running.get() - 1);
 }
 
-async fn rage(
+async fn run_accidents(
     ensemble: &SimEnsemble,
-    gateways: &[(FaultInjector, Rc<LockSide>)],
+    gateways: &[(FaultInjector, Rc<GatewayLockStack>)],
     dice: &SeededRng,
     end: Instant,
 ) {
@@ -141,7 +141,7 @@ async fn rage(
         let wire = gateways[dice.index(gateways.len())].0.wire();
         let lasts = dice.within(&(Duration::ZERO..T * 3));
         // Holders that are cut off while other gateways see their sessions end.
-        join!(strike(ensemble, &wire, dice, lasts), sleep(lasts / 2));
+        join!(cause_accident(ensemble, &wire, dice, lasts), sleep(lasts / 2));
     }
     ensemble.recover();
     for (doctor, _) in gateways {
@@ -150,7 +150,7 @@ async fn rage(
     }
 }
 
-async fn strike(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts: Duration) {
+async fn cause_accident(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts: Duration) {
     let underway = if dice.below(2) == 0 { InFlightFate::Arrives } else { InFlightFate::Lost };
     match dice.below(8) {
         0 | 1 => wire.lose_next_reply(),
@@ -162,7 +162,11 @@ async fn strike(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts
             wire.reconnect();
         }
         6 => {
-            wire.stall(*dice.one_of(&[Direction::ToServer, Direction::ToClient, Direction::Both]));
+            wire.stall(*dice.one_of(&[
+                WireDirection::ToServer,
+                WireDirection::ToClient,
+                WireDirection::Both,
+            ]));
             sleep(lasts).await;
             wire.resume();
         }

@@ -2,7 +2,7 @@
 //! client that removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
 
 use super::{
-    CancellationToken, Cell, Duration, LockAttemptError, NodeFixture, OwnLock, PlainProgram, Rc, T,
+    CancellationToken, Cell, Duration, ForeignProgram, LockAttemptError, NodeFixture, OwnLock, Rc, T,
     WaitingRequest, ZkClient, simulated_time, sleep, spawn_local, timeout,
 };
 use crate::faulty_client::{RequestFate, is_heartbeat, unanswered};
@@ -33,15 +33,15 @@ enum PriorHolder {
 /// A program that shares the node and wants it after us.
 struct FaultFixture {
     stage: Rc<NodeFixture>,
-    plain: Rc<PlainProgram>,
+    plain: Rc<ForeignProgram>,
     gone: CancellationToken,
     struck: Rc<Cell<bool>>,
 }
 
 impl FaultFixture {
-    async fn set(before: PriorHolder) -> Self {
+    async fn new(before: PriorHolder) -> Self {
         let stage = Rc::new(NodeFixture::new().await);
-        let plain = Rc::new(stage.plain().await);
+        let plain = Rc::new(stage.connect_program().await);
         if before == PriorHolder::Program {
             plain.wait_taken().await;
         }
@@ -49,7 +49,7 @@ impl FaultFixture {
     }
 
     /// Lets the accident happen at this operation of our session, counted from now.
-    fn happens(&self, accident: StepFault, at: u32) {
+    fn schedule_fault(&self, accident: StepFault, at: u32) {
         let stage = self.stage.clone();
         let plain = self.plain.clone();
         let gone = self.gone.clone();
@@ -81,7 +81,7 @@ impl FaultFixture {
 
     /// The czxid of the program's node at the end. The program gives its node back, and takes the node again as soon
     /// as possible.
-    async fn theirs(plain: Rc<PlainProgram>, before: PriorHolder) -> i64 {
+    async fn run_program(plain: Rc<ForeignProgram>, before: PriorHolder) -> i64 {
         sleep(Duration::from_millis(200)).await;
         if before == PriorHolder::Program {
             plain.release().await;
@@ -92,7 +92,7 @@ impl FaultFixture {
     }
 
     /// Takes the lock, holds it for a while, and gives it back. `Err`: the lock was not granted.
-    async fn ours(&self, ours: &OwnLock) -> Result<u64, LockAttemptError> {
+    async fn hold_and_release(&self, ours: &OwnLock) -> Result<u64, LockAttemptError> {
         let mut asker = WaitingRequest { gone: self.gone.clone(), ..WaitingRequest::default() };
         let granted = timeout(T * 20, ours.acquire(&mut asker)).await.expect("an attempt ends");
         if granted.is_ok() {
@@ -109,13 +109,13 @@ impl FaultFixture {
 fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
-        let scene = FaultFixture::set(before).await;
+        let scene = FaultFixture::new(before).await;
         let stage = scene.stage.clone();
         let plain = scene.plain.clone();
-        let theirs = spawn_local(FaultFixture::theirs(plain.clone(), before));
-        scene.happens(accident, at);
-        let ours = stage.ours().await;
-        let came_to = scene.ours(&ours).await;
+        let theirs = spawn_local(FaultFixture::run_program(plain.clone(), before));
+        scene.schedule_fault(accident, at);
+        let ours = stage.begin_lock().await;
+        let came_to = scene.hold_and_release(&ours).await;
         let may_fail = !matches!(accident, StepFault::LostAnswer | StepFault::LostRequest);
         assert!(came_to.is_ok() || may_fail, "{what}: {came_to:?}");
         drop(ours);

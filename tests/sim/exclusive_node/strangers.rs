@@ -17,8 +17,8 @@ fn removes(asked: SessionRequest<'_>) -> bool {
 fn repeated_delete_spares_next_holder() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = Rc::new(stage.plain().await);
-        let (ours, _) = stage.held().await;
+        let plain = Rc::new(stage.connect_program().await);
+        let (ours, _) = stage.acquire_lock().await;
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
         stage.doctor.set_rule(move |request| match removes(request) {
@@ -43,7 +43,7 @@ fn repeated_delete_spares_next_holder() {
 fn undone_delete_is_repeated() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let (ours, _) = stage.held().await;
+        let (ours, _) = stage.acquire_lock().await;
         let lost = Cell::new(0);
         stage.doctor.set_rule(move |request| match removes(request) {
             true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
@@ -63,8 +63,8 @@ fn replacement_node_is_noticed_and_left() {
     for written in 0..2 {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
-            let plain = stage.plain().await;
-            let (ours, _) = stage.held().await;
+            let plain = stage.connect_program().await;
+            let (ours, _) = stage.acquire_lock().await;
             let watching = Rc::new(ours);
             let gone = Rc::new(Cell::new(false));
             let watched = watching.clone();
@@ -96,8 +96,8 @@ fn release_spares_successor_after_removal() {
     for node in [true, false] {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
-            let plain = stage.plain().await;
-            let (ours, _) = stage.held().await;
+            let plain = stage.connect_program().await;
+            let (ours, _) = stage.acquire_lock().await;
             stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
             let mut theirs = None;
             if node {
@@ -118,8 +118,8 @@ fn release_spares_successor_after_removal() {
 fn overwritten_node_stays_ours() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = stage.plain().await;
-        let (ours, _) = stage.held().await;
+        let plain = stage.connect_program().await;
+        let (ours, _) = stage.acquire_lock().await;
         let watching = Rc::new(ours);
         let gone = Rc::new(Cell::new(false));
         let watched = watching.clone();
@@ -145,7 +145,7 @@ fn overwritten_node_stays_ours() {
 fn contended_node_is_acquired_eventually() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let plain = Rc::new(stage.plain().await);
+        let plain = Rc::new(stage.connect_program().await);
         let theirs = plain.clone();
         let busy = spawn_local(async move {
             loop {
@@ -156,7 +156,7 @@ fn contended_node_is_acquired_eventually() {
                 sleep(Duration::from_millis(1)).await;
             }
         });
-        let (ours, _) = timeout(T * 5, stage.held()).await.expect("it is had");
+        let (ours, _) = timeout(T * 5, stage.acquire_lock()).await.expect("it is had");
         ours.clear().await;
         busy.abort();
         drop((ours, busy.await));
@@ -171,10 +171,10 @@ fn contended_node_is_acquired_eventually() {
 fn node_of_sibling_request_is_left() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
-        let (ours, _) = stage.held().await;
+        let (ours, _) = stage.acquire_lock().await;
         stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
         stage.ensemble.steal(NODE);
-        let (other, _) = stage.held().await;
+        let (other, _) = stage.acquire_lock().await;
         let held = stage.node();
         ours.clear().await;
         assert_eq!(stage.node(), held);
@@ -192,10 +192,10 @@ fn unanswered_node_is_found_by_data() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         // The nodes above are there.
-        let plain = stage.plain().await;
+        let plain = stage.connect_program().await;
         plain.wait_taken().await;
         plain.release().await;
-        let ours = stage.ours().await;
+        let ours = stage.begin_lock().await;
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
         stage.doctor.set_rule(move |request| match creates_node(request) {

@@ -65,7 +65,7 @@ impl FaultInjector {
         self.0.asked.get()
     }
 
-    fn gone(&self, session: i64) -> Option<ZkError> {
+    fn ended_answer(&self, session: i64) -> Option<ZkError> {
         self.0.gone.borrow().as_ref().filter(|(gone, _)| *gone == session).map(|(_, answers)| answers.clone())
     }
 }
@@ -94,13 +94,13 @@ impl ZkConnector for FaultyClient {
 
 impl FaultySession {
     /// `Some`: the request is done, and its answer is replaced by this fault.
-    async fn asks(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, ZkError> {
-        self.commits(asked).await.map_err(|failed| failed.fault)
+    async fn send_request(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, ZkError> {
+        self.send_commit(asked).await.map_err(|failed| failed.fault)
     }
 
     /// The same for a transaction.
-    async fn commits(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, MultiError> {
-        if let Some(answer) = self.doctor.gone(self.session.id()) {
+    async fn send_commit(&self, asked: SessionRequest<'_>) -> Result<Option<ZkError>, MultiError> {
+        if let Some(answer) = self.doctor.ended_answer(self.session.id()) {
             let ills = &self.doctor.0;
             ills.asked.set(ills.asked.get() + 1);
             if ills.asked.get().is_multiple_of(AT_ONCE) {
@@ -118,7 +118,7 @@ impl FaultySession {
     }
 }
 
-fn told<T, E>(answer: Result<T, E>, instead: Option<E>) -> Result<T, E> {
+fn replace_answer<T, E>(answer: Result<T, E>, instead: Option<E>) -> Result<T, E> {
     match instead {
         Some(fault) => Err(fault),
         None => answer,
@@ -138,7 +138,7 @@ impl ZkClient for FaultySession {
         self.session.granted_timeout()
     }
     fn state(&self) -> ConnectionState {
-        match self.doctor.gone(self.session.id()) {
+        match self.doctor.ended_answer(self.session.id()) {
             Some(_) => ConnectionState::Connected,
             None => self.session.state(),
         }
@@ -148,7 +148,7 @@ impl ZkClient for FaultySession {
     }
     async fn state_changed(&self) {
         self.session.state_changed().await;
-        if self.doctor.gone(self.session.id()).is_some() {
+        if self.doctor.ended_answer(self.session.id()).is_some() {
             std::future::pending().await
         }
     }
@@ -158,53 +158,53 @@ impl ZkClient for FaultySession {
         data: &[u8],
         kind: NodeKind,
     ) -> Result<CreatedNode, ZkError> {
-        let instead = self.asks(SessionRequest::Create { path, kind }).await?;
-        told(self.session.create(path, data, kind).await, instead)
+        let instead = self.send_request(SessionRequest::Create { path, kind }).await?;
+        replace_answer(self.session.create(path, data, kind).await, instead)
     }
     async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
-        let instead = self.asks(SessionRequest::Create { path, kind }).await?;
-        told(self.session.create_with_acl_of(path, above, kind).await, instead)
+        let instead = self.send_request(SessionRequest::Create { path, kind }).await?;
+        replace_answer(self.session.create_with_acl_of(path, above, kind).await, instead)
     }
     async fn delete(&self, path: &str) -> Result<(), ZkError> {
-        let instead = self.asks(SessionRequest::Delete { path }).await?;
-        told(self.session.delete(path).await, instead)
+        let instead = self.send_request(SessionRequest::Delete { path }).await?;
+        replace_answer(self.session.delete(path).await, instead)
     }
     async fn children(&self, path: &str) -> Result<Vec<String>, ZkError> {
-        let instead = self.asks(SessionRequest::Children { path }).await?;
-        told(self.session.children(path).await, instead)
+        let instead = self.send_request(SessionRequest::Children { path }).await?;
+        replace_answer(self.session.children(path).await, instead)
     }
     async fn children_of(&self, paths: &[&str]) -> Result<Vec<Option<Vec<String>>>, ZkError> {
-        let instead = self.asks(SessionRequest::ChildrenOf { paths }).await?;
-        told(self.session.children_of(paths).await, instead)
+        let instead = self.send_request(SessionRequest::ChildrenOf { paths }).await?;
+        replace_answer(self.session.children_of(paths).await, instead)
     }
     async fn stat(&self, path: &str) -> Result<Option<NodeStat>, ZkError> {
-        let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.stat(path).await, instead)
+        let instead = self.send_request(SessionRequest::Other { path }).await?;
+        replace_answer(self.session.stat(path).await, instead)
     }
     async fn data(&self, path: &str) -> Result<(Vec<u8>, NodeStat), ZkError> {
-        let instead = self.asks(SessionRequest::Data { path }).await?;
-        told(self.session.data(path).await, instead)
+        let instead = self.send_request(SessionRequest::Data { path }).await?;
+        replace_answer(self.session.data(path).await, instead)
     }
     async fn watch(&self, path: &str) -> Result<Self::Watch, ZkError> {
-        let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.watch(path).await, instead)
+        let instead = self.send_request(SessionRequest::Other { path }).await?;
+        replace_answer(self.session.watch(path).await, instead)
     }
     async fn watch_children(&self, path: &str) -> Result<(Vec<String>, Self::Watch), ZkError> {
-        let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.watch_children(path).await, instead)
+        let instead = self.send_request(SessionRequest::Other { path }).await?;
+        replace_answer(self.session.watch_children(path).await, instead)
     }
     async fn sync(&self, path: &str) -> Result<(), ZkError> {
-        let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.sync(path).await, instead)
+        let instead = self.send_request(SessionRequest::Other { path }).await?;
+        replace_answer(self.session.sync(path).await, instead)
     }
     async fn commit(&self, steps: &[MultiOp<'_>]) -> Result<Vec<Option<String>>, MultiError> {
         let failed = |fault| MultiError { step: None, fault };
-        let instead = self.commits(SessionRequest::Commit { steps }).await?;
-        told(self.session.commit(steps).await, instead.map(failed))
+        let instead = self.send_commit(SessionRequest::Commit { steps }).await?;
+        replace_answer(self.session.commit(steps).await, instead.map(failed))
     }
     async fn ephemerals(&self, path: &str) -> Result<Vec<String>, ZkError> {
-        let instead = self.asks(SessionRequest::Other { path }).await?;
-        told(self.session.ephemerals(path).await, instead)
+        let instead = self.send_request(SessionRequest::Other { path }).await?;
+        replace_answer(self.session.ephemerals(path).await, instead)
     }
     async fn close(self) {
         self.session.close().await;

@@ -14,7 +14,7 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Hold, LockSite, Mode},
+    plan::{HoldPolicy, LockSite, Mode},
 };
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::SeededRng;
@@ -59,7 +59,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
 }
 
 /// The lock side of a gateway with one session, over this library.
-pub(crate) struct LockSide {
+pub(crate) struct GatewayLockStack {
     pub(crate) keeper: LockManager,
     pub(crate) clock: SharedClock,
     stop: CancellationToken,
@@ -67,7 +67,7 @@ pub(crate) struct LockSide {
     timeout: Duration,
 }
 
-impl LockSide {
+impl GatewayLockStack {
     /// Returns when there is a session.
     pub(crate) async fn new(library: FaultyClient) -> Self {
         Self::with_sequence_limit(library, fencegate_lock::limits::SEQUENCE_LIMIT).await
@@ -92,7 +92,7 @@ impl LockSide {
         Self { keeper, clock, stop, desk, timeout }
     }
 
-    pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<GrantGuard, AcquireError> {
+    pub(crate) async fn acquire(&self, names: &[&str], hold: HoldPolicy) -> Result<GrantGuard, AcquireError> {
         self.acquire_at(names, &[], hold).await
     }
 
@@ -101,11 +101,11 @@ impl LockSide {
         &self,
         names: &[&str],
         sites: &[LockSite],
-        hold: Hold,
+        hold: HoldPolicy,
     ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
-        let queue = if hold == Hold::Strict { 0 } else { 100 };
+        let queue = if hold == HoldPolicy::Strict { 0 } else { 100 };
         let keys = &keys;
         let mode = Mode::Exclusive;
         let wait = self.timeout * 10;
@@ -119,7 +119,7 @@ impl LockSide {
     pub(crate) async fn acquire_delayed(
         &self,
         names: &[&str],
-        hold: Hold,
+        hold: HoldPolicy,
         wait: Duration,
         delay: Option<Duration>,
     ) -> Result<GrantGuard, AcquireError> {

@@ -31,7 +31,7 @@ async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> 
     let mut held = Vec::new();
     for want in wants {
         loop {
-            match gateway.door().acquire(&want, WaitPlace::Here).await {
+            match gateway.worker_handle().acquire(&want, WaitPlace::Here).await {
                 Ok(tenure) => held.push(tenure),
                 Err(AcquireError::KeyLimit(_)) => return held,
                 // There is a session only after a while.
@@ -80,8 +80,8 @@ fn handover_at_bound_refuses_no_waiter() {
         let mut held = fill(&ours, (0..5000).map(|n| want(&names(n), HoldMode::Cached))).await;
         assert!(bytes(&ensemble) <= MOST_BYTES);
         let first = want(&names(0), HoldMode::Cached);
-        let elsewhere = other.door();
-        let here = ours.door();
+        let elsewhere = other.worker_handle();
+        let here = ours.worker_handle();
         let theirs = first.clone();
         let mine = first;
         let there = spawn_local(async move {

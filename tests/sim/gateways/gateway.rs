@@ -19,7 +19,7 @@ use fencegate_lock::{
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     permits::Permits,
-    plan::{CachedHold, ForeignLayout, Hold, LockSite},
+    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockSite},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
 use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
@@ -116,7 +116,7 @@ impl SimGateway {
     /// Waits for a session first, because a new gateway has none.
     pub(super) async fn acquire_granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
-            match self.door().acquire(want, WaitPlace::Here).await {
+            match self.worker_handle().acquire(want, WaitPlace::Here).await {
                 Ok(tenure) => return tenure,
                 Err(AcquireError::Service(_)) => sleep(Duration::from_millis(10)).await,
                 Err(error) => panic!("{error}"),
@@ -160,17 +160,17 @@ impl SimGateway {
         Self { door: WorkerHandle { keeper, clock: clock.clone() }, pass, stop, desks }
     }
 
-    pub(super) fn door(&self) -> WorkerHandle {
+    pub(super) fn worker_handle(&self) -> WorkerHandle {
         self.door.clone()
     }
 
     /// Whether the route leads to this process.
-    pub(super) fn is_at(&self, way: &HolderRoute) -> bool {
+    pub(super) fn is_target_of(&self, way: &HolderRoute) -> bool {
         self.pass == way.secret
     }
 
     /// The number of keys that the gateway remembers.
-    pub(super) fn keys(&self) -> usize {
+    pub(super) fn key_count(&self) -> usize {
         self.door.keeper.key_count()
     }
 
@@ -195,8 +195,8 @@ impl WorkerHandle {
         waits: WaitPlace,
     ) -> Result<GrantGuard, AcquireError> {
         let hold = match want.keeping {
-            HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => Hold::Strict,
-            HoldMode::Cached | HoldMode::SentOn => Hold::Cached(CachedHold::default()),
+            HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => HoldPolicy::Strict,
+            HoldMode::Cached | HoldMode::SentOn => HoldPolicy::Cached(CachedHoldLimits::default()),
         };
         let keys = &want.keys;
         let mode = want.mode;
@@ -226,16 +226,16 @@ impl WorkerHandle {
 
     /// The next dispatch under a tenure. `None`: the tenure is closed.
     pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(Token, DispatchPermission)> {
-        let dispatch = tenure.dispatch()?;
+        let dispatch = tenure.next_dispatch()?;
         Some((dispatch.token, DispatchPermission { evidence: dispatch.validity, clock: self.clock.clone() }))
     }
 }
 
 /// The lock validity of a foreign program, whose lock is not taken away while it works.
 #[derive(Debug)]
-struct AlwaysValid;
+struct AlwaysValidLock;
 
-impl clock::SendPermission for AlwaysValid {
+impl clock::SendPermission for AlwaysValidLock {
     fn holds(&self, _: BootInstant) -> bool {
         true
     }
@@ -249,7 +249,7 @@ impl DispatchPermission {
     pub(super) fn for_program() -> Self {
         let began = Instant::now();
         let clock = Arc::new(SimulatedClock { uptime: Duration::ZERO, began, pace: ClockSpeed::Right });
-        Self { evidence: Arc::new(AlwaysValid), clock }
+        Self { evidence: Arc::new(AlwaysValidLock), clock }
     }
 
     pub(super) fn holds(&self) -> bool {

@@ -25,7 +25,7 @@ fn refused_watch_still_detects_removal() {
             gateway.acquire_granted(&want(keeping, "before")).await.mark_settled();
             wire.refuse_watches(2);
             let tenure = gateway.acquire_granted(&want(keeping, "a")).await;
-            let (_, permission) = gateway.door().dispatch(&tenure).expect("a dispatch");
+            let (_, permission) = gateway.worker_handle().dispatch(&tenure).expect("a dispatch");
             // The server has refused both watches by now, and no further look was made.
             sleep(Duration::from_millis(900)).await;
             assert!(permission.holds(), "{keeping:?}");

@@ -39,7 +39,8 @@ fn set_retries_vary_their_rhythm() {
             drop(tenure);
 
             let began = Instant::now();
-            let set = gateway.door().acquire(&want(&["a", "b"]), WaitPlace::Here).await.expect("granted");
+            let set =
+                gateway.worker_handle().acquire(&want(&["a", "b"]), WaitPlace::Here).await.expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
             assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
             set.mark_settled();

@@ -49,7 +49,7 @@ fn set_losing_node_is_recreated_whole() {
                 sleep(FAR).await;
             }
             wire.delay(FAR..FAR * 2);
-            let door = gateway.door();
+            let door = gateway.worker_handle();
             let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitPlace::Here).await });
             steal_one(&ensemble, stolen).await;
             let tenure = asked.await.expect("no panic").unwrap_or_else(|error| panic!("{stolen}: {error}"));

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{Direction, InFlightFate, SeededRng, SimEnsemble, Wire};
+use fencegate_tests::memory::{InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
@@ -89,7 +89,7 @@ async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice:
             wire.reconnect();
         }
         StormFault::Stall => {
-            let directions = [Direction::ToServer, Direction::ToClient, Direction::Both];
+            let directions = [WireDirection::ToServer, WireDirection::ToClient, WireDirection::Both];
             wire.stall(*dice.one_of(&directions));
             sleep(while_it_lasts).await;
             wire.resume();

@@ -18,7 +18,7 @@ fn want(wait: Duration) -> SimRequest {
 }
 
 /// Two gateways; the first one keeps the key, and a request is in flight there.
-async fn two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
+async fn start_two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
     let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
     let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::new(seed));
     let holds = start(7);
@@ -35,8 +35,8 @@ fn request_is_forwarded_to_holding_gateway() {
     for waits_before in [false, true] {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (holds, other, tenure) = two(&ensemble).await;
-            let door = other.door();
+            let (holds, other, tenure) = start_two(&ensemble).await;
+            let door = other.worker_handle();
             let before = spawn_local(async move {
                 if waits_before {
                     door.acquire(&want(T * 10), WaitPlace::Here)
@@ -46,9 +46,9 @@ fn request_is_forwarded_to_holding_gateway() {
                 }
             });
             sleep(T / 10).await;
-            let told = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            let told = other.worker_handle().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
             let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
-            assert!(holds.is_at(&way) && !other.is_at(&way), "{waits_before}");
+            assert!(holds.is_target_of(&way) && !other.is_target_of(&way), "{waits_before}");
             tenure.mark_settled();
             drop(tenure);
             before.await.expect("no panic");
@@ -58,21 +58,21 @@ fn request_is_forwarded_to_holding_gateway() {
 }
 
 /// The data of each member node, by its name.
-async fn members(looker: &SimSession) -> HashMap<String, Vec<u8>> {
+async fn member_data(looker: &SimSession) -> HashMap<String, Vec<u8>> {
     let mut says = HashMap::new();
-    for member in looker.children(&folder()).await.expect("there") {
-        let (data, _) = looker.data(&format!("{}/{member}", folder())).await.expect("there");
+    for member in looker.children(&members_folder()).await.expect("there") {
+        let (data, _) = looker.data(&format!("{}/{member}", members_folder())).await.expect("there");
         says.insert(member, data);
     }
     says
 }
 
-fn folder() -> String {
+fn members_folder() -> String {
     format!("{ROOT}/members")
 }
 
 /// Takes the lock of the key whose lock node was this one; the data of the new lock node is `says`.
-async fn takes(stranger: &SimSession, lock: &str, says: &str) {
+async fn take_foreign_lock(stranger: &SimSession, lock: &str, says: &str) {
     let (parent, _) = lock.rsplit_once('/').expect("absolute");
     // The parent may have gone with the last node.
     drop(stranger.create(parent, b"", NodeKind::Container).await);
@@ -88,15 +88,15 @@ fn lock_node_names_own_member_only() {
     for deep in [false, true] {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
-            let (holds, other, tenure) = two(&ensemble).await;
+            let (holds, other, tenure) = start_two(&ensemble).await;
             tenure.mark_settled();
             drop(tenure);
             let of_the_key = |path: &String| is_lock(path) && path.contains("/a/");
             let lock = ensemble.paths().into_iter().find(of_the_key).expect("it is kept");
             let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-            let mut gone = members(&stranger).await;
+            let mut gone = member_data(&stranger).await;
             assert!(holds.stop().await);
-            let left = members(&stranger).await.into_keys().next().expect("the other gateway");
+            let left = member_data(&stranger).await.into_keys().next().expect("the other gateway");
             gone.remove(&left);
             let says = match deep {
                 false => left,
@@ -106,13 +106,16 @@ fn lock_node_names_own_member_only() {
                     for (path, data, kind) in
                         [("gw", &b""[..], NodeKind::Persistent), (&name, &elsewhere, NodeKind::Ephemeral)]
                     {
-                        stranger.create(&format!("{}/{path}", folder()), data, kind).await.expect("new");
+                        stranger
+                            .create(&format!("{}/{path}", members_folder()), data, kind)
+                            .await
+                            .expect("new");
                     }
                     name
                 }
             };
-            takes(&stranger, &lock, &says).await;
-            let result = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            take_foreign_lock(&stranger, &lock, &says).await;
+            let result = other.worker_handle().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
             assert_eq!(result, Err(AcquireError::Locked), "deep: {deep}");
             assert!(other.stop().await);
         });

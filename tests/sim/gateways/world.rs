@@ -83,7 +83,7 @@ impl SimWorld {
                 self.judge.report("a request does not end".to_owned());
             }
         }
-        self.calm().await;
+        self.check_after_storm().await;
     }
 
     /// The violations.
@@ -103,7 +103,7 @@ impl SimWorld {
 
     /// One request, from asking for its lock to giving it back.
     async fn request(&self, who: &str, place: &GatewaySlot) {
-        let want = self.want();
+        let want = self.random_request();
         let began = Instant::now();
         let gone = match self.dice.below(5) {
             0 => self.dice.within(&(Duration::ZERO..T)),
@@ -136,22 +136,22 @@ impl SimWorld {
         want: &SimRequest,
     ) -> Result<(&'a GatewaySlot, WorkerHandle, GrantGuard), AcquireError> {
         let began = Instant::now();
-        let here_door = here.gateway().door();
+        let here_door = here.gateway().worker_handle();
         let mut tries = if want.keeping == HoldMode::SentOn { TRIES } else { 0 };
         let left = || SimRequest { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
-            let waits = if tries > 0 && is_alone(want) { WaitPlace::Anywhere } else { WaitPlace::Here };
+            let waits = if tries > 0 && is_forwardable(want) { WaitPlace::Anywhere } else { WaitPlace::Here };
             let way = match here_door.acquire(&left(), waits).await {
                 Err(AcquireError::Elsewhere(way)) => way,
                 other => return other.map(|tenure| (here, here_door, tenure)),
             };
             info!("{who} is sent on");
-            let there = self.gateways.iter().find(|place| place.gateway().is_at(&way));
+            let there = self.gateways.iter().find(|place| place.gateway().is_target_of(&way));
             let answer = match there {
                 // The rest of the wait is passed on. The lock side belongs to this process; its successor does not
                 // have the request.
                 Some(place) => {
-                    let door = place.gateway().door();
+                    let door = place.gateway().worker_handle();
                     door.acquire(&left(), WaitPlace::AtHolder).await.map(|tenure| (place, door, tenure))
                 }
                 None => Err(AcquireError::NotHolder),
@@ -199,10 +199,13 @@ impl SimWorld {
         }
     }
 
-    fn want(&self) -> SimRequest {
+    fn random_request(&self) -> SimRequest {
         let dice = &self.dice;
         if dice.below(5) == 0 {
-            return SimRequest { wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]), ..one_node() };
+            return SimRequest {
+                wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
+                ..node_request()
+            };
         }
         if dice.below(5) == 0 {
             let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
@@ -213,7 +216,7 @@ impl SimWorld {
                 2 => HoldMode::Cached,
                 _ => HoldMode::Permits(PERMITS),
             };
-            return SimRequest { wait, keeping, ..permits() };
+            return SimRequest { wait, keeping, ..permit_request() };
         }
         let first = dice.index(3);
         let others = 1 + dice.index(2);
@@ -253,14 +256,17 @@ impl SimWorld {
     }
 
     /// After the storm every lock can be had again, and no lock node is left.
-    async fn calm(&self) {
+    async fn check_after_storm(&self) {
         sleep(T * 3).await;
         for at in 0..self.gateways.len() {
-            let alone =
-                |key: &ResourceKey, keeping| SimRequest { keys: vec![key.clone()], keeping, ..one_node() };
+            let alone = |key: &ResourceKey, keeping| SimRequest {
+                keys: vec![key.clone()],
+                keeping,
+                ..node_request()
+            };
             let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
-            for want in self.keys.iter().flat_map(both).chain([one_node(), permits()]) {
-                match self.gateways[at].gateway().door().acquire(&want, WaitPlace::Here).await {
+            for want in self.keys.iter().flat_map(both).chain([node_request(), permit_request()]) {
+                match self.gateways[at].gateway().worker_handle().acquire(&want, WaitPlace::Here).await {
                     Ok(tenure) => tenure.mark_settled(),
                     Err(refused) => {
                         self.judge.report(format!("gateway {at} in the calm: {want:?}: {refused}"))
@@ -276,7 +282,7 @@ impl SimWorld {
             self.judge.report(format!("left behind: {left:?}"));
         }
         for at in 0..self.gateways.len() {
-            if self.gateways[at].gateway().keys() > 0 {
+            if self.gateways[at].gateway().key_count() > 0 {
                 self.judge.report(format!("gateway {at} remembers keys that nobody wants"));
             }
             self.stop(at).await;
@@ -288,19 +294,19 @@ impl SimWorld {
 }
 
 /// A request for the node that gateways share with programs.
-fn one_node() -> SimRequest {
+fn node_request() -> SimRequest {
     SimRequest { keys: vec![key("d")], mode: Mode::Exclusive, keeping: HoldMode::OneNode, wait: T * 2 }
 }
 
 /// A request for a key with permits.
-fn permits() -> SimRequest {
-    SimRequest { keys: vec![key("e")], keeping: HoldMode::Permits(PERMITS), ..one_node() }
+fn permit_request() -> SimRequest {
+    SimRequest { keys: vec![key("e")], keeping: HoldMode::Permits(PERMITS), ..node_request() }
 }
 
 const PERMITS: u16 = 2;
 
 /// A request for several keys, or for a shared lock, is never sent on.
-fn is_alone(want: &SimRequest) -> bool {
+fn is_forwardable(want: &SimRequest) -> bool {
     want.keys.len() == 1 && want.mode == Mode::Exclusive
 }
 

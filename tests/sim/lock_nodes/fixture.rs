@@ -2,7 +2,9 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::SemaphoreAttempt};
+use fencegate_lock::recipe::{
+    attempt::LockAttempt, exclusive_node::ExclusiveNodeAttempt, semaphore::SemaphoreAttempt,
+};
 use fencegate_policies::{
     permits::Permits,
     plan::{LockSite, Mode},
@@ -35,8 +37,8 @@ pub(super) const ALL: [(LockKind, usize); 3] = [
 
 /// A lock that is held.
 pub(super) enum HeldLock {
-    One(Attempt<FaultySession>),
-    Shared(ExclusiveNode<FaultySession>),
+    One(LockAttempt<FaultySession>),
+    Shared(ExclusiveNodeAttempt<FaultySession>),
     Permit(SemaphoreAttempt<FaultySession>),
 }
 
@@ -46,12 +48,13 @@ pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLoc
     let asker = &mut WaitingRequest::default();
     let (held, granted) = match lock {
         LockKind::Native => {
-            let one = Attempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
+            let one =
+                LockAttempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
             let granted = one.acquire(asker).await;
             (HeldLock::One(one), granted)
         }
         LockKind::Shared => {
-            let shared = ExclusiveNode::begin(&live, &key, SHARED).await.expect("room");
+            let shared = ExclusiveNodeAttempt::begin(&live, &key, SHARED).await.expect("room");
             let granted = shared.acquire(asker).await;
             (HeldLock::Shared(shared), granted)
         }
@@ -85,8 +88,8 @@ impl HeldLock {
 }
 
 /// An attempt at a native key, which has sent nothing yet.
-pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> Attempt<FaultySession> {
-    let begun = Attempt::begin(&session.live(), &key(name), &LockSite::Native, Mode::Exclusive).await;
+pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> LockAttempt<FaultySession> {
+    let begun = LockAttempt::begin(&session.live(), &key(name), &LockSite::Native, Mode::Exclusive).await;
     begun.expect("room")
 }
 
@@ -98,7 +101,10 @@ pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
 }
 
 /// Counts the requests of the session from now on, but for its heartbeats.
-pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) -> bool) -> Rc<Cell<u32>> {
+pub(super) fn count_requests(
+    session: &SupervisedSession,
+    counts: fn(SessionRequest<'_>) -> bool,
+) -> Rc<Cell<u32>> {
     let counted = Rc::<Cell<u32>>::default();
     let count = counted.clone();
     session.doctor.set_rule(move |request| {

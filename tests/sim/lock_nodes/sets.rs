@@ -4,17 +4,18 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::{
     error::GrantError,
-    recipe::{grant::LockAttemptError, set::SetAttempt},
+    recipe::{grant::LockAttemptError, set::MultiKeyAttempt},
     session::client::{MultiOp, NodeKind, ZkClient},
 };
-use fencegate_policies::plan::{Hold, LockSite, Mode};
+use fencegate_policies::plan::{HoldPolicy, LockSite, Mode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
-use super::fixture::{T, count, nodes, registered_counts};
+use super::fixture::{T, count_requests, nodes, registered_counts};
 use crate::{
     faulty_client::{
-        FaultInjector, FaultyClient, FaultySession, LockSide, RequestFate, SessionRequest, key, unanswered,
+        FaultInjector, FaultyClient, FaultySession, GatewayLockStack, RequestFate, SessionRequest, key,
+        unanswered,
     },
     simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
@@ -30,13 +31,13 @@ fn removal_of_any_node_ends_validity() {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
-            let locks = LockSide::new(library).await;
-            let held = locks.acquire(&KEYS, Hold::Strict).await.expect("free");
-            let dispatch = held.dispatch().expect("it holds");
+            let locks = GatewayLockStack::new(library).await;
+            let held = locks.acquire(&KEYS, HoldPolicy::Strict).await.expect("free");
+            let dispatch = held.next_dispatch().expect("it holds");
             // Its watches are set only after a while: most holders are done sooner.
             sleep(T).await;
             assert!(dispatch.validity.holds(locks.clock.now()));
-            ensemble.steal(&held.nodes()[stolen]);
+            ensemble.steal(&held.node_paths()[stolen]);
             sleep(T / 10).await;
             assert!(!dispatch.validity.holds(locks.clock.now()), "{stolen}");
             drop((dispatch, held));
@@ -91,9 +92,9 @@ fn nodes_of_two_transactions_are_no_set() {
     });
 }
 
-async fn begin(session: &SupervisedSession) -> SetAttempt<FaultySession> {
+async fn begin(session: &SupervisedSession) -> MultiKeyAttempt<FaultySession> {
     let keys = KEYS.map(|name| (key(name), LockSite::Native));
-    SetAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
+    MultiKeyAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
 }
 
 /// The transaction, a look at each node, and two lists of each parent: one to queue, and one when all are first.
@@ -105,7 +106,7 @@ fn set_below_parents_takes_one_transaction() {
         let asker = &mut WaitingRequest::default();
         let granted = first.acquire(asker).await.expect("free");
         assert!(!granted.contended);
-        let asked = count(&session, |_| true);
+        let asked = count_requests(&session, |_| true);
         let second = begin(&session).await;
         let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(second.acquire(asker), async {

@@ -5,7 +5,7 @@ use std::{cell::Cell, rc::Rc};
 use fencegate_lock::session::client::{NodeKind, ZkClient};
 use tokio::time::timeout;
 
-use super::fixture::{LockKind, T, attempt, count, hold, nodes, parent_of};
+use super::fixture::{LockKind, T, attempt, count_requests, hold, nodes, parent_of};
 use crate::{
     faulty_client::{RequestFate, SessionRequest, is_heartbeat, throttled},
     simulated_time,
@@ -22,7 +22,8 @@ fn unremoved_parent_is_expected_next_time() {
         let path = format!("{}/_c_0-w-", parent_of(&nodes(&session)[0]));
         stranger.create(&path, b"", NodeKind::EphemeralSequential).await.expect("made");
         holds.clear().await;
-        let with_its_parent = count(&session, |asked| matches!(asked, SessionRequest::Commit { .. }));
+        let with_its_parent =
+            count_requests(&session, |asked| matches!(asked, SessionRequest::Commit { .. }));
         let waits = attempt(&session, "a").await;
         let asked = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;
         assert!(asked.is_err(), "the stranger holds");

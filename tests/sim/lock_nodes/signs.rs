@@ -1,6 +1,6 @@
 //! The data of a kept key's nodes: an exclusive holder names its gateway, so that requests can be forwarded to it.
 
-use fencegate_lock::{recipe::attempt::Attempt, session::client::ZkClient};
+use fencegate_lock::{recipe::attempt::LockAttempt, session::client::ZkClient};
 use fencegate_policies::plan::{ForeignLayout, LockSite, Mode};
 
 use super::fixture::T;
@@ -18,7 +18,7 @@ fn only_exclusive_native_lock_names_gateway() {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
         // Among the nodes of foreign programs it names the owner for operators.
-        let signature = live.signature().to_vec();
+        let signature = live.gateway_reference().to_vec();
         let member = live.member.as_bytes().to_vec();
         for (site, mode, says) in [
             (LockSite::Native, Mode::Exclusive, signature),
@@ -26,7 +26,10 @@ fn only_exclusive_native_lock_names_gateway() {
             (curator.clone(), Mode::Exclusive, member.clone()),
             (curator, Mode::Shared, member),
         ] {
-            let attempt = Attempt::begin(&live, &key("a"), &site, mode).await.expect("room").with_signature();
+            let attempt = LockAttempt::begin(&live, &key("a"), &site, mode)
+                .await
+                .expect("room")
+                .with_gateway_reference();
             let granted = attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
             let (said, _) = live.client.data(&granted.nodes[0]).await.expect("it holds");
             assert_eq!(said, says, "{site:?} {mode:?}");

@@ -3,7 +3,7 @@
 use fencegate_lock::{
     error::GrantError,
     limits::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
-    recipe::{attempt::Attempt, semaphore::SemaphoreAttempt},
+    recipe::{attempt::LockAttempt, semaphore::SemaphoreAttempt},
 };
 use fencegate_policies::{
     permits::Permits,
@@ -11,7 +11,7 @@ use fencegate_policies::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::fixture::{ALL, LockKind, T, attempt, count, hold, nodes};
+use super::fixture::{ALL, LockKind, T, attempt, count_requests, hold, nodes};
 use crate::{
     faulty_client::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key, throttled},
     simulated_time,
@@ -29,7 +29,7 @@ fn local_waiter_does_not_read_holder() {
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let holds = hold(&session, LockKind::Native).await;
-        let reads = count(
+        let reads = count_requests(
             &session,
             |request| matches!(request, SessionRequest::Data { path } if path.contains("-w-")),
         );
@@ -57,7 +57,7 @@ fn request_without_free_permit_waits_quietly() {
         let second = hold(&session, LockKind::Permit).await;
         let place = nodes(&session).into_iter().find(|path| path.contains("-s2-")).expect("in line");
         session.ensemble.steal(&place);
-        let asked = count(&session, |_| true);
+        let asked = count_requests(&session, |_| true);
         let third = semaphore(&session).await;
         let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(third.acquire(asker), async {
@@ -135,7 +135,8 @@ fn path_capacity_is_exact() {
         begun.push(attempt(&session, &named(300)).await);
         begun.push(attempt(&session, &named(left() - without_name)).await);
         assert_eq!(left(), 0);
-        let refused = Attempt::begin(&live, &key("a"), &LockSite::Native, Mode::Exclusive).await.map(drop);
+        let refused =
+            LockAttempt::begin(&live, &key("a"), &LockSite::Native, Mode::Exclusive).await.map(drop);
         assert!(matches!(refused, Err(GrantError::KeyLimit(_))), "{refused:?}");
         drop((begun, live));
         session.end().await;

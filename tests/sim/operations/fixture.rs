@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_lock::{
     idempotency::{
-        OperationPermit, PendingOperation,
+        OperationPermit, OperationToRecord,
         error::AdmitOperationError,
         quota::QuotaOwner,
         record::{OperationRecord, OperationState},
@@ -13,13 +13,13 @@ use fencegate_lock::{
     session::client::{ZkClient, ZkConnector, ZkError},
 };
 use fencegate_policies::{
-    operation::{Fingerprint, Operation, OperationId},
-    plan::{Hold, OperationQuota},
+    operation::{OperationHeader, OperationId, RequestFingerprint},
+    plan::{HoldPolicy, OperationQuota},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, LockSide, key},
+    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, key},
     plan::ROOT,
 };
 
@@ -33,18 +33,18 @@ pub(super) fn id(number: u8) -> OperationId {
 }
 
 /// A request under the lock of `under`, which is the operation of this number.
-pub(super) fn operation(number: u8, under: &GrantGuard) -> PendingOperation {
-    PendingOperation {
-        operation: Operation {
+pub(super) fn operation(number: u8, under: &GrantGuard) -> OperationToRecord {
+    OperationToRecord {
+        operation: OperationHeader {
             id: id(number),
             former: None,
-            fingerprint: Fingerprint::from_bytes([1; 32]),
+            fingerprint: RequestFingerprint::from_bytes([1; 32]),
             keep: 60,
             finals: Vec::new(),
             askable: true,
         },
         keys: vec![key("account/1")],
-        nodes: under.nodes(),
+        nodes: under.node_paths(),
         token: under.first_token().expect("nothing was sent yet"),
         method: "POST".into(),
         target: "/pay/1".into(),
@@ -55,7 +55,7 @@ pub(super) fn operation(number: u8, under: &GrantGuard) -> PendingOperation {
 }
 
 /// The path of the operation's record.
-pub(super) fn place(wanted: &PendingOperation) -> String {
+pub(super) fn record_path(wanted: &OperationToRecord) -> String {
     path(&wanted.operation.id)
 }
 
@@ -70,16 +70,19 @@ pub(super) async fn connect_observer(ensemble: &SimEnsemble) -> SimSession {
 }
 
 /// The state of the operation, as another session reads it, and the version of its node.
-pub(super) async fn stored_state(ensemble: &SimEnsemble, wanted: &PendingOperation) -> (OperationState, i32) {
+pub(super) async fn stored_state(
+    ensemble: &SimEnsemble,
+    wanted: &OperationToRecord,
+) -> (OperationState, i32) {
     remembered_state(ensemble, wanted).await.expect("it was written down")
 }
 
 /// The same; `None` if nothing was written down.
 pub(super) async fn remembered_state(
     ensemble: &SimEnsemble,
-    wanted: &PendingOperation,
+    wanted: &OperationToRecord,
 ) -> Option<(OperationState, i32)> {
-    match connect_observer(ensemble).await.data(&place(wanted)).await {
+    match connect_observer(ensemble).await.data(&record_path(wanted)).await {
         Ok((data, seen)) => Some((OperationRecord::parse(&data).expect("a record").state, seen.version)),
         Err(ZkError::NoNode) => None,
         Err(fault) => panic!("{fault:?}"),
@@ -90,7 +93,7 @@ pub(super) async fn remembered_state(
 pub(super) struct OperationFixture {
     pub(super) ensemble: SimEnsemble,
     pub(super) doctor: FaultInjector,
-    pub(super) locks: LockSide,
+    pub(super) locks: GatewayLockStack,
     pub(super) tenure: GrantGuard,
 }
 
@@ -102,23 +105,23 @@ impl OperationFixture {
         Self { ensemble, doctor, locks, tenure }
     }
 
-    pub(super) fn operation(&self, number: u8) -> PendingOperation {
+    pub(super) fn operation(&self, number: u8) -> OperationToRecord {
         operation(number, &self.tenure)
     }
 
     pub(super) async fn admit(
         &self,
-        wanted: &PendingOperation,
+        wanted: &OperationToRecord,
     ) -> Result<OperationPermit, AdmitOperationError> {
         self.locks.keeper.admit(wanted.clone()).await
     }
 
     /// Why it is not admitted.
-    pub(super) async fn expect_denied(&self, wanted: &PendingOperation) -> AdmitOperationError {
+    pub(super) async fn expect_denied(&self, wanted: &OperationToRecord) -> AdmitOperationError {
         self.admit(wanted).await.map(drop).expect_err("not to be sent")
     }
 
-    pub(super) async fn stored_state(&self, wanted: &PendingOperation) -> (OperationState, i32) {
+    pub(super) async fn stored_state(&self, wanted: &OperationToRecord) -> (OperationState, i32) {
         stored_state(&self.ensemble, wanted).await
     }
 
@@ -134,9 +137,9 @@ pub(super) async fn gateway(
     ensemble: &SimEnsemble,
     doctor: &FaultInjector,
     key: &str,
-) -> (LockSide, GrantGuard) {
+) -> (GatewayLockStack, GrantGuard) {
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = LockSide::new(library).await;
-    let tenure = locks.acquire(&[key], Hold::Strict).await.expect("free");
+    let locks = GatewayLockStack::new(library).await;
+    let tenure = locks.acquire(&[key], HoldPolicy::Strict).await.expect("free");
     (locks, tenure)
 }

@@ -9,7 +9,7 @@ use fencegate_lock::{
 
 use tokio::time::timeout;
 
-use super::fixture::{OperationFixture, T, place, remembered_state};
+use super::fixture::{OperationFixture, T, record_path, remembered_state};
 use crate::{
     faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
     simulated_time,
@@ -26,7 +26,7 @@ fn writes_a_record(asked: SessionRequest<'_>) -> bool {
 
 impl OperationFixture {
     /// This happens to the next `times` writes of a record. Returns how many writes there were since.
-    fn writes_meet(&self, times: u32, fate: RequestFate) -> Rc<Cell<u32>> {
+    fn inject_into_writes(&self, times: u32, fate: RequestFate) -> Rc<Cell<u32>> {
         let writes = Rc::new(Cell::new(0));
         let counted = writes.clone();
         self.doctor.set_rule(move |request| {
@@ -54,7 +54,7 @@ fn admission_survives_lost_answer() {
                 .complete(OperationOutcome::NotExecuted)
                 .await;
             let wanted = stage.operation(2);
-            let seen = stage.writes_meet(1, fate.clone());
+            let seen = stage.inject_into_writes(1, fate.clone());
             let running = stage.admit(&wanted).await.expect("new");
             assert_eq!(seen.get(), writes, "{fate:?}");
             assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
@@ -73,7 +73,7 @@ fn unanswered_readmission_is_ours() {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
-        stage.writes_meet(1, RequestFate::Done(unanswered()));
+        stage.inject_into_writes(1, RequestFate::Done(unanswered()));
         let running = stage.admit(&wanted).await.expect("nothing was sent");
         assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 3));
         running.complete(OperationOutcome::Done(200)).await;
@@ -95,7 +95,7 @@ fn outcome_is_recorded_once() {
             let stage = OperationFixture::new().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
-            let seen = stage.writes_meet(1, fate.clone());
+            let seen = stage.inject_into_writes(1, fate.clone());
             running.complete(OperationOutcome::Done(200)).await;
             // A pause lies between two tries, and the answer does not wait for the second one.
             tokio::time::sleep(T * 5).await;
@@ -116,7 +116,7 @@ fn refused_record_write_refuses_request() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::NotExecuted).await;
-        stage.writes_meet(1, RequestFate::Refused(throttled()));
+        stage.inject_into_writes(1, RequestFate::Refused(throttled()));
         let denied = stage.expect_denied(&stage.operation(2)).await;
         assert!(matches!(denied, AdmitOperationError::Service(_)), "{denied:?}");
         assert_eq!(remembered_state(&stage.ensemble, &stage.operation(2)).await, None);
@@ -132,7 +132,7 @@ fn record_lost_during_readmission_is_recreated() {
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         let ensemble = stage.ensemble.clone();
-        let path = place(&wanted);
+        let path = record_path(&wanted);
         let gone = Cell::new(false);
         let admits_again =
             |step: &MultiOp<'_>| matches!(step, MultiOp::Set { path, .. } if path.contains("/ops/"));
@@ -161,7 +161,7 @@ fn unanswered_read_retries_while_session_lives() {
         let wanted = stage.operation(1);
         let looks = Rc::new(Cell::new(0));
         let counted = looks.clone();
-        let path = place(&wanted);
+        let path = record_path(&wanted);
         stage.doctor.set_rule(move |request| match request {
             SessionRequest::Data { path: read } if read == path && counted.get() < 3 => {
                 counted.set(counted.get() + 1);

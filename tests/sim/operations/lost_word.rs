@@ -8,14 +8,14 @@ use fencegate_lock::{
     idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState},
     session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
 };
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
-use super::fixture::{T, operation, place, stored_state};
+use super::fixture::{T, operation, record_path, stored_state};
 use crate::{
     faulty_client::{
-        FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled, unanswered,
+        FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, throttled, unanswered,
     },
     simulated_time,
 };
@@ -47,8 +47,8 @@ fn unsent_unanswered_admission_is_aborted() {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let locks = LockSide::new(library).await;
-        let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
+        let locks = GatewayLockStack::new(library).await;
+        let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
         // An earlier operation makes the folder.
         let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
@@ -80,20 +80,20 @@ fn unsent_unanswered_admission_is_aborted() {
 
 /// The first read is refused, so it is not known whether the operation was recorded. Every further read gets `then`.
 /// A gateway that stops closes its session nevertheless.
-fn stops_although_it_is_unsettled(then: RequestFate) {
+fn assert_stops_while_unsettled(then: RequestFate) {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        let locks = LockSide::new(library).await;
+        let locks = GatewayLockStack::new(library).await;
         let session = ensemble.sessions();
-        let tenure = locks.acquire(&["account/1"], Hold::Strict).await.expect("free");
+        let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
         let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        other.create(&place(&wanted), b"of another kind", NodeKind::Persistent).await.expect("made");
+        other.create(&record_path(&wanted), b"of another kind", NodeKind::Persistent).await.expect("made");
         other.close().await;
         let looks = Cell::new(0);
         doctor.set_rule(move |request| match request {
@@ -118,11 +118,11 @@ fn stops_although_it_is_unsettled(then: RequestFate) {
 /// A session is closed although the record in the place of an unsettled operation cannot be read.
 #[test]
 fn stop_ignores_unreadable_record() {
-    stops_although_it_is_unsettled(RequestFate::Passes);
+    assert_stops_while_unsettled(RequestFate::Passes);
 }
 
 /// A session is closed although the read of an unsettled operation is refused.
 #[test]
 fn stop_proceeds_when_record_read_fails() {
-    stops_although_it_is_unsettled(RequestFate::Refused(throttled()));
+    assert_stops_while_unsettled(RequestFate::Refused(throttled()));
 }

@@ -7,7 +7,7 @@ use fencegate_lock::{
         record::OperationState,
         unresolved::{self, ResolveOperationError},
     },
-    session::paths::Paths,
+    session::paths::ZkPaths,
 };
 
 use super::fixture::{OperationFixture, T, connect_observer, id};
@@ -22,7 +22,7 @@ fn operator_resolution_is_not_overwritten() {
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
             let operator = connect_observer(&stage.ensemble).await;
-            let paths = Paths::new(ROOT);
+            let paths = ZkPaths::new(ROOT);
             let open =
                 unresolved::find_unresolved(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
             assert_eq!(open.reference, id(1).reference());
@@ -58,7 +58,7 @@ fn operation_may_run_while_locked() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let operator = connect_observer(&stage.ensemble).await;
-        let paths = Paths::new(ROOT);
+        let paths = ZkPaths::new(ROOT);
         let listed = async || {
             let all = unresolved::list_unresolved(&operator, &paths, 0).await.expect("listed");
             all.iter().map(|open| (open.reference.clone(), open.may_run)).collect::<Vec<_>>()
@@ -84,7 +84,7 @@ fn only_full_reference_finds_operation() {
         let stage = OperationFixture::new().await;
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
         let operator = connect_observer(&stage.ensemble).await;
-        let paths = Paths::new(ROOT);
+        let paths = ZkPaths::new(ROOT);
         let whole = id(1).reference();
         assert!(unresolved::find_unresolved(&operator, &paths, 0, &whole).await.is_ok());
         let longer = format!("{whole}0");

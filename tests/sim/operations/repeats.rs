@@ -3,7 +3,7 @@
 use fencegate_lock::idempotency::{
     OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
 };
-use fencegate_policies::{operation::Fingerprint, plan::OperationQuota};
+use fencegate_policies::{operation::RequestFingerprint, plan::OperationQuota};
 
 use super::fixture::{OperationFixture, T, gateway, id, operation, remembered_state};
 use crate::{
@@ -34,7 +34,7 @@ fn reused_operation_name_is_mismatch() {
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::Done(200)).await;
         let mut other_body = wanted.clone();
-        other_body.operation.fingerprint = Fingerprint::from_bytes([2; 32]);
+        other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);
         assert_eq!(stage.expect_denied(&other_body).await, AdmitOperationError::Mismatch);
         let mut other_key = wanted.clone();
         other_key.keys = vec![key("account/2")];
@@ -117,7 +117,7 @@ fn no_record_without_lock() {
         let aborted = stage.operation(1);
         stage.admit(&aborted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
         let before = stage.stored_state(&aborted).await;
-        let gone = [stage.tenure.nodes()[0].clone() + "1"];
+        let gone = [stage.tenure.node_paths()[0].clone() + "1"];
         for mut wanted in [stage.operation(2), aborted.clone()] {
             wanted.nodes = gone.clone().into();
             assert_eq!(stage.expect_denied(&wanted).await, AdmitOperationError::Lost);
@@ -153,7 +153,7 @@ fn operation_is_found_under_former_name() {
         let told = AdmitOperationError::Unknown { reference: id(2).reference() };
         assert_eq!(stage.expect_denied(&renamed(12, 2)).await, told);
         let mut other_body = renamed(11, 1);
-        other_body.operation.fingerprint = Fingerprint::from_bytes([2; 32]);
+        other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);
         assert_eq!(stage.expect_denied(&other_body).await, AdmitOperationError::Mismatch);
         for may_run in [renamed(13, 3), renamed(14, 4)] {
             stage

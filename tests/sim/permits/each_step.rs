@@ -36,7 +36,7 @@ const LEAST: u32 = 6;
 
 /// The number of holders when our request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PriorHolders {
+enum PriorHolderCount {
     Nobody,
     /// One permit is left.
     One,
@@ -45,7 +45,7 @@ enum PriorHolders {
 }
 
 /// Lets the accident happen at this operation of the gateway, counted from now.
-fn happens(
+fn schedule_fault(
     stage: &Rc<PermitFixture>,
     accident: StepFault,
     at: u32,
@@ -87,14 +87,14 @@ fn happens(
 }
 
 /// Gives a permit back after a while.
-fn gives_back(held: GrantGuard, after: Duration) {
+fn release_after(held: GrantGuard, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
         held.mark_settled();
     }));
 }
 
-async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
+async fn acquire_permits(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for _ in 0..count {
         held.push(expect_granted(spawn_acquire(gateway, semaphore(2))).await);
@@ -103,22 +103,22 @@ async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
 }
 
 /// Returns whether the gateway came to that operation.
-fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
+fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
     simulated_time::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
         let stage = Rc::new(PermitFixture::new(2).await);
         let ours = &stage.gateways[0];
         let theirs = &stage.gateways[1];
         let count = match before {
-            PriorHolders::Nobody => 0,
-            PriorHolders::One => 1,
-            PriorHolders::All => 2,
+            PriorHolderCount::Nobody => 0,
+            PriorHolderCount::One => 1,
+            PriorHolderCount::All => 2,
         };
-        for held in held_by(theirs, count).await {
-            gives_back(held, T / 4);
+        for held in acquire_permits(theirs, count).await {
+            release_after(held, T / 4);
         }
         let caller = Rc::<RefCell<Option<AbortHandle>>>::default();
-        let struck = happens(&stage, accident, at, &caller);
+        let struck = schedule_fault(&stage, accident, at, &caller);
         let asked = spawn_acquire(ours, semaphore(2));
         caller.replace(Some(asked.abort_handle()));
         sleep(T / 50).await;
@@ -160,7 +160,7 @@ fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
 #[test]
 fn accident_leaves_foreign_nodes_only() {
     use StepFault::*;
-    for before in [PriorHolders::Nobody, PriorHolders::One, PriorHolders::All] {
+    for before in [PriorHolderCount::Nobody, PriorHolderCount::One, PriorHolderCount::All] {
         for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, PlaceStolen, PermitStolen] {
             let steps = (0..200).find(|at| !play(before, accident, *at)).expect("it ends");
             eprintln!("{accident:?} after {before:?}: {steps} operations");

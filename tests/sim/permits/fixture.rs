@@ -13,13 +13,13 @@ use fencegate_lock::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{Hold, LockSite, Mode},
+    plan::{HoldPolicy, LockSite, Mode},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::{
-    faulty_client::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
+    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest},
     plan::ROOT,
 };
 
@@ -32,7 +32,7 @@ pub(super) struct PermitFixture {
 
 pub(super) struct PermitGateway {
     pub(super) doctor: FaultInjector,
-    pub(super) locks: LockSide,
+    pub(super) locks: GatewayLockStack,
 }
 
 pub(super) fn key() -> ResourceKey {
@@ -50,7 +50,7 @@ impl PermitFixture {
         for _ in 0..count {
             let doctor = FaultInjector::new();
             let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-            gateways.push(PermitGateway { doctor, locks: LockSide::new(library).await });
+            gateways.push(PermitGateway { doctor, locks: GatewayLockStack::new(library).await });
         }
         Self { ensemble, gateways }
     }
@@ -111,7 +111,7 @@ pub(super) fn spawn_acquire_queued(
         let sites = [site];
         let route = "sim".into();
         let mode = Mode::Exclusive;
-        let hold = Hold::Strict;
+        let hold = HoldPolicy::Strict;
         let wait = T * 20;
         let waits = WaitPlace::Here;
         let delay = None;

@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 
 use crate::plan::ROOT;
 
-const fn at(last: u8) -> IpAddr {
+const fn host_address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
 }
 
-pub(super) const GATEWAYS: [IpAddr; 2] = [at(1), at(2)];
-pub(super) const GUARD: IpAddr = at(3);
-pub(super) const UPSTREAM: IpAddr = at(4);
-pub(super) const CLIENTS: IpAddr = at(9);
+pub(super) const GATEWAYS: [IpAddr; 2] = [host_address(1), host_address(2)];
+pub(super) const GUARD: IpAddr = host_address(3);
+pub(super) const UPSTREAM: IpAddr = host_address(4);
+pub(super) const CLIENTS: IpAddr = host_address(9);
 
 /// The port of every main listener. At the upstream it is the port for the guard.
 pub(super) const PORT: u16 = 80;
@@ -63,7 +63,7 @@ impl KeyNaming {
         }
     }
 
-    fn word(self) -> &'static str {
+    fn key_prefix(self) -> &'static str {
         match self {
             Self::Account => "account",
             Self::Konto => "konto",
@@ -109,8 +109,8 @@ impl SecretFiles {
 /// The policy of the gateway with this number.
 pub(super) fn policy(number: usize, naming: KeyNaming, secrets: &SecretFiles) -> TestPolicy {
     let address = GATEWAYS[number];
-    let word = naming.word();
-    let nowhere = SocketAddr::new(at(200), 2181);
+    let word = naming.key_prefix();
+    let nowhere = SocketAddr::new(host_address(200), 2181);
     let key = |of: &str| format!("{word}/{{path.{of}}}");
     let alone = |also: Value| {
         let mut fence = json!({"key": key("a"), "wait": "12s"});

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap, error::Error, rc::Rc, time::Dura
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
-    history::{ATTEMPT, Attempt},
+    history::{ATTEMPT, ClientOutcome},
 };
 use hyper::{HeaderMap, Request, http::request::Builder};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(super) struct SimClients {
 pub(super) struct ClientAnswer {
     /// The route of the request.
     pub(super) route: String,
-    pub(super) attempt: Attempt,
+    pub(super) attempt: ClientOutcome,
     /// `None`: there was no answer.
     pub(super) status: Option<u16>,
 }
@@ -62,21 +62,21 @@ impl SimClients {
     /// Sends a request. Repeats it if it is an operation, or sends several requests if it has a lease.
     pub(super) async fn perform(&self, number: usize, ask: &ClientRequest) {
         if ask.lease.is_some() {
-            self.ends(number, ask, PATIENCE * 2, self.under_lease(number, ask)).await;
+            self.run_within(number, ask, PATIENCE * 2, self.send_under_lease(number, ask)).await;
             return;
         }
         let repeats = ask.once.as_ref().map_or(0, |once| once.repeats);
         for again in 0..=repeats {
             let gateway = (ask.gateway + usize::try_from(again).unwrap_or_default()) % GATEWAYS.len();
             let limit = ask.leaves.filter(|_| again == 0).unwrap_or(PATIENCE);
-            self.ends(number, ask, limit, self.one(number, again, gateway, ask, None)).await;
+            self.run_within(number, ask, limit, self.send_one(number, again, gateway, ask, None)).await;
             sleep(Duration::from_millis(400)).await;
         }
     }
 
     /// Waits for the answer within the limit; then the client goes away. With the limit [`PATIENCE`] no client may go
     /// away.
-    async fn ends(
+    async fn run_within(
         &self,
         number: usize,
         ask: &ClientRequest,
@@ -92,7 +92,7 @@ impl SimClients {
     }
 
     /// Takes a lease, and sends requests under it. Sends none if no lease is granted.
-    async fn under_lease(&self, number: usize, ask: &ClientRequest) {
+    async fn send_under_lease(&self, number: usize, ask: &ClientRequest) {
         let Some(LeaseSchedule { requests, pause }) = &ask.lease else { return };
         let wanted =
             json!({"keys": [format!("account/{}", ask.resource())], "ttl_ms": 4000, "wait_ms": 8000});
@@ -103,15 +103,15 @@ impl SimClients {
         info!(number, granted = granted.is_some(), "client.leases");
         let Some(document) = granted.and_then(|answer| serde_json::from_slice::<Value>(&answer.body).ok())
         else {
-            return self.counts("no-lease");
+            return self.count_answer("no-lease");
         };
-        self.counts("lease");
+        self.count_answer("lease");
         let text = |member: &str| document[member].as_str().expect("a text").to_owned();
         let id = text("lease");
         let reference = text("reference");
         for again in 0..*requests {
             let gateway = (ask.gateway + usize::try_from(again).unwrap_or_default()) % GATEWAYS.len();
-            self.one(number, again, gateway, ask, Some(&id)).await;
+            self.send_one(number, again, gateway, ask, Some(&id)).await;
             sleep(*pause).await;
         }
         let released =
@@ -120,15 +120,22 @@ impl SimClients {
         info!(number, status, "client.releases");
     }
 
-    async fn one(&self, number: usize, again: u32, gateway: usize, ask: &ClientRequest, lease: Option<&str>) {
+    async fn send_one(
+        &self,
+        number: usize,
+        again: u32,
+        gateway: usize,
+        ask: &ClientRequest,
+        lease: Option<&str>,
+    ) {
         let id = ask.attempt(number, again);
         info!(number, gateway, path = ask.path, id, "client.asks");
-        let answer = self.send(gateway, asked(ask, &id, lease), String::new()).await.ok();
+        let answer = self.send(gateway, build_request(ask, &id, lease), String::new()).await.ok();
         let status = answer.as_ref().map(|answer| answer.status);
         let reason = answer.as_ref().and_then(reason);
         let outcome = answer.as_ref().and_then(ClientResponse::outcome);
         info!(number, status, reason, ?outcome, "client.told");
-        self.counts(
+        self.count_answer(
             &reason.unwrap_or_else(|| status.map_or("no-answer".into(), |status| status.to_string())),
         );
         // Several requests of one operation may have been sent. The outcome of one of them proves nothing about the
@@ -139,10 +146,10 @@ impl SimClients {
             (_, outcome) => outcome,
         };
         let route = ask.path.split('/').nth(1).unwrap_or_default().to_owned();
-        self.told.borrow_mut().push(ClientAnswer { route, attempt: Attempt { id, outcome }, status });
+        self.told.borrow_mut().push(ClientAnswer { route, attempt: ClientOutcome { id, outcome }, status });
     }
 
-    fn counts(&self, what: &str) {
+    fn count_answer(&self, what: &str) {
         *self.seen.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
@@ -167,7 +174,7 @@ impl SimClients {
     }
 }
 
-fn asked(ask: &ClientRequest, id: &str, lease: Option<&str>) -> Builder {
+fn build_request(ask: &ClientRequest, id: &str, lease: Option<&str>) -> Builder {
     let request =
         Request::post(&ask.path).header(ATTEMPT, id).header(WORKS, ask.works.as_millis().to_string());
     let once = ask.once.as_ref();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use fencegate_http::network::Reset;
+use fencegate_http::network::CloseControl;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
@@ -56,7 +56,7 @@ enum ConnectionData {
 }
 
 /// One of the two ends. Dropping it closes it.
-pub(super) struct ConnectionEnd {
+pub(super) struct SimSocket {
     wire: Rc<SimConnection>,
     /// The index of this end.
     number: usize,
@@ -70,10 +70,10 @@ impl SimConnection {
         distances: Rc<NetworkDelays>,
         hosts: [IpAddr; 2],
         relayed: bool,
-    ) -> (Rc<Self>, [ConnectionEnd; 2]) {
+    ) -> (Rc<Self>, [SimSocket; 2]) {
         let (ways, broken, taken_of) = Default::default();
         let wire = Rc::new(Self { distances, hosts, ways, broken, relayed, taken_of });
-        let end = |number| ConnectionEnd {
+        let end = |number| SimSocket {
             wire: wire.clone(),
             number,
             waits: None,
@@ -99,7 +99,7 @@ impl SimConnection {
             if !self.hides_the_break_from(number) {
                 way.pieces.borrow_mut().clear();
             }
-            way.tell();
+            way.wake_reader();
         }
     }
 
@@ -107,7 +107,7 @@ impl SimConnection {
         self.relayed && number == 1
     }
 
-    fn sends(&self, from: usize, piece: ConnectionData) {
+    fn enqueue(&self, from: usize, piece: ConnectionData) {
         let to = 1 - from;
         let way = &self.ways[1 - from];
         let arrival = self.distances.arrival(self.hosts[from], self.hosts[to]);
@@ -115,20 +115,20 @@ impl SimConnection {
         let due = pieces.back().map_or(arrival, |before| arrival.max(before.due));
         pieces.push_back(QueuedBytes { at: Instant::now(), due, piece });
         drop(pieces);
-        way.tell();
+        way.wake_reader();
     }
 }
 
 impl ByteQueue {
-    fn tell(&self) {
+    fn wake_reader(&self) {
         if let Some(reader) = self.reader.borrow_mut().take() {
             reader.wake();
         }
     }
 }
 
-impl ConnectionEnd {
-    fn way(&self) -> &ByteQueue {
+impl SimSocket {
+    fn incoming_queue(&self) -> &ByteQueue {
         &self.wire.ways[self.number]
     }
 
@@ -148,7 +148,7 @@ impl ConnectionEnd {
             if self.is_broken() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            let due = self.way().pieces.borrow().front().map(|sent| sent.due);
+            let due = self.incoming_queue().pieces.borrow().front().map(|sent| sent.due);
             match due {
                 Some(due) if due <= Instant::now() => {
                     self.take(buf);
@@ -164,7 +164,7 @@ impl ConnectionEnd {
                     ready!(waits.as_mut().poll(cx));
                 }
                 None => {
-                    *self.way().reader.borrow_mut() = Some(cx.waker().clone());
+                    *self.incoming_queue().reader.borrow_mut() = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
             }
@@ -172,7 +172,7 @@ impl ConnectionEnd {
     }
 
     fn take(&self, buf: &mut ReadBuf<'_>) {
-        let mut pieces = self.way().pieces.borrow_mut();
+        let mut pieces = self.incoming_queue().pieces.borrow_mut();
         // The marker of the end stays, so that later reads find it too.
         if let Some(QueuedBytes { at, piece: ConnectionData::Bytes(bytes), .. }) = pieces.front_mut() {
             if self.number == 1 {
@@ -188,9 +188,9 @@ impl ConnectionEnd {
     }
 
     /// Whether the other side has closed, and this side has noticed.
-    fn is_left(&self) -> bool {
+    fn is_closed_by_peer(&self) -> bool {
         let now = Instant::now();
-        self.way()
+        self.incoming_queue()
             .pieces
             .borrow()
             .iter()
@@ -198,7 +198,7 @@ impl ConnectionEnd {
     }
 }
 
-impl AsyncRead for ConnectionEnd {
+impl AsyncRead for SimSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -208,14 +208,14 @@ impl AsyncRead for ConnectionEnd {
     }
 }
 
-impl AsyncWrite for ConnectionEnd {
+impl AsyncWrite for SimSocket {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_broken() || self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         // After a break the relay takes the bytes, and delivers them nowhere.
         if !self.wire.broken.get() {
-            self.wire.sends(self.number, ConnectionData::Bytes(Bytes::copy_from_slice(buf)));
+            self.wire.enqueue(self.number, ConnectionData::Bytes(Bytes::copy_from_slice(buf)));
         }
         Poll::Ready(Ok(buf.len()))
     }
@@ -227,13 +227,13 @@ impl AsyncWrite for ConnectionEnd {
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.ended && !self.wire.broken.get() {
             self.ended = true;
-            self.wire.sends(self.number, ConnectionData::End);
+            self.wire.enqueue(self.number, ConnectionData::End);
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl Reset for ConnectionEnd {
+impl CloseControl for SimSocket {
     fn reset_on_close(&self) {
         self.resets.set(true);
     }
@@ -243,16 +243,16 @@ impl Reset for ConnectionEnd {
     }
 
     fn has_hung_up(&self) -> bool {
-        self.is_broken() || self.is_left()
+        self.is_broken() || self.is_closed_by_peer()
     }
 }
 
-impl Drop for ConnectionEnd {
+impl Drop for SimSocket {
     fn drop(&mut self) {
         if self.resets.get() {
             self.wire.break_off();
         } else if !self.ended && !self.wire.broken.get() {
-            self.wire.sends(self.number, ConnectionData::End);
+            self.wire.enqueue(self.number, ConnectionData::End);
         }
     }
 }

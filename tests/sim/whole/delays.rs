@@ -28,7 +28,7 @@ impl NetworkDelays {
 
     /// From now on bytes arrive after that time only. An existing block stays as it is: two blocks in a row would hold
     /// back for longer than any time limit allows for.
-    pub(super) fn block(&self, from: IpAddr, to: IpAddr, time: Duration) {
+    pub(super) fn delay_all(&self, from: IpAddr, to: IpAddr, time: Duration) {
         let now = Instant::now();
         let mut blocked = self.blocked.borrow_mut();
         let until = blocked.entry((from, to)).or_insert(now);
@@ -38,7 +38,7 @@ impl NetworkDelays {
     }
 
     /// From now on everything takes up to that long.
-    pub(super) fn slow(&self, most: Duration) {
+    pub(super) fn set_max_delay(&self, most: Duration) {
         self.slowness.set(most.max(QUICK));
     }
 

@@ -28,11 +28,11 @@ use super::{
 };
 
 /// What a gateway is started with.
-pub(super) struct GatewayStart {
+pub(super) struct GatewayStartOptions {
     pub(super) number: usize,
     pub(super) naming: KeyNaming,
     pub(super) host: SimHost,
-    pub(super) zookeeper: memory::SimClient,
+    pub(super) zookeeper: memory::SimConnector,
     pub(super) clock: SharedClock,
     /// Where its policy is written.
     pub(super) folder: PathBuf,
@@ -51,8 +51,9 @@ pub(super) enum OperatorCommand {
 }
 
 /// Runs it to its end.
-pub(super) async fn run(start: GatewayStart) {
-    let GatewayStart { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } = start;
+pub(super) async fn run(start: GatewayStartOptions) {
+    let GatewayStartOptions { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } =
+        start;
     let plan = gateway(&policy(number, naming, &secrets));
     let base = ProcessContext::new(clock, Metrics::for_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();

@@ -10,7 +10,7 @@ use fencegate_guard::{
     Guard, GuardConfig,
     open::UnstartedGuard,
     store::{MoreChanges, RedbStore},
-    ticket::Verifier,
+    ticket::TicketVerifier,
 };
 use fencegate_http::network::listen_addr::ListenAddr;
 use fencegate_process::{
@@ -30,7 +30,7 @@ use super::{
 };
 
 /// What a guard is started with.
-pub(super) struct GuardStart {
+pub(super) struct GuardStartOptions {
     pub(super) store: Rc<Path>,
     pub(super) secrets: Rc<SecretFiles>,
     pub(super) host: SimHost,
@@ -58,15 +58,15 @@ impl SimDisk {
         self.stalls.set(Instant::now() + time);
     }
 
-    async fn written(&self) {
+    async fn wait_written(&self) {
         sleep(self.dice.within(&(Duration::ZERO..Duration::from_millis(6)))).await;
         sleep_until(self.stalls.get()).await;
     }
 }
 
 /// Runs it to its end.
-pub(super) async fn run(start: GuardStart) {
-    let GuardStart { store, secrets, host, clock, disk, mut orders, lets_in } = start;
+pub(super) async fn run(start: GuardStartOptions) {
+    let GuardStartOptions { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = addresses::guard(&store, &secrets);
     let base = ProcessContext::new(clock, Metrics::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
@@ -79,7 +79,7 @@ pub(super) async fn run(start: GuardStart) {
     let committing = spawn_local(async move {
         loop {
             commits.wait_for_changes().await;
-            disk.written().await;
+            disk.wait_written().await;
             if commits.commit_pending() == MoreChanges::Never {
                 return;
             }
@@ -95,7 +95,7 @@ pub(super) async fn run(start: GuardStart) {
         }
     });
 
-    let verifier = Arc::new(Verifier::from_secret_file(&secrets.tickets()).expect("a secret"));
+    let verifier = Arc::new(TicketVerifier::from_secret_file(&secrets.tickets()).expect("a secret"));
     let shared = guard_process::assemble(&plan, &base, guard.clone(), Some(verifier), 1)
         .expect("it needs no other file");
     let (_turns, told) = mpsc::unbounded_channel();

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    connection::{ConnectionEnd, SimConnection},
+    connection::{SimConnection, SimSocket},
     delays::NetworkDelays,
 };
 
@@ -32,7 +32,7 @@ use super::{
 pub(super) struct SimNetwork(Rc<NetworkState>);
 
 struct NetworkState {
-    listeners: RefCell<BTreeMap<SocketAddr, mpsc::UnboundedSender<(ConnectionEnd, ConnectionInfo)>>>,
+    listeners: RefCell<BTreeMap<SocketAddr, mpsc::UnboundedSender<(SimSocket, ConnectionInfo)>>>,
     distances: Rc<NetworkDelays>,
     wires: RefCell<Vec<Weak<SimConnection>>>,
     next_port: Cell<u16>,
@@ -50,7 +50,7 @@ pub(super) struct SimHost {
 pub(super) struct SimListener {
     cables: SimNetwork,
     address: SocketAddr,
-    come: RefCell<mpsc::UnboundedReceiver<(ConnectionEnd, ConnectionInfo)>>,
+    come: RefCell<mpsc::UnboundedReceiver<(SimSocket, ConnectionInfo)>>,
 }
 
 impl SimNetwork {
@@ -74,26 +74,26 @@ impl SimNetwork {
         self.0.behind_relay.set(Some(address));
     }
 
-    pub(super) fn distances(&self) -> &NetworkDelays {
+    pub(super) fn delays(&self) -> &NetworkDelays {
         &self.0.distances
     }
 
     /// Breaks all connections between two hosts. Both ends are notified, and bytes on their way are lost.
     pub(super) fn reset(&self, one: IpAddr, other: IpAddr) {
-        for wire in self.wires().filter(|wire| wire.connects(one, other)) {
+        for wire in self.connections().filter(|wire| wire.connects(one, other)) {
             wire.break_off();
         }
     }
 
     /// The host is gone: its connections break, and no process listens there.
-    pub(super) fn leave(&self, address: IpAddr) {
+    pub(super) fn remove_host(&self, address: IpAddr) {
         self.0.listeners.borrow_mut().retain(|listens, _| listens.ip() != address);
-        for wire in self.wires().filter(|wire| wire.has_host(address)) {
+        for wire in self.connections().filter(|wire| wire.has_host(address)) {
             wire.break_off();
         }
     }
 
-    fn wires(&self) -> impl Iterator<Item = Rc<SimConnection>> {
+    fn connections(&self) -> impl Iterator<Item = Rc<SimConnection>> {
         self.0.wires.borrow_mut().retain(|wire| wire.strong_count() > 0);
         let wires: Vec<_> = self.0.wires.borrow().iter().filter_map(Weak::upgrade).collect();
         wires.into_iter()
@@ -105,7 +105,7 @@ impl SimNetwork {
         port
     }
 
-    fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<ConnectionEnd> {
+    fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<SimSocket> {
         let listeners = self.0.listeners.borrow();
         let listens = listeners.get(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
         let client = SocketAddr::new(from, self.port());
@@ -133,7 +133,7 @@ impl SimHost {
 }
 
 impl Network for SimHost {
-    type Stream = ConnectionEnd;
+    type Stream = SimSocket;
     type Listener = SimListener;
 
     async fn resolve(&self, _: &str) -> io::Result<Vec<ConnectTarget>> {
@@ -141,7 +141,7 @@ impl Network for SimHost {
     }
 
     /// Connects there and back. If a direction is blocked, it waits until it is free.
-    async fn dial(&self, remote: &ConnectTarget) -> io::Result<ConnectionEnd> {
+    async fn dial(&self, remote: &ConnectTarget) -> io::Result<SimSocket> {
         let ConnectTarget::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
         sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;
         let connected = self.cables.connect(self.address, to);
@@ -158,9 +158,9 @@ impl Network for SimHost {
 }
 
 impl Accept for SimListener {
-    type Stream = ConnectionEnd;
+    type Stream = SimSocket;
 
-    async fn accept(&self) -> io::Result<(ConnectionEnd, ConnectionInfo)> {
+    async fn accept(&self) -> io::Result<(SimSocket, ConnectionInfo)> {
         match poll_fn(|cx| self.come.borrow_mut().poll_recv(cx)).await {
             Some(come) => Ok(come),
             // No further connections come.

@@ -21,7 +21,7 @@ use tracing::{Level, subscriber::set_default};
 use super::{
     generate::{generate, generate_with_standstills},
     schedule::{Schedule, UpstreamPath},
-    world::{self, WorldResult},
+    world::{self, ScheduleResult},
 };
 use crate::{event_log::EventLog, simulated_time};
 
@@ -206,7 +206,7 @@ pub(super) fn is_child_process() -> bool {
     simulated_time::run(async {
         let level = if play.chronicle { Level::DEBUG } else { Level::ERROR };
         let _collecting = set_default(chronicle.subscriber(level));
-        let WorldResult { wrong, seen } = world::play(&schedule, play.seed, folder).await;
+        let ScheduleResult { wrong, seen } = world::play(&schedule, play.seed, folder).await;
         let report = json!({"wrong": wrong, "seen": seen, "chronicle": chronicle.text()});
         fs::write(told["report"].as_str().expect("a path"), report.to_string()).expect("a folder of ours");
         // Tasks that still run must not end in order, and neither must those of killed processes.

@@ -19,14 +19,14 @@ impl Clock for SimulatedClock {
 
 /// Another machine, whose wall clock differs from that of the first.
 #[derive(Debug)]
-struct OtherMachine {
+struct OtherMachineClock {
     clock: SharedClock,
     /// Both in milliseconds.
     ahead: u64,
     behind: u64,
 }
 
-impl Clock for OtherMachine {
+impl Clock for OtherMachineClock {
     fn now(&self) -> BootInstant {
         self.clock.now()
     }
@@ -39,7 +39,7 @@ impl Clock for OtherMachine {
 /// Of a machine whose wall clock is `ahead` of that of `clock`, less `behind`.
 pub(super) fn other_machine(clock: SharedClock, ahead: Duration, behind: Duration) -> SharedClock {
     let [ahead, behind] = [ahead, behind].map(|time| u64::try_from(time.as_millis()).expect("a short time"));
-    Arc::new(OtherMachine { clock, ahead, behind })
+    Arc::new(OtherMachineClock { clock, ahead, behind })
 }
 
 /// Of a machine that was booted some time ago.

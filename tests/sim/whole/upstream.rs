@@ -107,11 +107,11 @@ impl SimUpstream {
             running: RefCell::default(),
         });
         if way == UpstreamPath::Direct {
-            upstream.listens();
+            upstream.spawn_listeners();
         } else {
             let serves = upstream.clone();
             let process = SimProcess::start("upstream", async move {
-                serves.listens();
+                serves.spawn_listeners();
                 std::future::pending().await
             });
             upstream.running.replace(Some(process));
@@ -125,20 +125,20 @@ impl SimUpstream {
         if self.stands.replace(true) {
             return;
         }
-        self.with(SimProcess::freeze);
+        self.with_process(SimProcess::freeze);
         sleep(time).await;
         self.stood_still.set(self.stood_still.get() + time);
         self.stands.set(false);
-        self.with(SimProcess::thaw);
+        self.with_process(SimProcess::thaw);
     }
 
-    fn with(&self, does: impl FnOnce(&SimProcess)) {
+    fn with_process(&self, does: impl FnOnce(&SimProcess)) {
         if let Some(process) = &*self.running.borrow() {
             does(process);
         }
     }
 
-    fn listens(self: &Rc<Self>) {
+    fn spawn_listeners(self: &Rc<Self>) {
         for (port, entrance) in [(PORT, UpstreamEntrance::Guarded), (OTHER_PORT, UpstreamEntrance::Bare)] {
             let listener = self.host.bind_port(port);
             let served = self.clone();
@@ -158,12 +158,12 @@ impl SimUpstream {
 
     /// The executions that came from the guard.
     pub(super) fn guarded_executions(&self) -> Vec<Execution> {
-        alone(&self.guarded.borrow())
+        join_nested_calls(&self.guarded.borrow())
     }
 
     /// The executions that came directly from gateways.
     pub(super) fn bare_executions(&self) -> Vec<Execution> {
-        alone(&self.bare.borrow())
+        join_nested_calls(&self.bare.borrow())
     }
 
     /// The number of requests that the filter has refused.
@@ -203,7 +203,7 @@ impl SimUpstream {
         // The work does not end with its connection.
         let working = spawn_local(async move {
             self.work(work / 2).await;
-            self.calls_back(&path, &head.headers).await;
+            self.call_back(&path, &head.headers).await;
             self.work(work / 2).await;
             self.end(entrance, number, &head.headers);
         });
@@ -238,7 +238,7 @@ impl SimUpstream {
     }
 
     /// Calls back as a service does: it passes its token on, and requests a resource under the same key.
-    async fn calls_back(&self, path: &str, headers: &HeaderMap) {
+    async fn call_back(&self, path: &str, headers: &HeaderMap) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let (Some(gateway), Some(ticket)) = (text(CALLS), text("fencing-ticket")) else { return };
         let token = text("fencing-token").unwrap_or_default();
@@ -317,7 +317,7 @@ impl SimUpstream {
 }
 
 /// Joins each execution with those that it has called. Together they count as one, until the last of them has ended.
-fn alone(all: &[UpstreamExecution]) -> Vec<Execution> {
+fn join_nested_calls(all: &[UpstreamExecution]) -> Vec<Execution> {
     let mut alone: Vec<Execution> = Vec::new();
     for UpstreamExecution { execution, caller } in all {
         let called = |before: &&mut Execution| before.key == execution.key && Some(before.token) == *caller;

@@ -12,7 +12,7 @@ use std::{
 use fencegate_guard::store::{RedbStore, StoreIdentity};
 use fencegate_lock::state::TokenHistory;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
-use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire};
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,
@@ -26,8 +26,8 @@ use super::{
         CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, KeyNaming, RESPONSE_TIMEOUT, SecretFiles, T, UPSTREAM,
     },
     clients::SimClients,
-    gateway_process::{self, GatewayStart, OperatorCommand},
-    guard_process::{self, GuardStart, SimDisk},
+    gateway_process::{self, GatewayStartOptions, OperatorCommand},
+    guard_process::{self, GuardStartOptions, SimDisk},
     network::{SimHost, SimNetwork},
     process::SimProcess,
     schedule::{ClientRequest, EventKind, NetworkFault, ProcessId, Schedule, ScheduledEvent, UpstreamPath},
@@ -64,16 +64,16 @@ struct GuardSlot {
 }
 
 /// The result of a schedule.
-pub(super) struct WorldResult {
+pub(super) struct ScheduleResult {
     pub(super) wrong: Vec<String>,
     /// The number of times that each thing was answered to clients, or done.
     pub(super) seen: BTreeMap<String, u64>,
 }
 
 /// Plays a schedule. `folder` is an empty folder that no other run uses.
-pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> WorldResult {
+pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> ScheduleResult {
     let world = Rc::new(SimWorld::new(seed, folder, schedule.way));
-    world.opens().await;
+    world.wait_serving().await;
     let began = Instant::now();
     let events: Vec<_> = schedule
         .events
@@ -88,7 +88,7 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Wor
                 if !matches!(what, EventKind::Asks(_)) {
                     info!("{what}");
                 }
-                world.happens(number, what).await;
+                world.run_event(number, what).await;
             })
         })
         .collect();
@@ -96,7 +96,7 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Wor
         ended.expect("no panic");
     }
     info!("calm");
-    let mut wrong = world.calm().await;
+    let mut wrong = world.check_after_repair().await;
     let HistoryFindings { wrong: found, outside } =
         judge(schedule.mild, schedule.way, &world.upstream, &world.clients);
     wrong.extend(found);
@@ -109,7 +109,7 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Wor
         ("refused by the filter", world.upstream.refused_count()),
     ];
     seen.extend(counts.map(|(what, often)| (what.to_owned(), often)));
-    WorldResult { wrong, seen }
+    ScheduleResult { wrong, seen }
 }
 
 impl SimWorld {
@@ -152,7 +152,7 @@ impl SimWorld {
     }
 
     /// Waits until requests can be served. The guard must learn first which installation it compares tokens of.
-    async fn opens(&self) {
+    async fn wait_serving(&self) {
         let memories = [0, 1].map(|number| self.start_gateway(number));
         let ensemble = loop {
             match memories.iter().find_map(|memory| memory.installation()) {
@@ -184,7 +184,7 @@ impl SimWorld {
         let place = &self.gateways[number];
         let (orders, heard) = mpsc::unbounded_channel();
         let memory = Arc::<TokenHistory>::default();
-        let start = GatewayStart {
+        let start = GatewayStartOptions {
             number,
             naming: place.naming.get(),
             host: self.host(ProcessId::Gateway(number)),
@@ -203,7 +203,7 @@ impl SimWorld {
 
     fn start_guard(&self) {
         let (orders, heard) = mpsc::unbounded_channel();
-        let start = GuardStart {
+        let start = GuardStartOptions {
             store: self.guard.store.borrow().clone(),
             secrets: self.secrets.clone(),
             host: self.host(ProcessId::Guard),
@@ -216,13 +216,13 @@ impl SimWorld {
         self.guard.running.replace(Some((process, orders)));
     }
 
-    async fn happens(&self, number: usize, what: EventKind) {
+    async fn run_event(&self, number: usize, what: EventKind) {
         match what {
             EventKind::Asks(ask) => self.clients.perform(number, &ask).await,
             EventKind::Freezes(ProcessId::Upstream, time) => self.upstream.stall(time).await,
-            EventKind::Freezes(who, time) => self.freezes(who, time).await,
+            EventKind::Freezes(who, time) => self.freeze_for(who, time).await,
             EventKind::HostSleeps(time) => {
-                tokio::join!(self.freezes(ProcessId::Guard, time), self.upstream.stall(time));
+                tokio::join!(self.freeze_for(ProcessId::Guard, time), self.upstream.stall(time));
             }
             EventKind::Dies(who, time) => {
                 if self.kill(who) {
@@ -230,16 +230,18 @@ impl SimWorld {
                     self.start(who);
                 }
             }
-            EventKind::Restarts(who) => self.restarts(who).await,
+            EventKind::Restarts(who) => self.restart(who).await,
             EventKind::Blocked { from, to, time } => {
-                self.cables.distances().block(self.host(from).address(), self.host(to).address(), time);
+                self.cables.delays().delay_all(self.host(from).address(), self.host(to).address(), time);
             }
             EventKind::Breaks(one, other) => {
                 self.cables.reset(self.host(one).address(), self.host(other).address())
             }
-            EventKind::Slow(most) => self.cables.distances().slow(most),
+            EventKind::Slow(most) => self.cables.delays().set_max_delay(most),
             EventKind::DiskStalls(time) => self.guard.disk.stall(time),
-            EventKind::ZooKeeper(gateway, trouble) => strikes(&self.gateways[gateway].wire, trouble).await,
+            EventKind::ZooKeeper(gateway, trouble) => {
+                apply_fault(&self.gateways[gateway].wire, trouble).await
+            }
             EventKind::Rekeys(gateway) => {
                 let place = &self.gateways[gateway];
                 place.naming.set(place.naming.get().other());
@@ -251,7 +253,7 @@ impl SimWorld {
     }
 
     /// Applies `does` to the process at this place. Returns whether there was one.
-    fn with(&self, who: ProcessId, does: impl FnOnce(&SimProcess)) -> bool {
+    fn with_process(&self, who: ProcessId, does: impl FnOnce(&SimProcess)) -> bool {
         match who {
             ProcessId::Gateway(number) => {
                 self.gateways[number].running.borrow().as_ref().map(|(it, _)| does(it))
@@ -262,11 +264,11 @@ impl SimWorld {
         .is_some()
     }
 
-    async fn freezes(&self, who: ProcessId, time: Duration) {
-        if self.with(who, SimProcess::freeze) {
+    async fn freeze_for(&self, who: ProcessId, time: Duration) {
+        if self.with_process(who, SimProcess::freeze) {
             sleep(time).await;
             // Another process may have replaced it; that one is awake.
-            self.with(who, SimProcess::thaw);
+            self.with_process(who, SimProcess::thaw);
         }
     }
 
@@ -279,10 +281,10 @@ impl SimWorld {
             ProcessId::Upstream => false,
         };
         if died {
-            self.cables.leave(address);
+            self.cables.remove_host(address);
         }
         if died && who == ProcessId::Guard {
-            self.guard.store_is_copied();
+            self.guard.copy_store();
         }
         died
     }
@@ -296,7 +298,7 @@ impl SimWorld {
     }
 
     /// Stops the process in order. If it does not end, it is killed.
-    async fn restarts(&self, who: ProcessId) {
+    async fn restart(&self, who: ProcessId) {
         let running = match who {
             ProcessId::Gateway(number) => self.gateways[number].running.take().map(|(process, orders)| {
                 orders.send(OperatorCommand::End).ok();
@@ -313,27 +315,27 @@ impl SimWorld {
         };
         let in_order = timeout(T * 4, ended).await.is_ok();
         info!(in_order, "{who} has ended");
-        self.cables.leave(self.host(who).address());
+        self.cables.remove_host(self.host(who).address());
         if who == ProcessId::Guard {
             // A guard that has ended also keeps its file open until our own process ends.
-            self.guard.store_is_copied();
+            self.guard.copy_store();
         }
         drop(process);
         self.start(who);
     }
 
     /// After everything is mended, requests must be served again, and nothing may be left in flight.
-    async fn calm(&self) -> Vec<String> {
+    async fn check_after_repair(&self) -> Vec<String> {
         for place in &self.gateways {
             place.wire.delay(Duration::ZERO..Duration::from_millis(1));
             place.wire.resume();
             place.wire.reconnect();
         }
-        self.cables.distances().slow(Duration::ZERO);
+        self.cables.delays().set_max_delay(Duration::ZERO);
         let mut wrong = Vec::new();
         // The two gateways may have different key templates until both have reloaded.
         if self.gateways[0].naming.get() != self.gateways[1].naming.get() {
-            self.happens(0, EventKind::Rekeys(1)).await;
+            self.run_event(0, EventKind::Rekeys(1)).await;
         }
         sleep(RESPONSE_TIMEOUT + T * 2).await;
         if !self.upstream.is_idle() {
@@ -359,7 +361,7 @@ impl SimWorld {
 impl GuardSlot {
     /// Copies the store file in its present state for the next process, because a killed process still has the old
     /// file open.
-    fn store_is_copied(&self) {
+    fn copy_store(&self) {
         let before = self.store.borrow().clone();
         let next: Rc<Path> = before.with_extension("again.redb").into();
         std::fs::copy(&before, &next).expect("a folder of ours");
@@ -367,7 +369,7 @@ impl GuardSlot {
     }
 }
 
-async fn strikes(wire: &Wire, trouble: NetworkFault) {
+async fn apply_fault(wire: &Wire, trouble: NetworkFault) {
     match trouble {
         NetworkFault::Cut(time) => {
             wire.disconnect(InFlightFate::Arrives);
@@ -375,7 +377,7 @@ async fn strikes(wire: &Wire, trouble: NetworkFault) {
             wire.reconnect();
         }
         NetworkFault::Silent(time) => {
-            wire.stall(Direction::Both);
+            wire.stall(WireDirection::Both);
             sleep(time).await;
             wire.resume();
         }

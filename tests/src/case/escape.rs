@@ -9,14 +9,14 @@ pub(super) fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         bytes.extend(rest[..at].bytes());
-        rest = one(&rest[at + 1..], &mut bytes)?;
+        rest = decode_escape(&rest[at + 1..], &mut bytes)?;
     }
     bytes.extend(rest.bytes());
     Ok(bytes)
 }
 
 /// Decodes what stands behind one backslash and returns what follows.
-fn one<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
+fn decode_escape<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
     let wrong = || format!("no escape: `\\{}`", text.chars().take(4).collect::<String>());
     if let Some(repeated) = text.strip_prefix('{') {
         let (inner, rest) = repeated.split_once('}').ok_or_else(wrong)?;
@@ -46,7 +46,7 @@ fn one<'a>(text: &'a str, bytes: &mut Vec<u8>) -> Result<&'a str, String> {
 ///
 /// # Errors
 /// On an escape that does not exist.
-pub(super) fn line(text: &str) -> Result<Vec<u8>, String> {
+pub(super) fn decode_line(text: &str) -> Result<Vec<u8>, String> {
     let open = text.len() - text.trim_end_matches('\\').len();
     if open % 2 == 1 {
         return unescape(&text[..text.len() - 1]);
@@ -74,11 +74,13 @@ mod tests {
     /// A line of a case becomes the bytes that its escapes show, and an unknown escape is an error.
     #[test]
     fn line_unescapes_to_shown_bytes() {
-        assert_eq!(line("Host: a"), Ok(b"Host: a\r\n".to_vec()));
-        assert_eq!(line(""), Ok(b"\r\n".to_vec()));
-        assert_eq!(line("a\\n\\"), Ok(b"a\n".to_vec()));
-        assert_eq!(line("a\\\\"), Ok(b"a\\\r\n".to_vec()));
-        assert_eq!(line("\\x00\\0\\xff\\{2*a\\r}\\"), Ok(b"\0\0\xffa\ra\r".to_vec()));
-        assert!(line("\\q").is_err() && line("\\x1").is_err() && line("\\{a*b}").is_err());
+        assert_eq!(decode_line("Host: a"), Ok(b"Host: a\r\n".to_vec()));
+        assert_eq!(decode_line(""), Ok(b"\r\n".to_vec()));
+        assert_eq!(decode_line("a\\n\\"), Ok(b"a\n".to_vec()));
+        assert_eq!(decode_line("a\\\\"), Ok(b"a\\\r\n".to_vec()));
+        assert_eq!(decode_line("\\x00\\0\\xff\\{2*a\\r}\\"), Ok(b"\0\0\xffa\ra\r".to_vec()));
+        assert!(
+            decode_line("\\q").is_err() && decode_line("\\x1").is_err() && decode_line("\\{a*b}").is_err()
+        );
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    ClientAction, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream, MessageCheck,
-    WireCase,
+    ClientAction, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream, MessageCheck, WireCase,
+    WireExchange,
     escape::escape,
     run::{CaseResult, ReceivedResponse},
     service::ReceivedRequest,
@@ -17,11 +17,11 @@ pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
     if played.stuck {
         wrong.push("the proxy neither answered nor ended the connection".to_owned());
     }
-    requests(case, played, &mut wrong);
+    check_requests(case, played, &mut wrong);
     for (number, exchange) in case.exchanges.iter().enumerate() {
         let answer = played.answers.get(number).and_then(Option::as_ref);
         let mut said = Vec::new();
-        client(case, exchange, answer, &mut said);
+        check_client(case, exchange, answer, &mut said);
         wrong.extend(said.into_iter().map(|why| format!("answer {}: {why}", number + 1)));
     }
     if !played.extra.is_empty() {
@@ -53,7 +53,7 @@ pub fn report(case: &WireCase, played: &CaseResult, complaints: &[String]) -> St
     text
 }
 
-fn requests(case: &WireCase, played: &CaseResult, wrong: &mut Vec<String>) {
+fn check_requests(case: &WireCase, played: &CaseResult, wrong: &mut Vec<String>) {
     let expected: Vec<&ExpectedRequest> = case
         .exchanges
         .iter()
@@ -84,11 +84,11 @@ fn check_arrival(
         wrong.push(format!("the upstream saw the body in full: {}", request.whole));
     }
     run_checks("upstream", &seen.checks, message, wrong);
-    always_of_a_request(case, message, wrong);
+    check_any_request(case, message, wrong);
 }
 
 /// What holds for every request at an upstream.
-fn always_of_a_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
+fn check_any_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
     let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| fold_name(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
     ours.sort();
@@ -98,7 +98,7 @@ fn always_of_a_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<S
     }
     for name in ["connection", "keep-alive", "proxy-connection", "te", "upgrade", "expect", "http2-settings"]
     {
-        if has(message, name) {
+        if has_field(message, name) {
             wrong.push(format!("the upstream saw `{name}`, which is of one hop"));
         }
     }
@@ -107,7 +107,12 @@ fn always_of_a_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<S
     }
 }
 
-fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse>, wrong: &mut Vec<String>) {
+fn check_client(
+    case: &WireCase,
+    exchange: &WireExchange,
+    answer: Option<&ReceivedResponse>,
+    wrong: &mut Vec<String>,
+) {
     let ExpectedClient { interim, gets, checks, broken } = &exchange.client;
     let Some(answer) = answer else {
         if *gets != ExpectedStatus::Nothing {
@@ -129,7 +134,7 @@ fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse
             wrong.push(format!("`{}`, not {expected}", message.start));
         }
         ExpectedStatus::Refusal(expected, _) if exchange.is_head_request() => {
-            let told = values(message, "fencing-outcome");
+            let told = field_values(message, "fencing-outcome");
             if (status, &told[..]) != (*expected, &["not-dispatched"]) || !message.body.is_empty() {
                 wrong.push(format!("{status} {told:?}, not {expected} not-dispatched and without a body"));
             }
@@ -145,7 +150,7 @@ fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse
 
 /// What holds for every answer of an upstream.
 fn check_response(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
-    let outcome = values(message, "fencing-outcome");
+    let outcome = field_values(message, "fencing-outcome");
     let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
     if case.fenced != done || case.fenced == outcome.is_empty() {
         wrong.push(format!("Fencing-Outcome {outcome:?}"));
@@ -167,21 +172,21 @@ fn check_refusal(
         return;
     }
     let outcome = if dispatched { "unknown" } else { "not-dispatched" };
-    let told = values(message, "fencing-outcome");
+    let told = field_values(message, "fencing-outcome");
     let agrees = told.len() == 1 && told[0].split(';').next() == Some(outcome);
     if !agrees || problem["outcome"] != outcome || problem["status"] != status {
         wrong.push(format!("the outcome is {outcome}; the field says {told:?}, the body {problem}"));
     }
-    if values(message, "content-type") != ["application/problem+json"] {
-        wrong.push(format!("a refusal of type {:?}", values(message, "content-type")));
+    if field_values(message, "content-type") != ["application/problem+json"] {
+        wrong.push(format!("a refusal of type {:?}", field_values(message, "content-type")));
     }
 }
 
 fn run_checks(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: &mut Vec<String>) {
     for check in checks {
         let holds = match check {
-            MessageCheck::Is(name, value) => values(message, name) == [value],
-            MessageCheck::Has(name) => has(message, name),
+            MessageCheck::Is(name, value) => field_values(message, name) == [value],
+            MessageCheck::Has(name) => has_field(message, name),
             MessageCheck::Lacks(name) => {
                 let all = message.fields.iter().chain(&message.trailers);
                 all.map(|(given, _)| fold_name(given)).all(|given| given != fold_name(name))
@@ -199,11 +204,11 @@ fn run_checks(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: 
     }
 }
 
-fn has(message: &WireMessage, name: &str) -> bool {
+fn has_field(message: &WireMessage, name: &str) -> bool {
     message.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
-fn values<'a>(message: &'a WireMessage, name: &str) -> Vec<&'a str> {
+fn field_values<'a>(message: &'a WireMessage, name: &str) -> Vec<&'a str> {
     let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
     message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
 }

@@ -13,10 +13,10 @@ use tokio::{
 };
 
 use super::{
-    ClientAction, Event, Exchange, WireCase,
+    AwaitedEvent, ClientAction, WireCase, WireExchange,
     service::{ReceivedRequest, ScriptedService},
 };
-use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
+use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
 
 /// What both sides saw of one case.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService)
     let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
     let mut talk = ClientConnection::over(stream, proxy, service, before);
     let mut played = CaseResult::default();
-    if timeout(LONGEST, talk.exchanges(case, &mut played)).await.is_err() {
+    if timeout(LONGEST, talk.run_exchanges(case, &mut played)).await.is_err() {
         played.stuck = true;
     }
     played.requests = service.requests().split_off(before);
@@ -82,13 +82,13 @@ impl<'a> ClientConnection<'a> {
         Self { output, input, interim: watch::Sender::default(), ours, proxy, service, seen }
     }
 
-    async fn exchanges(&mut self, case: &WireCase, played: &mut CaseResult) {
+    async fn run_exchanges(&mut self, case: &WireCase, played: &mut CaseResult) {
         let mut rest = &case.exchanges[..];
         while let Some(first) = rest.first() {
             let together = 1 + rest[1..].iter().take_while(|exchange| exchange.at_once).count();
             let (now, later) = rest.split_at(together);
             self.seen = self.service.requests().len();
-            if !self.group(now, played).await {
+            if !self.run_group(now, played).await {
                 played.closed = true;
                 return;
             }
@@ -105,7 +105,7 @@ impl<'a> ClientConnection<'a> {
     }
 
     /// Sends what belongs together and takes the answers; false when the connection has ended.
-    async fn group(&mut self, group: &[Exchange], played: &mut CaseResult) -> bool {
+    async fn run_group(&mut self, group: &[WireExchange], played: &mut CaseResult) -> bool {
         let Self { output, input, interim, ours, proxy, service, seen } = self;
         let events =
             EventSource { ours: *ours, proxy: *proxy, service, seen: *seen, interim: interim.subscribe() };
@@ -122,7 +122,7 @@ impl<'a> ClientConnection<'a> {
         };
         let writing = async {
             for say in group.iter().flat_map(|exchange| &exchange.says) {
-                if events.say(output, say).await.is_err() {
+                if events.perform(output, say).await.is_err() {
                     break;
                 }
             }
@@ -145,17 +145,17 @@ struct EventSource<'a> {
 }
 
 impl EventSource<'_> {
-    async fn say(&self, output: &mut OwnedWriteHalf, say: &ClientAction) -> io::Result<()> {
+    async fn perform(&self, output: &mut OwnedWriteHalf, say: &ClientAction) -> io::Result<()> {
         match say {
             ClientAction::Bytes(bytes) => return output.write_all(bytes).await,
             ClientAction::HangUp => return output.shutdown().await,
-            ClientAction::Until(Event::Upstream) => self.service.wait_requests(self.seen + 1).await,
-            ClientAction::Until(Event::Interim) => {
+            ClientAction::Until(AwaitedEvent::Upstream) => self.service.wait_requests(self.seen + 1).await,
+            ClientAction::Until(AwaitedEvent::Interim) => {
                 let come = self.interim.clone().wait_for(|count| *count > 0).await.is_ok();
                 debug_assert!(come, "the sender is kept beside");
             }
-            ClientAction::Until(Event::Read) => {
-                while self.unread() {
+            ClientAction::Until(AwaitedEvent::Read) => {
+                while self.has_unread_bytes() {
                     sleep(LOOK).await;
                 }
             }
@@ -164,10 +164,10 @@ impl EventSource<'_> {
     }
 
     /// Bytes of the client still wait in the kernel for the proxy.
-    fn unread(&self) -> bool {
+    fn has_unread_bytes(&self) -> bool {
         let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let proxy = spelled(self.proxy);
-        let ours = spelled(self.ours);
+        let proxy = kernel_spelling(self.proxy);
+        let ours = kernel_spelling(self.ours);
         table.lines().any(|line| {
             let mut columns = line.split_whitespace().skip(1);
             let ends = (columns.next(), columns.next());
@@ -178,7 +178,7 @@ impl EventSource<'_> {
 }
 
 /// An address in the spelling of the kernel's table.
-fn spelled(address: SocketAddr) -> String {
+fn kernel_spelling(address: SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => {
             format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
@@ -190,7 +190,7 @@ fn spelled(address: SocketAddr) -> String {
 async fn receive(
     input: &mut MessageReader<OwnedReadHalf>,
     interim: &watch::Sender<usize>,
-    exchange: &Exchange,
+    exchange: &WireExchange,
 ) -> io::Result<ReceivedResponse> {
     let mut received = ReceivedResponse::default();
     loop {
@@ -205,7 +205,8 @@ async fn receive(
         }
     }
     if !exchange.is_head_request() {
-        received.broken = input.read_body(&mut received.message, NoLengthMeaning::UntilClose).await.is_err();
+        received.broken =
+            input.read_body(&mut received.message, MissingLengthMeaning::UntilClose).await.is_err();
     }
     Ok(received)
 }

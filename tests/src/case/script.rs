@@ -8,14 +8,14 @@ pub struct WireCase {
     pub name: String,
     /// The route holds a lock, so answers have an outcome and requests are stamped.
     pub fenced: bool,
-    pub exchanges: Vec<Exchange>,
+    pub exchanges: Vec<WireExchange>,
     /// The proxy ends the connection by itself.
     pub closes: bool,
 }
 
 /// A request with its answer, or other bytes instead of a request.
 #[derive(Debug, Clone, Default)]
-pub struct Exchange {
+pub struct WireExchange {
     /// The client sends this exchange together with the one before, without waiting for its answer.
     pub at_once: bool,
     pub says: Vec<ClientAction>,
@@ -24,7 +24,7 @@ pub struct Exchange {
     pub client: ExpectedClient,
 }
 
-impl Exchange {
+impl WireExchange {
     /// The request is a HEAD, so its answer has no body, whatever the fields of the answer are.
     pub(super) fn is_head_request(&self) -> bool {
         self.says.iter().any(|say| matches!(say, ClientAction::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
@@ -35,13 +35,13 @@ impl Exchange {
 pub enum ClientAction {
     Bytes(Vec<u8>),
     /// The client goes on after this event.
-    Until(Event),
+    Until(AwaitedEvent),
     /// The client closes its sending side and still reads.
     HangUp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum AwaitedEvent {
     /// The proxy has read from the kernel everything that the client sent.
     Read,
     /// An interim answer has come.

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::ScriptedResponse;
-use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
+use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
 
 /// Dropping it ends it.
 pub struct ScriptedService {
@@ -45,8 +45,8 @@ impl ScriptedService {
     /// # Panics
     /// If no port is free.
     pub async fn start() -> Self {
-        let (listener, address) = bound().await;
-        let (beside, other) = bound().await;
+        let (listener, address) = bind_listener().await;
+        let (beside, other) = bind_listener().await;
         let shared = Arc::<ServiceState>::default();
         let serving = shared.clone();
         let running = tokio::spawn(async move {
@@ -82,7 +82,7 @@ impl ScriptedService {
     }
 }
 
-async fn bound() -> (TcpListener, SocketAddr) {
+async fn bind_listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     (listener, address)
@@ -108,14 +108,14 @@ impl ServiceState {
             let number = self.open(message.clone());
             let answer = self.answers().pop_front().unwrap_or_default();
             if answer.early {
-                output.write_all(&bytes(&answer, &message)).await?;
+                output.write_all(&response_bytes(&answer, &message)).await?;
             }
-            reader.read_body(&mut message, NoLengthMeaning::Empty).await?;
+            reader.read_body(&mut message, MissingLengthMeaning::Empty).await?;
             self.requests.send_modify(|requests| {
                 requests[number] = ReceivedRequest { message: message.clone(), whole: true };
             });
             if !answer.early {
-                output.write_all(&bytes(&answer, &message)).await?;
+                output.write_all(&response_bytes(&answer, &message)).await?;
             }
             if answer.closes {
                 break;
@@ -134,7 +134,7 @@ impl ServiceState {
     }
 }
 
-fn bytes(answer: &ScriptedResponse, request: &WireMessage) -> Vec<u8> {
+fn response_bytes(answer: &ScriptedResponse, request: &WireMessage) -> Vec<u8> {
     let usual = if request.word(0) == "HEAD" { USUAL_HEAD.to_vec() } else { [USUAL_HEAD, b"ok"].concat() };
     answer.bytes.clone().unwrap_or(usual)
 }

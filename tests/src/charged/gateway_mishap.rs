@@ -32,7 +32,7 @@ impl GatewayFault {
 }
 
 /// Two gateways. Commands send to both, the first one first.
-pub struct GatewayFixture {
+pub struct GatewayFaultFixture {
     site: TestSite,
     tokens: LeaseTokens,
     link: ZooKeeperProxy,
@@ -41,7 +41,7 @@ pub struct GatewayFixture {
     other: Gateway,
 }
 
-impl GatewayFixture {
+impl GatewayFaultFixture {
     pub async fn new() -> Self {
         let site = TestSite::fresh().await;
         let tokens = LeaseTokens::default();
@@ -69,7 +69,7 @@ impl GatewayFixture {
             GatewayFault::Killed => self.victim.signal(Signal::KILL),
             GatewayFault::CutOff => self.link.lose_all(),
         }
-        let next = Client::connect(self.direct()).await.expect("ZooKeeper serves");
+        let next = Client::connect(self.direct_options()).await.expect("ZooKeeper serves");
         let measured = all.iter().map(async |(charged, key)| {
             CommandDeath::observe(charged, key, &next).await.measure(mishap, true).await
         });
@@ -87,7 +87,7 @@ impl GatewayFixture {
     }
 
     /// Options of the next holder, which takes locks in ZooKeeper without a gateway.
-    fn direct(&self) -> ConnectOptions {
+    fn direct_options(&self) -> ConnectOptions {
         let session_timeout = Duration::from_secs(2);
         let tick = Duration::from_millis(200);
         let zookeeper = self.site.zookeeper.to_string();

@@ -79,13 +79,13 @@ pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a FaultTiming<M>> + Clone)
     format!(
         "{} times; dead before the proof ended by {}; before the next one held the lock by {}",
         all.clone().count(),
-        spread(all.clone().map(|measured| measured.before_the_end)),
-        spread(all.map(|measured| measured.before_the_next)),
+        format_spread(all.clone().map(|measured| measured.before_the_end)),
+        format_spread(all.map(|measured| measured.before_the_next)),
     )
 }
 
 /// The least, the middle and the largest time, in milliseconds.
-fn spread(times: impl Iterator<Item = f64>) -> String {
+fn format_spread(times: impl Iterator<Item = f64>) -> String {
     let mut times: Vec<_> = times.collect();
     times.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (times.first(), times.last()) else { return "nothing".to_owned() };

@@ -43,20 +43,20 @@ impl CommandFault {
     ];
 
     /// The lock keeper lives on and can report its exit code.
-    fn tells(self) -> bool {
+    fn reports_exit_code(self) -> bool {
         !matches!(self, Self::KeeperKilled | Self::CommandStopped)
     }
 }
 
 /// The set-up for some faults: a ZooKeeper server of its own, and a link to it that can fail.
-pub struct FaultFixture {
+pub struct CommandFaultFixture {
     zookeeper: OwnZooKeeper,
     link: ZooKeeperProxy,
     policy: TestPolicy,
     direct: ConnectOptions,
 }
 
-impl FaultFixture {
+impl CommandFaultFixture {
     pub async fn new() -> Self {
         let zookeeper = OwnZooKeeper::start();
         let address = zookeeper.server.address();
@@ -84,7 +84,7 @@ impl FaultFixture {
             charged.wait_record().await;
         }
         let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
-        let happens = self.happens(mishap, &all);
+        let happens = self.cause_fault(mishap, &all);
         let all = &all;
         let measured = async {
             let measured = all.iter().map(async |(charged, key)| {
@@ -92,7 +92,7 @@ impl FaultFixture {
                 if mishap == CommandFault::KeeperStopped {
                     charged.signal(Signal::CONT);
                 }
-                dead.measure(mishap, mishap.tells()).await
+                dead.measure(mishap, mishap.reports_exit_code()).await
             });
             join_all(measured).await
         };
@@ -107,15 +107,15 @@ impl FaultFixture {
         (LockedCommand::spawn(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
     }
 
-    async fn happens(&self, mishap: CommandFault, all: &[(LockedCommand, String)]) {
+    async fn cause_fault(&self, mishap: CommandFault, all: &[(LockedCommand, String)]) {
         // The pause spreads the mishaps over the time between two heartbeats.
         for (charged, _) in all {
             sleep(Duration::from_millis(37)).await;
             match mishap {
                 CommandFault::KeeperStopped => signal(charged.keeper(), Signal::STOP),
                 CommandFault::KeeperKilled => signal(charged.keeper(), Signal::KILL),
-                CommandFault::WatchmanStopped => signal(charged.watchman(), Signal::STOP),
-                CommandFault::WatchmanKilled => signal(charged.watchman(), Signal::KILL),
+                CommandFault::WatchmanStopped => signal(charged.supervisor(), Signal::STOP),
+                CommandFault::WatchmanKilled => signal(charged.supervisor(), Signal::KILL),
                 CommandFault::CommandStopped => {
                     signal(charged.command(), Signal::STOP);
                     signal(charged.keeper(), Signal::KILL);

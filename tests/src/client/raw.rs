@@ -10,7 +10,7 @@ use tokio::{
     },
 };
 
-use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
+use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
 
 /// Dropping it hangs up, politely.
 pub struct RawClient {
@@ -64,7 +64,7 @@ impl RawClient {
     /// # Errors
     /// When the gateway hung up within it.
     pub async fn read_body(&mut self, answer: &mut WireMessage) -> io::Result<()> {
-        self.answers.read_body(answer, NoLengthMeaning::UntilClose).await
+        self.answers.read_body(answer, MissingLengthMeaning::UntilClose).await
     }
 
     /// The next answer.

@@ -98,12 +98,12 @@ impl TlsEnsemble {
     }
 
     /// The plain port of the first server.
-    pub fn plain(&self) -> SocketAddr {
+    pub fn plain_address(&self) -> SocketAddr {
         self.ensemble.address(0)
     }
 
     /// The value of `zookeeper.tls` for a client that these servers know by this name.
-    pub fn known_as(&self, name: &str) -> Value {
+    pub fn tls_for_client(&self, name: &str) -> Value {
         let _one_at_a_time = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.home.path().join(name);
         fs::create_dir_all(&folder).expect("our own folder");

@@ -8,7 +8,7 @@ use fencegate_policies::{
         json::BodyValues,
     },
     path::CanonicalPath,
-    plan::{Fence, Plan},
+    plan::{Fence, ServingPlan},
 };
 
 use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
@@ -25,7 +25,7 @@ pub struct ReadingCounts {
 }
 
 /// The gateway's reading of requests.
-pub struct KeyReader(Plan);
+pub struct KeyReader(ServingPlan);
 
 const POLICY: &str = r#"
 version: 1

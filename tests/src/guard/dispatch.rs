@@ -1,6 +1,6 @@
 //! A request as a gateway stamps it, with any token.
 
-use fencegate_guard::ticket::{Signer, TicketClaims, now};
+use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 
 use crate::client::{ClientResponse, TestRequest};
@@ -69,13 +69,13 @@ impl StampedRequest {
 
     /// Adds a ticket whose claims agree with the fields.
     #[must_use]
-    pub fn sign(self, signer: &Signer) -> Self {
+    pub fn sign(self, signer: &TicketSigner) -> Self {
         let claims = self.claims();
-        self.ticket(signer, &claims, now())
+        self.ticket(signer, &claims, unix_seconds())
     }
 
     #[must_use]
-    pub fn ticket(mut self, signer: &Signer, claims: &TicketClaims, at: u64) -> Self {
+    pub fn ticket(mut self, signer: &TicketSigner, claims: &TicketClaims, at: u64) -> Self {
         self.ticket = Some(signer.sign(claims, at));
         self
     }

@@ -22,4 +22,4 @@ use super::environment::RunEnvironment;
 /// The moment from which recovery counts, or the reason why the accident cannot happen on this machine.
 pub type AccidentResult = Result<Instant, String>;
 
-pub type Accident = for<'a> fn(&'a mut RunEnvironment) -> BoxFuture<'a, AccidentResult>;
+pub type AccidentFn = for<'a> fn(&'a mut RunEnvironment) -> BoxFuture<'a, AccidentResult>;

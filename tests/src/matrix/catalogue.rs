@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     accidents::{
-        Accident, client_hangups, clocks, disks, guards, holders, hops, interference, networks, operations,
+        AccidentFn, client_hangups, clocks, disks, guards, holders, hops, interference, networks, operations,
         quorum, services,
     },
     level::MatrixLevel::{self, Delay, Guard, None, Upstream},
@@ -46,7 +46,12 @@ const NOWHERE: &[MatrixLevel] = &[];
 
 /// An accident to the plain installation. It breaks nothing where tokens are compared, and something where they are
 /// not.
-const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> MatrixCase {
+const fn case(
+    number: &'static str,
+    name: &'static str,
+    accident: AccidentFn,
+    within: Duration,
+) -> MatrixCase {
     MatrixCase {
         number,
         name,
@@ -60,7 +65,12 @@ const fn case(number: &'static str, name: &'static str, accident: Accident, with
 }
 
 /// The same without a control: the accident ends no session, or only a guard can meet it.
-const fn held(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> MatrixCase {
+const fn case_without_control(
+    number: &'static str,
+    name: &'static str,
+    accident: AccidentFn,
+    within: Duration,
+) -> MatrixCase {
     MatrixCase { breaks_at: NOWHERE, ..case(number, name, accident, within) }
 }
 
@@ -77,8 +87,11 @@ pub const CASES: &[MatrixCase] = &[
         holds_at: &[Guard, Upstream, Delay],
         ..case("2", "holder_killed", holders::kill, EXECUTION_IS_OVER)
     },
-    MatrixCase { holds_at: GUARDED, ..held("3", "guard_killed", guards::kill, EXECUTION_IS_OVER) },
-    held("4", "leader_killed", quorum::leader_dies, QUORUM_IS_BACK),
+    MatrixCase {
+        holds_at: GUARDED,
+        ..case_without_control("3", "guard_killed", guards::kill, EXECUTION_IS_OVER)
+    },
+    case_without_control("4", "leader_killed", quorum::leader_dies, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", holders::cut_off, EXECUTION_IS_OVER)
@@ -87,11 +100,11 @@ pub const CASES: &[MatrixCase] = &[
     // so there is no control.
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..held("5", "holder_hears_nothing", holders::deaf, EXECUTION_IS_OVER)
+        ..case_without_control("5", "holder_hears_nothing", holders::lose_answers, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
-        ..case("5", "holder_is_not_heard", holders::mute, EXECUTION_IS_OVER)
+        ..case("5", "holder_is_not_heard", holders::lose_requests, EXECUTION_IS_OVER)
     },
     // The same without a proxy in between: packets are dropped.
     MatrixCase {
@@ -106,7 +119,12 @@ pub const CASES: &[MatrixCase] = &[
     // As with `holder_hears_nothing`, the session may live on.
     MatrixCase {
         apparatus: NAMESPACES,
-        ..held("5", "packets_to_the_holder_lost", networks::nothing_arrives, EXECUTION_IS_OVER)
+        ..case_without_control(
+            "5",
+            "packets_to_the_holder_lost",
+            networks::nothing_arrives,
+            EXECUTION_IS_OVER,
+        )
     },
     MatrixCase {
         apparatus: NAMESPACES,
@@ -120,68 +138,96 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: NAMESPACES,
         holds_at: GUARDED,
         least: MinimumCoverage { stale: 1, hit: 0, ..LOAD },
-        ..held("5", "requests_late_on_the_way", networks::requests_are_late, EXECUTION_IS_OVER)
+        ..case_without_control(
+            "5",
+            "requests_late_on_the_way",
+            networks::requests_are_late,
+            EXECUTION_IS_OVER,
+        )
     },
     // Without a guard the kernel gives up sooner than it would send again, so nothing arrives and there is no control.
     MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Upstream],
         least: MinimumCoverage { hit: 0, ..LOAD },
-        ..held("5", "requests_given_up_on_the_way", networks::requests_are_late, EXECUTION_IS_OVER)
+        ..case_without_control(
+            "5",
+            "requests_given_up_on_the_way",
+            networks::requests_are_late,
+            EXECUTION_IS_OVER,
+        )
     },
-    held("7", "majority_away", quorum::majority_is_away, QUORUM_IS_BACK),
+    case_without_control("7", "majority_away", quorum::majority_is_away, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CaseSetup { ways: NetworkSetup::CutToService, ..PLAIN },
         holds_at: &[Guard, Upstream, None],
-        ..held("8", "gateway_cut_off_from_the_service", services::cut_off, EXECUTION_IS_OVER)
+        ..case_without_control("8", "gateway_cut_off_from_the_service", services::cut_off, EXECUTION_IS_OVER)
     },
-    held("9", "servers_stutter", quorum::servers_stutter, QUORUM_IS_BACK),
-    MatrixCase { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks::wall, EXECUTION_IS_OVER) },
-    MatrixCase { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks::slept, EXECUTION_IS_OVER) },
+    case_without_control("9", "servers_stutter", quorum::servers_stutter, QUORUM_IS_BACK),
+    MatrixCase {
+        apparatus: OWN_CLOCKS,
+        ..case_without_control("10", "wall_clock_set", clocks::step_wall_clock, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
+        apparatus: OWN_CLOCKS,
+        ..case_without_control("11", "machine_has_slept", clocks::sleep_machine, EXECUTION_IS_OVER)
+    },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
         // A request that was broken keeps its key for a while, one key after the other.
-        ..held("12", "service_breaks", services::breaks, EXECUTION_IS_OVER)
+        ..case_without_control("12", "service_breaks", services::break_connections, EXECUTION_IS_OVER)
     },
     MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        ..held("13", "clients_gone", client_hangups::crowd_leaves, EXECUTION_IS_OVER)
-    },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_full", disks::full, EXECUTION_IS_OVER) },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_slow", disks::slow, EXECUTION_IS_OVER) },
-    MatrixCase { holds_at: GUARDED, ..held("16", "disk_failing", disks::failing, EXECUTION_IS_OVER) },
-    MatrixCase {
-        holds_at: &[Guard, Upstream, None],
-        ..held("17", "reloads", operations::reloads, SESSION_IS_OVER)
+        ..case_without_control("13", "clients_gone", client_hangups::crowd_leaves, EXECUTION_IS_OVER)
     },
     MatrixCase {
+        holds_at: GUARDED,
+        ..case_without_control("16", "disk_full", disks::fill_disk, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
+        holds_at: GUARDED,
+        ..case_without_control("16", "disk_slow", disks::slow_disk, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
+        holds_at: GUARDED,
+        ..case_without_control("16", "disk_failing", disks::fail_sync, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
         holds_at: &[Guard, Upstream, None],
-        ..held("18", "rolling_restarts", operations::rolls, SESSION_IS_OVER)
+        ..case_without_control("17", "reloads", operations::reload_repeatedly, SESSION_IS_OVER)
+    },
+    MatrixCase {
+        holds_at: &[Guard, Upstream, None],
+        ..case_without_control("18", "rolling_restarts", operations::roll_gateways, SESSION_IS_OVER)
     },
     case("19", "node_deleted", interference::node_deleted, EXECUTION_IS_OVER),
-    held("20", "zookeeper_wiped", quorum::wiped, QUORUM_IS_BACK),
+    case_without_control("20", "zookeeper_wiped", quorum::wipe_zookeeper, QUORUM_IS_BACK),
     MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         holds_at: &[Guard, Upstream, None],
-        ..held("24", "answers_eaten", interference::answers_eaten, SESSION_IS_OVER)
+        ..case_without_control("24", "answers_eaten", interference::answers_eaten, SESSION_IS_OVER)
     },
-    MatrixCase { holds_at: GUARDED, ..held("32", "guard_frozen", guards::freeze, EXECUTION_IS_OVER) },
+    MatrixCase {
+        holds_at: GUARDED,
+        ..case_without_control("32", "guard_frozen", guards::freeze, EXECUTION_IS_OVER)
+    },
     // What was sent arrives late. A filter refuses it; without one only a service that compares tokens does.
     MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
-        ..held("33", "relay_late_before_a_filter", hops::delivers_late, EXECUTION_IS_OVER)
+        ..case_without_control("33", "relay_late_before_a_filter", hops::delivers_late, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: RELAYED,
         holds_at: &[Upstream],
         breaks_at: &[Guard, Delay, None],
-        ..held("33", "relay_late", hops::delivers_late, EXECUTION_IS_OVER)
+        ..case_without_control("33", "relay_late", hops::delivers_late, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: FILTERED,
         holds_at: GUARDED,
-        ..held(
+        ..case_without_control(
             "33",
             "relay_of_a_killed_guard_late_before_a_filter",
             hops::delivers_for_a_guard_that_is_gone,
@@ -192,7 +238,7 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: RELAYED,
         holds_at: NOWHERE,
         breaks_at: GUARDED,
-        ..held(
+        ..case_without_control(
             "33",
             "relay_of_a_killed_guard_late",
             hops::delivers_for_a_guard_that_is_gone,
@@ -202,14 +248,19 @@ pub const CASES: &[MatrixCase] = &[
     MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
-        ..held("34", "instances_stand_still_behind_a_filter", hops::instances_stand_still, EXECUTION_IS_OVER)
+        ..case_without_control(
+            "34",
+            "instances_stand_still_behind_a_filter",
+            hops::instances_stand_still,
+            EXECUTION_IS_OVER,
+        )
     },
     // Gateways without a guard wait for longer than this here, so they have no control.
     MatrixCase {
         apparatus: OBSERVED,
         holds_at: &[Upstream],
         breaks_at: GUARDED,
-        ..held("34", "instances_stand_still", hops::instances_stand_still, EXECUTION_IS_OVER)
+        ..case_without_control("34", "instances_stand_still", hops::instances_stand_still, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: NAMESPACES,
@@ -225,12 +276,12 @@ pub const CASES: &[MatrixCase] = &[
     MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("3", "one_of_two_guards_killed", guards::kill, EXECUTION_IS_OVER)
+        ..case_without_control("3", "one_of_two_guards_killed", guards::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
-        ..held("2", "holder_killed_before_two_guards", holders::kill, EXECUTION_IS_OVER)
+        ..case_without_control("2", "holder_killed_before_two_guards", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { errand: WorkloadKind::Swap, ..PLAIN },
@@ -252,17 +303,17 @@ pub const CASES: &[MatrixCase] = &[
         apparatus: FORWARDING,
         least: MinimumCoverage { hand_overs: 3, ..LOAD },
         holds_at: COMPARED,
-        ..held("2", "holder_killed_that_is_sent_to", holders::kill, EXECUTION_IS_OVER)
+        ..case_without_control("2", "holder_killed_that_is_sent_to", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("2", "holder_of_an_operation_killed", holders::kill, EXECUTION_IS_OVER)
+        ..case_without_control("2", "holder_of_an_operation_killed", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
-        ..held("3", "guard_with_an_operation_killed", guards::kill, EXECUTION_IS_OVER)
+        ..case_without_control("3", "guard_with_an_operation_killed", guards::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: ONCE_IN_ZOOKEEPER,
@@ -272,16 +323,21 @@ pub const CASES: &[MatrixCase] = &[
     MatrixCase {
         apparatus: CaseSetup { speech: ClientProtocol::Tls, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_tls", holders::kill, EXECUTION_IS_OVER)
+        ..case_without_control("2", "holder_killed_over_tls", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { speech: ClientProtocol::Http2, ..PLAIN },
         holds_at: GUARDED,
-        ..held("2", "holder_killed_over_http2", holders::kill, EXECUTION_IS_OVER)
+        ..case_without_control("2", "holder_killed_over_http2", holders::kill, EXECUTION_IS_OVER)
     },
     MatrixCase {
         apparatus: CaseSetup { session: Duration::from_secs(12), ..PLAIN },
         holds_at: GUARDED,
-        ..held("1", "holder_frozen_with_sessions_of_12_s", holders::freeze, Duration::from_secs(20))
+        ..case_without_control(
+            "1",
+            "holder_frozen_with_sessions_of_12_s",
+            holders::freeze,
+            Duration::from_secs(20),
+        )
     },
 ];

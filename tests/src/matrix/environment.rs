@@ -9,7 +9,7 @@ use super::{
     gateway_node::GatewayNode,
     lease_work::lease_request,
     level::MatrixLevel,
-    post_checks::{leftovers, marks},
+    post_checks::{leftovers, read_watermarks},
     run_log::{AccidentTime, ClientAttempt, RunLog, attempt_id},
     service_relay::ServiceRelay,
     setup::{CaseSetup, ForwardMode},
@@ -81,7 +81,7 @@ impl RunEnvironment {
         let mut stations = Vec::new();
         for number in 0..apparatus.gateways {
             let before = (guards.as_slice(), tickets.as_ref());
-            stations.push(topology::station(what, &place, before, number, &mut relayed).await);
+            stations.push(topology::create_gateway_node(what, &place, before, number, &mut relayed).await);
         }
         place.enter_namespaces(&mut stations, &mut kept);
         topology::enable_leases(apparatus.errand, &mut stations, &mut kept);
@@ -165,15 +165,15 @@ impl RunEnvironment {
     /// Counts the requests of this gateway that are in flight at the service at this moment.
     pub fn mark_accident(&mut self, gateway: usize) -> Instant {
         let name = self.stations[gateway].name.clone();
-        self.counts(|record| is_through(record, &name))
+        self.mark_accident_of(|record| is_through(record, &name))
     }
 
     /// The same of all gateways together.
     pub fn mark_accident_everywhere(&mut self) -> Instant {
-        self.counts(|_| true)
+        self.mark_accident_of(|_| true)
     }
 
-    fn counts(&mut self, whose: impl Fn(&RequestRecord) -> bool) -> Instant {
+    fn mark_accident_of(&mut self, whose: impl Fn(&RequestRecord) -> bool) -> Instant {
         let log = self.guarded.site.origin.log();
         let at_work = |record: &&RequestRecord| record.effect.is_some_and(|effect| effect.ended.is_none());
         let hit = log.records.iter().filter(at_work).filter(|record| whose(record)).count();
@@ -195,7 +195,7 @@ impl RunEnvironment {
     /// Kills a guard. What starts it again on its store.
     pub async fn kill_guard(&mut self, number: usize) -> GuardLaunch {
         let guard = self.guards.remove(number);
-        self.stale += stale(&guard).await;
+        self.stale += stale_refusals(&guard).await;
         guard.kill().await
     }
 
@@ -234,12 +234,12 @@ impl RunEnvironment {
         let rows = guarded.site.origin.rows().await;
         let mut chronicle = RunLog::from_log(&guarded.site.origin.log());
         chronicle.marks = match guards.first() {
-            Some(guard) => marks(guard, rows.keys()).await,
+            Some(guard) => read_watermarks(guard, rows.keys()).await,
             None => rows.iter().filter_map(|(key, row)| Some((key.clone(), row.newest?))).collect(),
         };
         chronicle.balances = rows.into_iter().map(|(key, row)| (key, row.balance)).collect();
         for guard in &guards {
-            self.stale += stale(guard).await;
+            self.stale += stale_refusals(guard).await;
         }
         let stale = self.stale + chronicle.stale;
         let struck = Some(AccidentTime { from, bound, paths: apparatus.errand.paths() });
@@ -249,7 +249,7 @@ impl RunEnvironment {
 }
 
 /// What a guard has refused because of its token.
-async fn stale(guard: &Guard) -> usize {
+async fn stale_refusals(guard: &Guard) -> usize {
     // Counts are floating-point numbers, and are small.
     let count = guard.decision_count("stale").await;
     format!("{count:.0}").parse().unwrap_or_default()

@@ -65,7 +65,7 @@ impl fmt::Display for InvariantViolation {
 }
 
 /// Checks a run against all laws.
-pub fn breaches(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
+pub fn find_violations(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
     // A comparing service keeps executions apart inside, so requests may overlap at its listener.
     let readings: &[ExecutionInterval] = match level {
         MatrixLevel::Upstream => &[ExecutionInterval::Effect],
@@ -74,14 +74,14 @@ pub fn breaches(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
         }
     };
     let mut found: Vec<InvariantViolation> =
-        readings.iter().flat_map(|reading| of_history(&run.history_by(*reading), *reading)).collect();
-    found.extend(truth(run));
-    found.extend(operations(run));
-    found.extend(tenures(run));
-    found.extend(recovery(run));
-    found.extend(real_time(run));
-    found.extend(marks(run, level));
-    found.extend(sums(run));
+        readings.iter().flat_map(|reading| history_violations(&run.history_by(*reading), *reading)).collect();
+    found.extend(check_outcomes(run));
+    found.extend(check_operations(run));
+    found.extend(check_tenures(run));
+    found.extend(check_recovery(run));
+    found.extend(check_real_time(run));
+    found.extend(check_watermarks(run, level));
+    found.extend(check_balances(run));
     found.extend(run.leftovers.iter().map(|what| Invariant::Rest.broken_by(what)));
     found
 }
@@ -92,7 +92,7 @@ impl Invariant {
     }
 }
 
-fn of_history(history: &History, reading: ExecutionInterval) -> Vec<InvariantViolation> {
+fn history_violations(history: &History, reading: ExecutionInterval) -> Vec<InvariantViolation> {
     let law = |violation: &Violation| match violation {
         Violation::Overlap { .. } => Invariant::Overlap,
         Violation::NotNewer { .. } => Invariant::Order,
@@ -106,7 +106,7 @@ fn of_history(history: &History, reading: ExecutionInterval) -> Vec<InvariantVio
 
 /// Every answer of a fenced route has an outcome. A success needs a complete execution of this very request, which
 /// ended before the answer.
-fn truth(run: &RunLog) -> Vec<InvariantViolation> {
+fn check_outcomes(run: &RunLog) -> Vec<InvariantViolation> {
     let mut ends = BTreeMap::<&str, Vec<Option<Instant>>>::new();
     for deed in &run.deeds {
         ends.entry(deed.id()).or_default().push(deed.effect.ended);
@@ -135,7 +135,7 @@ fn truth(run: &RunLog) -> Vec<InvariantViolation> {
 }
 
 /// An operation is executed once at most. It is executed once at least if one of its attempts was answered as done.
-fn operations(run: &RunLog) -> Vec<InvariantViolation> {
+fn check_operations(run: &RunLog) -> Vec<InvariantViolation> {
     let operation =
         |asked: &super::run_log::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));
     let of_attempt: BTreeMap<String, String> =
@@ -164,7 +164,7 @@ fn operations(run: &RunLog) -> Vec<InvariantViolation> {
     found
 }
 
-fn tenures(run: &RunLog) -> Vec<InvariantViolation> {
+fn check_tenures(run: &RunLog) -> Vec<InvariantViolation> {
     let mut gateways = BTreeMap::<(&str, u64), BTreeSet<&str>>::new();
     for KeyExecution { door, .. } in run.deeds.iter().filter(|_| !run.forwards) {
         gateways.entry((&door.key, door.token.number())).or_default().insert(&door.gateway);
@@ -175,7 +175,7 @@ fn tenures(run: &RunLog) -> Vec<InvariantViolation> {
         .collect()
 }
 
-fn recovery(run: &RunLog) -> Option<InvariantViolation> {
+fn check_recovery(run: &RunLog) -> Option<InvariantViolation> {
     let bound = run.struck.as_ref()?.bound;
     match run.recovery() {
         None => Some(Invariant::Recovery.broken_by("a key was never served again")),
@@ -187,7 +187,7 @@ fn recovery(run: &RunLog) -> Option<InvariantViolation> {
 }
 
 /// A request that was sent after the answer to another one has a newer token.
-fn real_time(run: &RunLog) -> Vec<InvariantViolation> {
+fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
     let mut tokens = BTreeMap::<&str, (&str, Token)>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes()) {
         // If an attempt was executed twice, the token of the first execution counts.
@@ -222,7 +222,7 @@ fn real_time(run: &RunLog) -> Vec<InvariantViolation> {
     found
 }
 
-fn marks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
+fn check_watermarks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
     let mut newest = BTreeMap::<&str, Token>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && level.compares()) {
         let token = newest.entry(&deed.door.key).or_insert(deed.door.token);
@@ -236,7 +236,7 @@ fn marks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
         .collect()
 }
 
-fn sums(run: &RunLog) -> Vec<InvariantViolation> {
+fn check_balances(run: &RunLog) -> Vec<InvariantViolation> {
     let mut added = BTreeMap::<&str, u64>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && deed.effect.ended.is_some()) {
         *added.entry(&deed.door.key).or_default() += 1;

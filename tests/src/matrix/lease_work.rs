@@ -46,7 +46,7 @@ impl LeaseWorkload {
         let Some(held) = &mut self.held else {
             let ask = lease_request(&path);
             self.asked = Some(path.clone());
-            return about(ask, id, path);
+            return lease_query(ask, id, path);
         };
         if held.left == 0 {
             let lease = held.lease.clone();
@@ -54,14 +54,14 @@ impl LeaseWorkload {
             self.held = None;
             let given_back =
                 TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference));
-            return about(lease.with_lease(given_back), id, path);
+            return lease_query(lease.with_lease(given_back), id, path);
         }
         held.left -= 1;
         let pays = stamp(TestRequest::post(&held.path), id, None, work(dice));
         PaymentRequest {
             judged: true,
             writes: true,
-            ..about(held.lease.with_lease(pays), id, held.path.clone())
+            ..lease_query(held.lease.with_lease(pays), id, held.path.clone())
         }
     }
 
@@ -83,6 +83,6 @@ impl LeaseWorkload {
 }
 
 /// A question about leases, which is no execution.
-fn about(ask: TestRequest, id: &str, path: String) -> PaymentRequest {
+fn lease_query(ask: TestRequest, id: &str, path: String) -> PaymentRequest {
     PaymentRequest { id: id.to_owned(), operation: None, path, writes: false, judged: false, ask }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::origin::AccountRule;
+use crate::origin::AccountIsolation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixLevel {
@@ -37,10 +37,10 @@ impl MatrixLevel {
         }
     }
 
-    pub const fn rule(self) -> AccountRule {
+    pub const fn rule(self) -> AccountIsolation {
         match self {
-            Self::None | Self::Delay | Self::Guard => AccountRule::Trusting,
-            Self::Upstream => AccountRule::Comparing,
+            Self::None | Self::Delay | Self::Guard => AccountIsolation::Trusting,
+            Self::Upstream => AccountIsolation::Comparing,
         }
     }
 

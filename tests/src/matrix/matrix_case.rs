@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    accidents::Accident,
+    accidents::AccidentFn,
     environment::{RunEnvironment, RunResult},
-    invariants::{InvariantViolation, breaches},
+    invariants::{InvariantViolation, find_violations},
     level::MatrixLevel,
     setup::{CaseSetup, NetworkSetup},
     verdict::{RunVerdict, Verdict},
@@ -22,7 +22,7 @@ pub struct MatrixCase {
     /// At these levels a law must be broken. Otherwise the accident would prove nothing at the other levels.
     pub breaks_at: &'static [MatrixLevel],
     pub apparatus: CaseSetup,
-    pub accident: Accident,
+    pub accident: AccidentFn,
     pub least: MinimumCoverage,
     /// Each key is served again within this time.
     pub recovers_within: Duration,
@@ -66,7 +66,7 @@ impl CaseRun {
     pub async fn run(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
         let CaseSetup { ways, gateways, .. } = self.case.apparatus;
         if ways != NetworkSetup::Namespaces {
-            return self.plays_at((ensemble, None)).await;
+            return self.play_at((ensemble, None)).await;
         }
         let namespaces = match NetworkNamespaces::new(gateways).await {
             Ok(namespaces) => namespaces,
@@ -74,16 +74,16 @@ impl CaseRun {
         };
         // Servers on loopback cannot be reached from a namespace.
         let own = Ensemble::start_at(namespaces.machine()).await;
-        let (ruling, _own) = self.plays_at((own, Some(namespaces))).await;
+        let (ruling, _own) = self.play_at((own, Some(namespaces))).await;
         (ruling, ensemble)
     }
 
-    async fn plays_at(self, place: (Ensemble, Option<NetworkNamespaces>)) -> (RunVerdict, Ensemble) {
+    async fn play_at(self, place: (Ensemble, Option<NetworkNamespaces>)) -> (RunVerdict, Ensemble) {
         let mut lab = RunEnvironment::open(self.case.apparatus, self.level, self.seed, place).await;
         match (self.case.accident)(&mut lab).await {
             Ok(from) => {
                 let (shown, ensemble) = lab.finish(from, self.case.recovers_within).await;
-                (self.judges(&shown), ensemble)
+                (self.judge(&shown), ensemble)
             }
             Err(reason) => (self.empty_verdict(Verdict::Skipped, reason), lab.ensemble),
         }
@@ -106,14 +106,15 @@ impl CaseRun {
         }
     }
 
-    fn judges(self, shown: &RunResult) -> RunVerdict {
-        let broken = breaches(&shown.chronicle, self.level);
+    fn judge(self, shown: &RunResult) -> RunVerdict {
+        let broken = find_violations(&shown.chronicle, self.level);
         let history = shown.chronicle.history_by(super::run_log::ExecutionInterval::Effect);
         // Where gateways forward requests, the gateway that got the request may be another one than the holder. The
         // run then counts tenures.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
         let executions = history.executions.len();
-        let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
+        let why_not =
+            self.missing_coverage(executions, hand_overs, shown).or_else(|| self.failure_reason(&broken));
         let verdict = if why_not.is_some() { Verdict::Fail } else { Verdict::Pass };
         RunVerdict {
             executions,
@@ -126,7 +127,7 @@ impl CaseRun {
         }
     }
 
-    fn missing(&self, executions: usize, hand_overs: usize, shown: &RunResult) -> Option<String> {
+    fn missing_coverage(&self, executions: usize, hand_overs: usize, shown: &RunResult) -> Option<String> {
         let MinimumCoverage { executions: most, hand_overs: handed, stale, hit } = self.case.least;
         let compared = if self.level.compares() { stale } else { 0 };
         let counts = [
@@ -139,7 +140,7 @@ impl CaseRun {
         few.map(|(what, seen, least)| format!("not exercised: {seen} {what} and not {least}"))
     }
 
-    fn wrong(&self, broken: &[InvariantViolation]) -> Option<String> {
+    fn failure_reason(&self, broken: &[InvariantViolation]) -> Option<String> {
         let (expected, other): (Vec<&InvariantViolation>, Vec<&InvariantViolation>) =
             broken.iter().partition(|breach| breach.law.needs_a_fence());
         if !self.is_control() {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     fn judge_run(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
-        let ruling = CaseRun { case: &CASE, level, seed: 1 }.judges(&RunResult { chronicle, stale, hit: 0 });
+        let ruling = CaseRun { case: &CASE, level, seed: 1 }.judge(&RunResult { chronicle, stale, hit: 0 });
         (ruling.verdict, ruling.reason)
     }
 

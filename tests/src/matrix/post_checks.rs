@@ -22,7 +22,10 @@ const OF_GUARDS: [&str; 3] =
     ["fencegate_guard_in_flight", "fencegate_guard_in_doubt", "fencegate_guard_keys_in_quarantine"];
 
 /// The newest token that a guard remembers of each of these keys.
-pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) -> BTreeMap<String, Token> {
+pub(super) async fn read_watermarks(
+    guard: &Guard,
+    keys: impl Iterator<Item = &String>,
+) -> BTreeMap<String, Token> {
     let mut marks = BTreeMap::new();
     for key in keys {
         let told = guard.admin_json(&format!("/api/v1/keys/{key}")).await;

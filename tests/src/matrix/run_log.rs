@@ -9,7 +9,7 @@ use fencegate_policies::token::Token;
 
 use crate::{
     client::FencingOutcome,
-    history::{Attempt, Execution, History},
+    history::{ClientOutcome, Execution, History},
     origin::{AccessMode, AccountEffect, OriginLog, RequestRecord},
 };
 
@@ -153,8 +153,10 @@ impl RunLog {
             let attempt = deed.door.attempt.clone().filter(|_| first);
             Execution { attempt, ..deed.execution_by(reading) }
         });
-        let told =
-            self.asked.iter().map(|asked| Attempt { id: asked.id.clone(), outcome: asked.own_outcome() });
+        let told = self
+            .asked
+            .iter()
+            .map(|asked| ClientOutcome { id: asked.id.clone(), outcome: asked.own_outcome() });
         History { executions: executions.collect(), attempts: told.collect() }
     }
 

@@ -26,7 +26,7 @@ pub async fn run_all(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell:
     let waiting = Arc::new(Mutex::new(VecDeque::from(runs)));
     let (told, mut rulings) = mpsc::unbounded_channel();
     for _ in 0..lanes {
-        tokio::spawn(lane(Arc::clone(&waiting), until, told.clone()));
+        tokio::spawn(run_lane(Arc::clone(&waiting), until, told.clone()));
     }
     drop(told);
     while let Some(ruling) = rulings.recv().await {
@@ -34,7 +34,7 @@ pub async fn run_all(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell:
     }
 }
 
-async fn lane(
+async fn run_lane(
     waiting: Arc<Mutex<VecDeque<CaseRun>>>,
     until: Instant,
     told: mpsc::UnboundedSender<RunVerdict>,
@@ -46,7 +46,7 @@ async fn lane(
         let ruling = if Instant::now() + USUAL > until {
             run.empty_verdict(Verdict::Skipped, "no time was left".to_owned())
         } else {
-            one(run, &mut ensemble).await
+            run_one(run, &mut ensemble).await
         };
         if told.send(ruling).is_err() {
             return;
@@ -55,7 +55,7 @@ async fn lane(
 }
 
 /// Takes the servers that the run before has left, and leaves them for the next one.
-async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
+async fn run_one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
     let servers = ensemble.take();
     let mut played = tokio::spawn(async move {
         // What keeps servers from starting fails this run, and not the lane with all runs that are left.
@@ -71,7 +71,8 @@ async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
             ruling
         }
         Ok(Err(died)) => {
-            let why = died.try_into_panic().map_or_else(|error| error.to_string(), |panic| said(&*panic));
+            let why =
+                died.try_into_panic().map_or_else(|error| error.to_string(), |panic| panic_message(&*panic));
             run.empty_verdict(Verdict::Fail, why)
         }
         Err(_) => {
@@ -83,7 +84,7 @@ async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
     let text = text.unwrap_or_else(|| "a panic without a word".to_owned());

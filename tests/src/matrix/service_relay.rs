@@ -16,7 +16,7 @@ pub struct ServiceRelay {
 
 impl ServiceRelay {
     /// None: no proxy is in front of the listener.
-    pub(super) async fn before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
+    pub(super) async fn start_before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
         let filter = match hops {
             HopSetup::Nothing => return None,
             HopSetup::Relay => None,

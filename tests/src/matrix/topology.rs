@@ -99,16 +99,16 @@ pub(super) async fn guards(
             Some(tickets) => launch.with("/tickets", tickets.clone()),
             None => launch,
         };
-        let door = place.guarded.site.origin.door("guard");
-        let launch = match ServiceRelay::before(door, apparatus.hops).await {
+        let door = place.guarded.site.origin.open_listener("guard");
+        let launch = match ServiceRelay::start_before(door, apparatus.hops).await {
             Some(service) => {
                 let launch = launch.with("/upstream/endpoint", format!("http://{}", service.address()));
                 relayed.push(service);
-                launch.with("/upstream/not_after", expiry(apparatus.hops))
+                launch.with("/upstream/not_after", not_after_setting(apparatus.hops))
             }
             None => launch,
         };
-        guards.push(timed(launch).start().await);
+        guards.push(with_short_times(launch).start().await);
     }
     guards
 }
@@ -119,14 +119,14 @@ async fn launches(guards: GuardSetup, guarded: &GuardedSite, kept: &mut RunResou
         GuardSetup::TwoSharing => {
             let database = spawn_blocking(fresh_database).await.expect("no panic");
             let sharing = SharedDatabase::new(&database.url());
-            let launches = guarded.sharing(&sharing).await;
+            let launches = guarded.launch_pair(&sharing).await;
             kept.push(Box::new(sharing));
             launches.into()
         }
     }
 }
 
-fn timed(launch: GuardLaunch) -> GuardLaunch {
+fn with_short_times(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/upstream/response_timeout", format!("{}s", RESPONSE.as_secs()))
         .with("/send_within", "1s")
@@ -147,7 +147,7 @@ pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> O
 }
 
 /// Whether the sender may rely on a filter.
-fn expiry(hops: HopSetup) -> &'static str {
+fn not_after_setting(hops: HopSetup) -> &'static str {
     match hops {
         HopSetup::Nothing | HopSetup::Relay => "ignored",
         HopSetup::Filter | HopSetup::ObservingFilter => "enforced",
@@ -155,7 +155,7 @@ fn expiry(hops: HopSetup) -> &'static str {
 }
 
 /// The n-th gateway, not started yet.
-pub(super) async fn station(
+pub(super) async fn create_gateway_node(
     (apparatus, level): (&CaseSetup, MatrixLevel),
     place: &RunContext<'_>,
     (guards, tickets): (&[Guard], Option<&Value>),
@@ -176,8 +176,8 @@ pub(super) async fn station(
     }
     let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
     if endpoints.is_empty() {
-        let door = guarded.site.origin.door_at(&name, (place.machine(), 0).into());
-        let service = ServiceRelay::before(door, apparatus.hops).await;
+        let door = guarded.site.origin.open_listener_at(&name, (place.machine(), 0).into());
+        let service = ServiceRelay::start_before(door, apparatus.hops).await;
         endpoints.push(service.as_ref().map_or(door, ServiceRelay::address));
         relayed.extend(service);
     }
@@ -199,12 +199,12 @@ pub(super) async fn station(
         .with("/routes/0/fence/wait", "8s");
     let policy = match level {
         MatrixLevel::None | MatrixLevel::Delay => {
-            policy.with("/upstreams/ledger/not_after", expiry(apparatus.hops))
+            policy.with("/upstreams/ledger/not_after", not_after_setting(apparatus.hops))
         }
         // A comparing service refuses late requests itself, and a guard has a setting of its own.
         MatrixLevel::Upstream | MatrixLevel::Guard => policy,
     };
-    let policy = apparatus.errand.routes(policy, &remembered(apparatus.once));
+    let policy = apparatus.errand.routes(policy, &once_setting(apparatus.once));
     let policy = match apparatus.requests {
         ForwardMode::Wait => policy,
         ForwardMode::Forward => forwarding(policy, ports[1]),
@@ -217,7 +217,7 @@ pub(super) async fn station(
     GatewayNode { name, address, policy, endpoints, links, way, clock, within: None, running: None }
 }
 
-fn remembered(once: OperationStore) -> Value {
+fn once_setting(once: OperationStore) -> Value {
     match once {
         OperationStore::InGuard => json!({"store": "guard"}),
         OperationStore::InZooKeeper => json!({"store": "zookeeper"}),

@@ -27,12 +27,12 @@ use super::{
     request::ServerRequest,
     server::ServerReply,
     server_watches::{WatchEvent, WatchKind},
-    wire::{InFlightFate, Wire, WireUser},
+    wire::{InFlightFate, Wire, WireSession},
     znode_path,
 };
 
 #[derive(Debug)]
-pub(super) struct ClientSim {
+pub(super) struct SessionClientSim {
     ensemble: SimEnsemble,
     wire: Rc<Wire>,
     timeout: Duration,
@@ -44,7 +44,7 @@ pub(super) struct ClientSim {
     itself: Weak<Self>,
 }
 
-impl ClientSim {
+impl SessionClientSim {
     pub(super) fn start(ensemble: SimEnsemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
         let conversation = Rc::new_cyclic(|itself| Self {
             ensemble,
@@ -114,8 +114,8 @@ impl ClientSim {
         loop {
             let now = Instant::now();
             // One at a time: each may change what the next ones find.
-            while self.server_hears(now) || self.client_hears(now) || self.time_passes(now) {}
-            let Some(next) = self.next(now) else { return };
+            while self.deliver_to_server(now) || self.deliver_to_client(now) || self.handle_timeouts(now) {}
+            let Some(next) = self.next_due(now) else { return };
             tokio::select! {
                 biased;
                 () = self.woken.notified() => {}
@@ -124,7 +124,7 @@ impl ClientSim {
         }
     }
 
-    fn server_hears(&self, now: Instant) -> bool {
+    fn deliver_to_server(&self, now: Instant) -> bool {
         if !self.reaches_server() {
             return false;
         }
@@ -146,7 +146,7 @@ impl ClientSim {
         true
     }
 
-    fn client_hears(&self, now: Instant) -> bool {
+    fn deliver_to_client(&self, now: Instant) -> bool {
         let talk = &mut *self.talk.borrow_mut();
         if !self.wire.flows_to_client() || talk.phase != ConnectionPhase::Connected {
             return false;
@@ -155,13 +155,13 @@ impl ClientSim {
         talk.heard = now;
         match message {
             ServerMessage::Event(event) => talk.watchers.fire(&event),
-            ServerMessage::Reply(reply) => self.hear(talk, reply),
+            ServerMessage::Reply(reply) => self.handle_reply(talk, reply),
             ServerMessage::Closed => self.lose_connection(talk, InFlightFate::Lost),
         }
         true
     }
 
-    fn hear(&self, talk: &mut ClientState, reply: ServerReply) {
+    fn handle_reply(&self, talk: &mut ClientState, reply: ServerReply) {
         talk.seen = talk.seen.max(reply.zxid);
         match talk.asked.pop_front().expect("a reply has its request") {
             SentRequest::Ping => talk.pinged = false,
@@ -177,13 +177,13 @@ impl ClientSim {
         }
     }
 
-    fn time_passes(&self, now: Instant) -> bool {
+    fn handle_timeouts(&self, now: Instant) -> bool {
         let talk = &mut *self.talk.borrow_mut();
         match talk.phase {
-            ConnectionPhase::Connected if now >= talk.heard + self.silence() => {
+            ConnectionPhase::Connected if now >= talk.heard + self.silence_limit() => {
                 self.lose_connection(talk, InFlightFate::Arrives)
             }
-            ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.pause() => {
+            ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.ping_interval() => {
                 talk.pinged = true;
                 self.send(talk, ServerRequest::Ping, SentRequest::Ping);
             }
@@ -199,14 +199,16 @@ impl ClientSim {
     }
 
     /// When there is something to do again; `None`: never.
-    fn next(&self, now: Instant) -> Option<Instant> {
+    fn next_due(&self, now: Instant) -> Option<Instant> {
         let talk = self.talk.borrow();
-        let to_server = if self.reaches_server() { talk.to_server.due() } else { None };
-        let to_client = if self.wire.flows_to_client() { talk.to_client.due() } else { None };
+        let to_server = if self.reaches_server() { talk.to_server.next_due() } else { None };
+        let to_client = if self.wire.flows_to_client() { talk.to_client.next_due() } else { None };
         let of_its_own = match talk.phase {
             ConnectionPhase::Over => return None,
-            ConnectionPhase::Connected if talk.pinged => talk.heard + self.silence(),
-            ConnectionPhase::Connected => (talk.heard + self.silence()).min(talk.spoke + self.pause()),
+            ConnectionPhase::Connected if talk.pinged => talk.heard + self.silence_limit(),
+            ConnectionPhase::Connected => {
+                (talk.heard + self.silence_limit()).min(talk.spoke + self.ping_interval())
+            }
             // One that is due and was not made waits until the wire is mended.
             ConnectionPhase::Away { retry } if retry > now => retry.min(talk.heard + self.timeout * 7 / 5),
             ConnectionPhase::Away { .. } => talk.heard + self.timeout * 7 / 5,
@@ -261,16 +263,16 @@ impl ClientSim {
         self.wire.is_open() && self.ensemble.is_serving()
     }
 
-    fn silence(&self) -> Duration {
+    fn silence_limit(&self) -> Duration {
         self.timeout * 2 / 5
     }
 
-    fn pause(&self) -> Duration {
+    fn ping_interval(&self) -> Duration {
         (self.timeout * 3 / 20).min(Duration::from_secs(10))
     }
 }
 
-impl SessionHandle for ClientSim {
+impl SessionHandle for SessionClientSim {
     fn tell(&self, event: WatchEvent) {
         self.send_to_client(ServerMessage::Event(event));
     }
@@ -280,7 +282,7 @@ impl SessionHandle for ClientSim {
     }
 }
 
-impl WireUser for ClientSim {
+impl WireSession for SessionClientSim {
     fn session(&self) -> Option<i64> {
         let talk = self.talk.borrow();
         (talk.phase != ConnectionPhase::Over).then_some(talk.session)

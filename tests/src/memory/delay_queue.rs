@@ -25,7 +25,7 @@ impl<T> DelayQueue<T> {
         if *due > now { None } else { self.0.pop_front().map(|(_, item)| item) }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.0.front().map(|(due, _)| *due)
     }
 

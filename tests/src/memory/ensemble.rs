@@ -59,7 +59,7 @@ pub struct SimEnsemble(Rc<EnsembleState>);
 struct EnsembleState {
     settings: EnsembleSettings,
     began: Instant,
-    service: Cell<ServiceState>,
+    service: Cell<EnsembleHealth>,
     server: RefCell<SimServer>,
     /// The connection of a session at the moment.
     attached: RefCell<BTreeMap<i64, Weak<dyn SessionHandle>>>,
@@ -77,7 +77,7 @@ pub(super) trait SessionHandle: fmt::Debug {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ServiceState {
+enum EnsembleHealth {
     Up,
     Down,
 }
@@ -87,7 +87,7 @@ impl SimEnsemble {
     pub fn start(settings: EnsembleSettings) -> Self {
         let inner = Rc::new(EnsembleState {
             began: Instant::now(),
-            service: Cell::new(ServiceState::Up),
+            service: Cell::new(EnsembleHealth::Up),
             server: RefCell::new(SimServer::new(settings.tick)),
             attached: RefCell::default(),
             wires: RefCell::default(),
@@ -96,8 +96,8 @@ impl SimEnsemble {
         });
         let tick = inner.settings.tick;
         let containers = inner.settings.containers;
-        spawn_local(every(tick, Rc::downgrade(&inner), Self::expire_due));
-        spawn_local(every(containers, Rc::downgrade(&inner), Self::remove_empty_containers));
+        spawn_local(run_every(tick, Rc::downgrade(&inner), Self::expire_due));
+        spawn_local(run_every(containers, Rc::downgrade(&inner), Self::remove_empty_containers));
         Self(inner)
     }
 
@@ -110,7 +110,7 @@ impl SimEnsemble {
 
     /// No majority: connections break, nothing is answered, no session expires.
     pub fn fail(&self) {
-        self.0.service.set(ServiceState::Down);
+        self.0.service.set(EnsembleHealth::Down);
         for wire in self.wires() {
             wire.break_off(InFlightFate::Lost);
         }
@@ -118,8 +118,8 @@ impl SimEnsemble {
 
     /// A new leader: every session has its whole timeout again.
     pub fn recover(&self) {
-        self.server(|server, now| server.elect(now));
-        self.0.service.set(ServiceState::Up);
+        self.with_server(|server, now| server.elect(now));
+        self.0.service.set(EnsembleHealth::Up);
         for wire in self.wires() {
             wire.mend();
         }
@@ -130,25 +130,25 @@ impl SimEnsemble {
         for wire in self.wires() {
             wire.break_off(InFlightFate::Lost);
         }
-        self.server(|server, _| server.wipe());
+        self.with_server(|server, _| server.wipe());
     }
 
     /// Containers that had a child once and have none now; the server does it by itself now and then.
     pub fn remove_empty_containers(&self) {
         if self.is_serving() {
-            self.server(|server, _| server.remove_empty_containers());
+            self.with_server(|server, _| server.remove_empty_containers());
         }
     }
 
     /// Another client deletes a node, if it is there and has no children.
     pub fn steal(&self, path: &str) {
-        self.server(|server, _| server.steal(path));
+        self.with_server(|server, _| server.steal(path));
     }
 
     /// From the next transaction on that makes a node below `path`, another client comes there and leaves in this rhythm:
     /// in the first half of each period it has just gone, and has removed the parent.
     pub fn flap_parent(&self, path: &str, period: Duration) {
-        self.server(|server, _| server.flap_parent(path, period));
+        self.with_server(|server, _| server.flap_parent(path, period));
     }
 
     /// Pretends that so many children were made under `path`: sequence numbers go on from there.
@@ -156,7 +156,7 @@ impl SimEnsemble {
     /// # Panics
     /// If there is no such node.
     pub fn set_child_count(&self, path: &str, births: i32) {
-        self.server(|server, _| server.tree_mut().set_child_count(path, births));
+        self.with_server(|server, _| server.tree_mut().set_child_count(path, births));
     }
 
     /// Every path, sorted; no client request has this answer.
@@ -178,15 +178,15 @@ impl SimEnsemble {
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        self.0.service.get() == ServiceState::Up
+        self.0.service.get() == EnsembleHealth::Up
     }
 
     pub(super) fn open(&self, timeout: Duration) -> i64 {
-        self.server(|server, now| server.open(timeout, now))
+        self.with_server(|server, now| server.open(timeout, now))
     }
 
     pub(super) fn reconnect(&self, session: i64, seen: i64) -> ReconnectReply {
-        self.server(|server, now| server.reconnect(session, seen, now))
+        self.with_server(|server, now| server.reconnect(session, seen, now))
     }
 
     pub(super) fn attach(&self, session: i64, client: Weak<dyn SessionHandle>) {
@@ -195,11 +195,11 @@ impl SimEnsemble {
 
     pub(super) fn detach(&self, session: i64) {
         self.0.attached.borrow_mut().remove(&session);
-        self.server(|server, _| server.detach(session));
+        self.with_server(|server, _| server.detach(session));
     }
 
     pub(super) fn handle(&self, session: i64, request: &ServerRequest) -> Option<ServerReply> {
-        self.server(|server, now| server.handle(session, request, now))
+        self.with_server(|server, now| server.handle(session, request, now))
     }
 
     pub(super) fn rewatch(
@@ -209,11 +209,11 @@ impl SimEnsemble {
         aspect: WatchKind,
         seen: i64,
     ) -> Option<WatchEvent> {
-        self.server(|server, _| server.rewatch(session, path, aspect, seen))
+        self.with_server(|server, _| server.rewatch(session, path, aspect, seen))
     }
 
     pub(super) fn expire(&self, session: i64) {
-        if self.server(|server, _| server.end(session)) {
+        if self.with_server(|server, _| server.end(session)) {
             debug!(session, "expired");
             let attached = self.0.attached.borrow().get(&session).and_then(Weak::upgrade);
             if let Some(client) = attached {
@@ -224,14 +224,14 @@ impl SimEnsemble {
 
     fn expire_due(&self) {
         if self.is_serving() {
-            for session in self.server(|server, now| server.expired(now)) {
+            for session in self.with_server(|server, now| server.expired(now)) {
                 self.expire(session);
             }
         }
     }
 
     /// Does something at the server, and fires the watches before any client gets the answer.
-    fn server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
+    fn with_server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
         let (result, told) = {
             let mut server = self.0.server.borrow_mut();
             (act(&mut server, self.0.began.elapsed()), server.take_events())
@@ -251,7 +251,7 @@ impl SimEnsemble {
 }
 
 /// At every multiple of `period` since the start, for as long as there is an ensemble.
-async fn every(period: Duration, ensemble: Weak<EnsembleState>, act: fn(&SimEnsemble)) {
+async fn run_every(period: Duration, ensemble: Weak<EnsembleState>, act: fn(&SimEnsemble)) {
     let mut next = Instant::now();
     loop {
         next += period;

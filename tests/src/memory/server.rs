@@ -22,12 +22,12 @@ pub(super) struct SimServer {
     /// Sessions ever made, by any ensemble of this life: no id is given twice.
     sessions_made: i64,
     told: Vec<(i64, WatchEvent)>,
-    rhythm: Option<NodeRhythm>,
+    rhythm: Option<ParentChurn>,
 }
 
 /// Of other clients, which come to a parent and leave it.
 #[derive(Debug)]
-struct NodeRhythm {
+struct ParentChurn {
     parent: String,
     period: Duration,
     began: Option<Duration>,
@@ -150,13 +150,13 @@ impl SimServer {
             }
             ServerRequest::Create { path, data, kind } => {
                 let created = self.write(|tree, zxid| tree.create(path, data, *kind, session, zxid));
-                single(created.map(|(_, created)| ServerAnswer::Created(created)))
+                single_outcome(created.map(|(_, created)| ServerAnswer::Created(created)))
             }
             ServerRequest::Delete { path } => {
-                single(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| ServerAnswer::Done))
+                single_outcome(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| ServerAnswer::Done))
             }
             ServerRequest::Commit { steps } => {
-                self.others_leave(steps, now);
+                self.apply_churn(steps, now);
                 self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(ServerAnswer::Committed)
             }
             ServerRequest::Seen { path } => Ok(ServerAnswer::Seen(self.tree.stat(path))),
@@ -166,7 +166,7 @@ impl SimServer {
             ServerRequest::Children { path, watch } => {
                 let children = self.tree.children(path);
                 self.watch_if(*watch && children.is_ok(), session, path, WatchKind::Children);
-                single(children.map(ServerAnswer::Children))
+                single_outcome(children.map(ServerAnswer::Children))
             }
             ServerRequest::ChildrenOf { paths } => {
                 let lists = paths.iter().map(|path| self.tree.children(path).ok()).collect();
@@ -175,7 +175,7 @@ impl SimServer {
             ServerRequest::Data { path, watch } => {
                 let data = self.tree.data(path);
                 self.watch_if(*watch && data.is_ok(), session, path, WatchKind::Data);
-                single(data.map(|(data, seen)| ServerAnswer::Data(data, seen)))
+                single_outcome(data.map(|(data, seen)| ServerAnswer::Data(data, seen)))
             }
         };
         Some(ServerReply { zxid: self.zxid, outcome })
@@ -211,11 +211,11 @@ impl SimServer {
     }
 
     pub(super) fn flap_parent(&mut self, parent: &str, period: Duration) {
-        self.rhythm = Some(NodeRhythm { parent: parent.to_owned(), period, began: None });
+        self.rhythm = Some(ParentChurn { parent: parent.to_owned(), period, began: None });
     }
 
     /// Directly before these steps, where the rhythm of the other client demands it.
-    fn others_leave(&mut self, steps: &[OwnedStep], now: Duration) {
+    fn apply_churn(&mut self, steps: &[OwnedStep], now: Duration) {
         let Some(rhythm) = &mut self.rhythm else { return };
         let below = |path: &str| path.strip_prefix(&rhythm.parent).is_some_and(|rest| rest.starts_with('/'));
         let meets = |step: &OwnedStep| matches!(step, OwnedStep::Create { path, .. } if below(path));
@@ -273,7 +273,7 @@ impl SimServer {
     }
 }
 
-fn single(result: Result<ServerAnswer, ZkError>) -> RequestOutcome {
+fn single_outcome(result: Result<ServerAnswer, ZkError>) -> RequestOutcome {
     result.map_err(|fault| MultiError { step: None, fault })
 }
 

@@ -8,7 +8,7 @@ use fencegate_lock::session::client::{
 use tokio::time::{sleep_until, timeout};
 
 use super::{
-    client_sim::ClientSim,
+    client_sim::SessionClientSim,
     client_watches::SimWatch,
     ensemble::SimEnsemble,
     request::{ServerAnswer, ServerRequest},
@@ -17,7 +17,7 @@ use super::{
 
 /// Makes sessions over one wire.
 #[derive(Debug, Clone)]
-pub struct SimClient {
+pub struct SimConnector {
     ensemble: SimEnsemble,
     wire: Rc<Wire>,
     asked: Duration,
@@ -27,39 +27,39 @@ pub struct SimClient {
 #[derive(Debug)]
 pub struct SimSession {
     id: i64,
-    conversation: Rc<ClientSim>,
+    conversation: Rc<SessionClientSim>,
 }
 
 impl SimEnsemble {
     /// A client that requests this session timeout.
-    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> SimClient {
-        SimClient { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
+    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> SimConnector {
+        SimConnector { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
     }
 }
 
-impl SimClient {
-    async fn reached(&self) {
+impl SimConnector {
+    async fn wait_reachable(&self) {
         while !(self.wire.is_open() && self.ensemble.is_serving()) {
             self.wire.wait_mended().await;
         }
     }
 }
 
-impl ZkConnector for SimClient {
+impl ZkConnector for SimConnector {
     type Client = SimSession;
 
     async fn connect(&self) -> Result<SimSession, ZkError> {
         let reached = async {
-            self.reached().await;
+            self.wait_reachable().await;
             sleep_until(self.wire.arrival()).await;
-            self.reached().await;
+            self.wait_reachable().await;
         };
         if timeout(self.asked, reached).await.is_err() {
             return Err(ZkError::Refused("no server can be reached".to_owned()));
         }
         let granted = self.ensemble.negotiate(self.asked);
         let id = self.ensemble.open(granted);
-        let conversation = ClientSim::start(self.ensemble.clone(), self.wire.clone(), id, granted);
+        let conversation = SessionClientSim::start(self.ensemble.clone(), self.wire.clone(), id, granted);
         Ok(SimSession { id, conversation })
     }
 }

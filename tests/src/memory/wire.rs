@@ -24,14 +24,14 @@ pub struct Wire {
     next_reply: Cell<MessageFate>,
     next_session: Cell<ReconnectMode>,
     refused_watches: Cell<u32>,
-    carried: RefCell<Vec<Weak<dyn WireUser>>>,
+    carried: RefCell<Vec<Weak<dyn WireSession>>>,
     /// Something got better.
     mended: Notify,
     dice: Rc<SeededRng>,
 }
 
 /// What runs over a wire: one session, as the wire's accidents reach it.
-pub(super) trait WireUser: fmt::Debug {
+pub(super) trait WireSession: fmt::Debug {
     /// Its id at the server; `None` when it is over.
     fn session(&self) -> Option<i64>;
 
@@ -46,7 +46,7 @@ pub(super) trait WireUser: fmt::Debug {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum WireDirection {
     ToServer,
     ToClient,
     Both,
@@ -115,13 +115,13 @@ impl Wire {
 
     /// Holds back, and loses nothing: the connection stays until the client finds the silence too long. Stalled to
     /// the client, the wire holds replies.
-    pub fn stall(&self, direction: Direction) {
+    pub fn stall(&self, direction: WireDirection) {
         self.let_flow(direction, WireFlow::Stalled);
     }
 
     /// What was held back goes on.
     pub fn resume(&self) {
-        self.let_flow(Direction::Both, WireFlow::Free);
+        self.let_flow(WireDirection::Both, WireFlow::Free);
         self.mend();
     }
 
@@ -153,17 +153,17 @@ impl Wire {
 
     /// The server ends the sessions now, whatever the state of the client.
     pub fn expire(&self) {
-        for one in self.carried() {
+        for one in self.live_sessions() {
             one.expire();
         }
     }
 
     /// The sessions by their ids at the server, oldest first.
     pub fn sessions(&self) -> Vec<i64> {
-        self.carried().iter().filter_map(|one| one.session()).collect()
+        self.live_sessions().iter().filter_map(|one| one.session()).collect()
     }
 
-    pub(super) fn attach(&self, one: Weak<dyn WireUser>) {
+    pub(super) fn attach(&self, one: Weak<dyn WireSession>) {
         self.carried.borrow_mut().push(one);
     }
 
@@ -209,27 +209,27 @@ impl Wire {
     /// Signals that a connection may be possible again.
     pub(super) fn mend(&self) {
         self.mended.notify_waiters();
-        for one in self.carried() {
+        for one in self.live_sessions() {
             one.wake();
         }
     }
 
     pub(super) fn break_off(&self, underway: InFlightFate) {
-        for one in self.carried() {
+        for one in self.live_sessions() {
             one.break_off(underway);
         }
     }
 
-    fn carried(&self) -> Vec<Rc<dyn WireUser>> {
+    fn live_sessions(&self) -> Vec<Rc<dyn WireSession>> {
         self.carried.borrow_mut().retain(|one| one.strong_count() > 0);
         self.carried.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn let_flow(&self, direction: Direction, flow: WireFlow) {
-        if direction != Direction::ToClient {
+    fn let_flow(&self, direction: WireDirection, flow: WireFlow) {
+        if direction != WireDirection::ToClient {
             self.to_server.set(flow);
         }
-        if direction != Direction::ToServer {
+        if direction != WireDirection::ToServer {
             self.to_client.set(flow);
         }
     }

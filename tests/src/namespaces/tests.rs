@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{NetworkNamespaces, named, removal, shell};
+use super::{NetworkNamespaces, namespace_name, removal, shell};
 
 /// Sends each line of its input over one connection, and prints each line that arrives.
 const SPEAKS: &str = r#"exec 3<>"/dev/tcp/$0/$1"; cat <&3 & while read -r line; do echo "$line" >&3; done"#;
@@ -35,13 +35,13 @@ impl NamespacePair {
         Self { member, machine }
     }
 
-    fn says(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         let mouth = self.member.stdin.as_mut().expect("piped");
         writeln!(mouth, "{line}").expect("it listens");
     }
 
     /// The next line that has come out of the namespace.
-    fn hears(&self, within: Duration) -> Option<String> {
+    fn receive_line(&self, within: Duration) -> Option<String> {
         self.machine.set_read_timeout(Some(within)).expect("more than nothing");
         let mut line = String::new();
         BufReader::new(&self.machine).read_line(&mut line).ok()?;
@@ -71,21 +71,21 @@ async fn one() -> Option<NetworkNamespaces> {
 async fn dropped_packets_arrive_after_restore() {
     let Some(namespaces) = one().await else { return };
     let mut pair = NamespacePair::of(&namespaces);
-    pair.says("one");
-    assert_eq!(pair.hears(SOON).as_deref(), Some("one\n"));
+    pair.send_line("one");
+    assert_eq!(pair.receive_line(SOON).as_deref(), Some("one\n"));
     for cut in [
         |namespaces: &NetworkNamespaces, _| namespaces.drop_outgoing(0),
         |namespaces: &NetworkNamespaces, port| namespaces.drop_outgoing_to(0, &[port]),
     ] {
         cut(&namespaces, pair.machine.local_addr().expect("connected").port());
-        pair.says("two");
-        assert_eq!(pair.hears(NEVER), None);
+        pair.send_line("two");
+        assert_eq!(pair.receive_line(NEVER), None);
         namespaces.restore();
-        assert_eq!(pair.hears(SOON).as_deref(), Some("two\n"));
+        assert_eq!(pair.receive_line(SOON).as_deref(), Some("two\n"));
     }
     namespaces.drop_outgoing_to(0, &[1]);
-    pair.says("three");
-    assert_eq!(pair.hears(SOON).as_deref(), Some("three\n"), "another port");
+    pair.send_line("three");
+    assert_eq!(pair.receive_line(SOON).as_deref(), Some("three\n"), "another port");
 }
 
 /// Outgoing and incoming packets are dropped separately, and an unplugged interface stays so until it is plugged in.
@@ -95,21 +95,21 @@ async fn directions_are_dropped_separately() {
     let mut pair = NamespacePair::of(&namespaces);
     let mut heard = BufReader::new(pair.member.stdout.take().expect("piped"));
     namespaces.drop_incoming(0);
-    pair.says("out");
-    assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
+    pair.send_line("out");
+    assert_eq!(pair.receive_line(SOON).as_deref(), Some("out\n"));
     namespaces.restore();
     namespaces.drop_outgoing(0);
     pair.machine.write_all(b"in\n").expect("connected");
     let mut line = String::new();
     heard.read_line(&mut line).expect("it prints");
     assert_eq!(line, "in\n");
-    pair.says("out");
-    assert_eq!(pair.hears(NEVER), None);
+    pair.send_line("out");
+    assert_eq!(pair.receive_line(NEVER), None);
     namespaces.unplug(0);
     namespaces.restore();
-    assert_eq!(pair.hears(NEVER), None);
+    assert_eq!(pair.receive_line(NEVER), None);
     namespaces.plug_in(0);
-    assert_eq!(pair.hears(SOON).as_deref(), Some("out\n"));
+    assert_eq!(pair.receive_line(SOON).as_deref(), Some("out\n"));
 }
 
 /// Dropping removes all namespaces and interfaces. A sweep removes those of dead processes, and no others.
@@ -119,9 +119,9 @@ async fn namespaces_are_removed_on_drop() {
     let file = |name: &str| Path::new("/run/netns").join(name);
     let prefix = namespaces.prefix.clone();
     let net = namespaces.machine().to_string();
-    assert!(file(&named(&prefix, 0)).exists() && file(&super::hub(&prefix)).exists());
+    assert!(file(&namespace_name(&prefix, 0)).exists() && file(&super::bridge_name(&prefix)).exists());
     drop(namespaces);
-    assert!(!file(&named(&prefix, 0)).exists() && !file(&super::hub(&prefix)).exists());
+    assert!(!file(&namespace_name(&prefix, 0)).exists() && !file(&super::bridge_name(&prefix)).exists());
     // The kernel takes interfaces away a little later than their namespaces.
     let gone = || !shell("ip -4 addr", &[]).expect("ip").contains(&net);
     assert!(

@@ -16,7 +16,7 @@ pub const WORK: &str = "x-work";
 
 /// What keeps the executions of an account apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccountRule {
+pub enum AccountIsolation {
     /// The senders of the requests. The service reads, works, and writes the read value plus one.
     Trusting,
     /// The service. It works with the row locked, and refuses a token that is not newer than those before.
@@ -37,7 +37,7 @@ pub enum AccountFault {
 }
 
 pub(super) struct Accounts {
-    rule: AccountRule,
+    rule: AccountIsolation,
     rows: Mutex<HashMap<String, Arc<RowLock<AccountRow>>>>,
     mishaps: Mutex<VecDeque<AccountFault>>,
 }
@@ -67,7 +67,7 @@ enum OpenRow {
 pub(super) struct StaleTokenError;
 
 impl Accounts {
-    pub(super) fn new(rule: AccountRule) -> Self {
+    pub(super) fn new(rule: AccountIsolation) -> Self {
         Self { rule, rows: Mutex::default(), mishaps: Mutex::default() }
     }
 
@@ -104,8 +104,8 @@ impl Accounts {
             );
             let mut locked = Arc::clone(&row).lock_owned().await;
             match self.rule {
-                AccountRule::Trusting => open.push(OpenRow::Read { balance: locked.balance, row }),
-                AccountRule::Comparing => {
+                AccountIsolation::Trusting => open.push(OpenRow::Read { balance: locked.balance, row }),
+                AccountIsolation::Comparing => {
                     locked.admits(record.expect_token(), writes)?;
                     open.push(OpenRow::Locked(locked));
                 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// One request's fate at the origin.
 #[derive(Debug, Clone)]
-pub enum Act {
+pub enum OriginAction {
     /// Works that long, then answers.
     Answer(Duration, OriginReply),
     /// Answers at once, then ends the connection without having announced it.
@@ -49,7 +49,7 @@ pub struct OriginReply {
 #[derive(Debug, Clone)]
 pub struct Latch(watch::Sender<bool>);
 
-impl Act {
+impl OriginAction {
     pub fn now(reply: OriginReply) -> Self {
         Self::Answer(Duration::ZERO, reply)
     }

@@ -16,11 +16,11 @@ use tokio::{
 };
 
 use super::{
-    ATTEMPT, AccountEffect, AccountFault, Act, OriginReply, ReceivedBytes, RequestRecord, WORK,
+    ATTEMPT, AccountEffect, AccountFault, OriginAction, OriginReply, ReceivedBytes, RequestRecord, WORK,
     accounts::{Accounts, StaleTokenError},
     state::OriginState,
 };
-use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
+use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
 
 /// Serves one connection until either side ends it.
 pub(super) async fn serve_connection(
@@ -80,27 +80,27 @@ impl OriginConnection {
     async fn exchange(&mut self, mut request: WireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
         match self.shared.early_act(&path) {
-            Some(Act::ReadLater(latch)) => latch.wait_released().await,
-            Some(Act::ReadSlowly(pause)) => self.reader.set_read_pause(pause),
-            Some(Act::AnswerUnread(latch, reply)) => {
+            Some(OriginAction::ReadLater(latch)) => latch.wait_released().await,
+            Some(OriginAction::ReadSlowly(pause)) => self.reader.set_read_pause(pause),
+            Some(OriginAction::AnswerUnread(latch, reply)) => {
                 self.answer(&reply).await?;
                 latch.wait_released().await;
             }
-            Some(Act::BreakUnread(words)) => {
+            Some(OriginAction::BreakUnread(words)) => {
                 self.close(words.as_bytes()).await?;
                 self.output.shutdown().await?;
                 self.reader.wait_end().await;
                 return Ok(false);
             }
-            Some(Act::BeginUnread(words, latch)) => {
+            Some(OriginAction::BeginUnread(words, latch)) => {
                 self.output.write_all(words.as_bytes()).await?;
                 latch.wait_released().await;
                 return Ok(false);
             }
             _ => {}
         }
-        self.reader.read_body(&mut request, NoLengthMeaning::Empty).await?;
-        self.note(|record| {
+        self.reader.read_body(&mut request, MissingLengthMeaning::Empty).await?;
+        self.edit_record(|record| {
             record.request = request;
             record.whole = Some(Instant::now());
         });
@@ -108,42 +108,42 @@ impl OriginConnection {
         if let Some(accounts) = &shared.accounts
             && self.record().key().is_some()
         {
-            return self.book(accounts).await;
+            return self.add_to_accounts(accounts).await;
         }
         if !self.shared.admit(self.number) {
             self.refuse().await?;
             return Ok(true);
         }
         match self.shared.next_act(&path) {
-            Act::Answer(work, reply) => {
+            OriginAction::Answer(work, reply) => {
                 self.work(sleep(work)).await;
                 self.answer(&reply).await?;
             }
-            Act::AnswerAndClose(reply) => {
+            OriginAction::AnswerAndClose(reply) => {
                 self.answer(&reply).await?;
                 return Ok(false);
             }
-            Act::Hold(latch, reply) => {
+            OriginAction::Hold(latch, reply) => {
                 self.work(latch.wait_released()).await;
                 self.answer(&reply).await?;
             }
-            Act::HoldInBody(latch, reply) => {
+            OriginAction::HoldInBody(latch, reply) => {
                 let rest = reply.rest();
                 let (first, second) = rest.split_at(rest.len() / 2);
                 self.output.write_all(&[&reply.head(), first].concat()).await?;
                 self.work(latch.wait_released()).await;
                 self.finish(second).await?;
             }
-            Act::Reset => return self.reset(),
-            Act::ReadLater(_)
-            | Act::ReadSlowly(_)
-            | Act::AnswerUnread(..)
-            | Act::BreakUnread(_)
-            | Act::BeginUnread(..) => {
+            OriginAction::Reset => return self.reset(),
+            OriginAction::ReadLater(_)
+            | OriginAction::ReadSlowly(_)
+            | OriginAction::AnswerUnread(..)
+            | OriginAction::BreakUnread(_)
+            | OriginAction::BeginUnread(..) => {
                 unreachable!("played before the body")
             }
-            Act::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,
-            Act::CloseInBody(reply) => {
+            OriginAction::CloseInHead => return self.close(b"HTTP/1.1 200 Scr").await,
+            OriginAction::CloseInBody(reply) => {
                 let rest = reply.rest();
                 return self.close(&[&reply.head(), &rest[..rest.len() / 2]].concat()).await;
             }
@@ -152,7 +152,7 @@ impl OriginConnection {
     }
 
     /// Adds one to the accounts that the request names; false if the connection is over.
-    async fn book(&mut self, accounts: &Accounts) -> io::Result<bool> {
+    async fn add_to_accounts(&mut self, accounts: &Accounts) -> io::Result<bool> {
         let record = self.record();
         let mishap = accounts.next_fault();
         if mishap == Some(AccountFault::ResetBefore) {
@@ -161,13 +161,13 @@ impl OriginConnection {
         let booking = match accounts.begin(&record).await {
             Ok(booking) => booking,
             Err(StaleTokenError) => {
-                self.note(|record| record.stale = true);
+                self.edit_record(|record| record.stale = true);
                 self.refuse().await?;
                 return Ok(true);
             }
         };
         let began = Instant::now();
-        self.note(|record| record.effect = Some(AccountEffect { began, ended: None }));
+        self.edit_record(|record| record.effect = Some(AccountEffect { began, ended: None }));
         let asked = record.request.field(WORK).and_then(|text| text.parse().ok()).unwrap_or_default();
         let longer = if let Some(AccountFault::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
         self.work(sleep(Duration::from_millis(asked) + longer)).await;
@@ -206,7 +206,7 @@ impl OriginConnection {
             () = &mut work => return,
             () = self.reader.wait_end() => {}
         }
-        self.note(|record| record.abandoned = Some(Instant::now()));
+        self.edit_record(|record| record.abandoned = Some(Instant::now()));
         work.await;
     }
 
@@ -217,28 +217,28 @@ impl OriginConnection {
     async fn finish(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (most, last) = bytes.split_at(bytes.len().saturating_sub(1));
         let sent = self.output.write_all(most).await;
-        self.end();
+        self.record_end();
         sent?;
         self.output.write_all(last).await
     }
 
     async fn close(&mut self, bytes: &[u8]) -> io::Result<bool> {
         let sent = self.output.write_all(bytes).await;
-        self.end();
+        self.record_end();
         sent.and(Ok(false))
     }
 
     fn reset(&mut self) -> io::Result<bool> {
-        self.end();
+        self.record_end();
         self.output.as_ref().set_zero_linger()?;
         Ok(false)
     }
 
-    fn end(&self) {
-        self.note(|record| record.ended = Some(Instant::now()));
+    fn record_end(&self) {
+        self.edit_record(|record| record.ended = Some(Instant::now()));
     }
 
-    fn note(&self, change: impl FnOnce(&mut RequestRecord)) {
+    fn edit_record(&self, change: impl FnOnce(&mut RequestRecord)) {
         self.shared.log.send_modify(|log| change(&mut log.records[self.number]));
     }
 }

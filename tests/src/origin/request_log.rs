@@ -65,7 +65,7 @@ pub struct ReceivedBytes {
 
 impl OriginLog {
     /// Requests for one path, in order of arrival.
-    pub fn on<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a RequestRecord> + 'a {
+    pub fn requests_for<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a RequestRecord> + 'a {
         self.records.iter().filter(move |record| record.path() == path)
     }
 

@@ -8,7 +8,7 @@ use std::{
 use fencegate_policies::token::Watermarks;
 use tokio::sync::watch;
 
-use super::{AccessMode, Act, OriginLog, OriginReply, RequestRecord, accounts::Accounts};
+use super::{AccessMode, OriginAction, OriginLog, OriginReply, RequestRecord, accounts::Accounts};
 
 pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
@@ -21,14 +21,15 @@ pub(super) struct OriginState {
 
 pub(super) struct ActionScript {
     /// Consumed one by one, per path.
-    pub(super) by_path: HashMap<String, VecDeque<Act>>,
-    pub(super) otherwise: Act,
+    pub(super) by_path: HashMap<String, VecDeque<OriginAction>>,
+    pub(super) otherwise: OriginAction,
 }
 
 impl OriginState {
     /// `marks`: with them it compares.
     pub(super) fn new(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
-        let script = ActionScript { by_path: HashMap::new(), otherwise: Act::now(OriginReply::ok()) };
+        let script =
+            ActionScript { by_path: HashMap::new(), otherwise: OriginAction::now(OriginReply::ok()) };
         Self { log: watch::Sender::default(), script: Mutex::new(script), marks, accounts }
     }
 
@@ -61,21 +62,21 @@ impl OriginState {
     }
 
     /// The path's next act, if it concerns the reading of the body.
-    pub(super) fn early_act(&self, path: &str) -> Option<Act> {
+    pub(super) fn early_act(&self, path: &str) -> Option<OriginAction> {
         let mut script = self.script();
         script.by_path.get_mut(path)?.pop_front_if(|act| {
             matches!(
                 act,
-                Act::ReadLater(_)
-                    | Act::ReadSlowly(_)
-                    | Act::AnswerUnread(..)
-                    | Act::BreakUnread(_)
-                    | Act::BeginUnread(..)
+                OriginAction::ReadLater(_)
+                    | OriginAction::ReadSlowly(_)
+                    | OriginAction::AnswerUnread(..)
+                    | OriginAction::BreakUnread(_)
+                    | OriginAction::BeginUnread(..)
             )
         })
     }
 
-    pub(super) fn next_act(&self, path: &str) -> Act {
+    pub(super) fn next_act(&self, path: &str) -> OriginAction {
         let mut script = self.script();
         let scripted = script.by_path.get_mut(path).and_then(VecDeque::pop_front);
         scripted.unwrap_or_else(|| script.otherwise.clone())

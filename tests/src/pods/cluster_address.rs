@@ -58,13 +58,13 @@ impl FakeCluster {
             let to = port_named(&container, &port["targetPort"]);
             let to: Vec<SocketAddr> = pods.iter().map(|&pod| SocketAddr::new(IpAddr::V4(pod), to)).collect();
             let port = port["port"].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port");
-            self.lead(&name, SocketAddr::new(IpAddr::V4(own), port), &to).await;
+            self.route_service(&name, SocketAddr::new(IpAddr::V4(own), port), &to).await;
             names.push((name, vec![own.to_string()]));
         }
         self.hosts.set_all(&names);
     }
 
-    async fn lead(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
+    async fn route_service(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
         // Ports below are root's: tests connect to the pods behind these.
         const FIRST_OF_ALL: u16 = 1024;
         if to.is_empty() {

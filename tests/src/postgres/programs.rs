@@ -28,7 +28,7 @@ pub fn program(name: &str) -> PathBuf {
 
 /// A folder for a server. The folder of the tests may be closed to other users, and the path of a socket has to be
 /// short; so those of processes that are gone are removed here.
-pub(super) fn state() -> PathBuf {
+pub(super) fn server_folder() -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let all = std::env::temp_dir();
     for old in fs::read_dir(&all).expect("a folder").flatten() {

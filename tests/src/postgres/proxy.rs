@@ -55,7 +55,7 @@ impl PostgresProxy {
                     let Ok(server) = TcpStream::connect(server).await else { return };
                     let over = plan.close.notified();
                     tokio::select! {
-                        () = lead(client, server, &plan) => {}
+                        () = forward(client, server, &plan) => {}
                         () = over => {}
                     }
                 });
@@ -100,7 +100,7 @@ impl CutPlan {
 }
 
 /// Until either side ends, or what is planned has happened.
-async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &CutPlan) {
+async fn forward(mut client: TcpStream, mut server: TcpStream, plan: &CutPlan) {
     let mut asked = vec![0; 1 << 16];
     let mut answered = vec![0; 1 << 16];
     loop {

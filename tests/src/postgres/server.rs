@@ -13,7 +13,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 
 use super::{
     TestDatabase, USER,
-    programs::{self, program, run, state, unprivileged},
+    programs::{self, program, run, server_folder, unprivileged},
 };
 use crate::wait::PATIENCE;
 
@@ -170,7 +170,7 @@ impl Drop for PostgresServer {
 
 /// A folder with a new database.
 pub(super) fn init_folder() -> PathBuf {
-    let state = state();
+    let state = server_folder();
     // Its own order of text is not that of bytes.
     let made = run(
         &state,

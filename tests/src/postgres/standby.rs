@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     PostgresServer, USER,
-    programs::{run, state},
+    programs::{run, server_folder},
 };
 use crate::wait::PATIENCE;
 
@@ -29,7 +29,7 @@ impl PostgresServer {
     /// # Panics
     /// If it cannot be made.
     pub fn standby(&self, follows: StandbyMode) -> Self {
-        let folder = state();
+        let folder = server_folder();
         let source = format!(
             "host={} port={} user={USER} application_name={NAME}",
             self.folder().display(),
@@ -54,7 +54,7 @@ impl PostgresServer {
             StandbyMode::Synchronously => "sync",
             StandbyMode::Later => "async",
         };
-        self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", wanted);
+        self.wait_shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", wanted);
         standby
     }
 
@@ -65,7 +65,7 @@ impl PostgresServer {
     pub fn disable_sync_standby(&self) {
         self.database("postgres").run("ALTER SYSTEM RESET synchronous_standby_names");
         self.database("postgres").run("SELECT pg_reload_conf()");
-        self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
+        self.wait_shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", "async");
     }
 
     /// From now on a standby takes writes. It has exactly what it received from its primary.
@@ -83,11 +83,11 @@ impl PostgresServer {
     pub fn pause_receiving(&self) {
         self.database("postgres").run("ALTER SYSTEM SET primary_conninfo = ''");
         self.database("postgres").run("SELECT pg_reload_conf()");
-        self.shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");
+        self.wait_shows("SELECT count(*) FROM pg_stat_wal_receiver", "0");
     }
 
     /// Polls, because the server sends no event.
-    fn shows(&self, question: &str, wanted: &str) {
+    fn wait_shows(&self, question: &str, wanted: &str) {
         let until = Instant::now() + PATIENCE;
         loop {
             let seen = self.database("postgres").run(question);

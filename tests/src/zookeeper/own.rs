@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -29,13 +29,13 @@ impl OwnZooKeeper {
     pub fn start() -> Self {
         let data = scratch::temp_dir();
         let server =
-            PrivateZooKeeper::start(data.path(), ZooKeeperConfig::default()).expect("ZooKeeper starts");
+            PrivateZooKeeper::start(data.path(), ZooKeeperServerConfig::default()).expect("ZooKeeper starts");
         Self { server, data }
     }
 
     /// A copy of its data, taken while it is stopped for a moment.
     pub async fn back_up(self) -> (Self, ZooKeeperBackup) {
-        self.stopped(|data| {
+        self.while_stopped(|data| {
             let copy = scratch::temp_dir();
             copy_files(&data, copy.path());
             ZooKeeperBackup(copy)
@@ -50,12 +50,12 @@ impl OwnZooKeeper {
             fs::remove_dir_all(&data).expect("our own");
             copy_files(&from, &data);
         };
-        self.stopped(restore).await.0
+        self.while_stopped(restore).await.0
     }
 
     /// As if it had never served a client.
     pub async fn wipe(self) -> Self {
-        self.stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
+        self.while_stopped(|data| fs::remove_dir_all(&data).expect("our own")).await.0
     }
 
     /// Started again on the same data, and from now on it keeps no session for longer than this.
@@ -68,7 +68,7 @@ impl OwnZooKeeper {
             let most = most.as_millis();
             fs::write(&file, format!("{text}maxSessionTimeout={most}\n")).expect("our own");
         };
-        self.stopped(change).await.0
+        self.while_stopped(change).await.0
     }
 
     /// All connections are closed, and no client is answered.
@@ -81,7 +81,7 @@ impl OwnZooKeeper {
     }
 
     /// Does something to the data of the stopped server, and starts it again.
-    async fn stopped<R: Send + 'static>(
+    async fn while_stopped<R: Send + 'static>(
         self,
         change: impl FnOnce(PathBuf) -> R + Send + 'static,
     ) -> (Self, R) {

@@ -70,11 +70,11 @@ pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<
     let expected = PendingReplies::default();
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
-        ended = upward(&line, MessageReader::of(client_says), &mut to_server, &expected) => ended,
+        ended = forward_requests(&line, MessageReader::of(client_says), &mut to_server, &expected) => ended,
         // The last bytes of the server are forwarded before the connection ends.
         ended = async {
             tokio::try_join!(
-                downward(&line, MessageReader::of(server_says), due, &expected),
+                forward_replies(&line, MessageReader::of(server_says), due, &expected),
                 write(&mut to_client, delayed),
             )
         } => ended.map(drop),
@@ -87,7 +87,7 @@ pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<
     Ok(())
 }
 
-async fn upward(
+async fn forward_requests(
     line: &LinkState,
     mut client: MessageReader,
     server: &mut OwnedWriteHalf,
@@ -124,7 +124,7 @@ async fn upward(
 /// Request number 2^31 - 1, operation -11 (close session).
 const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
 
-async fn downward(
+async fn forward_replies(
     line: &LinkState,
     mut server: MessageReader,
     due: mpsc::UnboundedSender<(Instant, Bytes)>,

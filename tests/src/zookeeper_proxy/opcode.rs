@@ -71,35 +71,35 @@ pub(super) fn read_i32(message: &[u8], n: usize) -> Option<i32> {
 fn steps(mut rest: &[u8]) -> Vec<(i32, &[u8])> {
     let mut steps = Vec::new();
     // Each step begins with its code, a flag that marks the end, and a place for an error.
-    while let Some(code) = number(&mut rest).filter(|code| *code > 0) {
+    while let Some(code) = take_i32(&mut rest).filter(|code| *code > 0) {
         rest = rest.get(5..).unwrap_or_default();
-        let Some(path) = text(&mut rest) else { break };
+        let Some(path) = take_text(&mut rest) else { break };
         steps.push((code, path));
         if code == DELETE || code == CHECK {
-            number(&mut rest);
+            take_i32(&mut rest);
             continue;
         }
-        text(&mut rest);
+        take_text(&mut rest);
         if code != SET {
-            for _ in 0..number(&mut rest).unwrap_or_default() {
-                number(&mut rest);
-                text(&mut rest);
-                text(&mut rest);
+            for _ in 0..take_i32(&mut rest).unwrap_or_default() {
+                take_i32(&mut rest);
+                take_text(&mut rest);
+                take_text(&mut rest);
             }
         }
-        number(&mut rest);
+        take_i32(&mut rest);
     }
     steps
 }
 
-fn number(rest: &mut &[u8]) -> Option<i32> {
+fn take_i32(rest: &mut &[u8]) -> Option<i32> {
     let (number, behind) = rest.split_first_chunk::<4>()?;
     *rest = behind;
     Some(i32::from_be_bytes(*number))
 }
 
-fn text<'m>(rest: &mut &'m [u8]) -> Option<&'m [u8]> {
-    let length = number(rest)?.max(0);
+fn take_text<'m>(rest: &mut &'m [u8]) -> Option<&'m [u8]> {
+    let length = take_i32(rest)?.max(0);
     let (text, behind) = rest.split_at_checked(usize::try_from(length).ok()?)?;
     *rest = behind;
     Some(text)

@@ -12,14 +12,14 @@ use super::*;
 struct TestClient(Router);
 
 impl TestClient {
-    fn new(compare: Compare, work_time: Duration) -> Self {
+    fn new(compare: TokenComparison, work_time: Duration) -> Self {
         let book = LedgerStore::temporary(work_time).expect("a temporary database");
-        let fields = FieldNames {
+        let fields = FieldSettings {
             token: "fencing-token".parse().unwrap(),
             number: "fencing-number".parse().unwrap(),
             clock_error: None,
         };
-        Self(service(Arc::new(book), compare, fields))
+        Self(router(Arc::new(book), compare, fields))
     }
 
     async fn send(&self, request: Request<Body>) -> (Response<()>, Value) {
@@ -56,7 +56,7 @@ fn token(epoch: u64, dispatch: u32) -> String {
 /// A request with a stale token is refused, and leaves no trace but the record of its refusal.
 #[tokio::test]
 async fn stale_token_is_refused_without_trace() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     let old = token(5, 1);
     let new = token(6, 1);
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
@@ -81,7 +81,7 @@ async fn stale_token_is_refused_without_trace() {
 /// A token is accepted once for each key, and every key has its own fence.
 #[tokio::test]
 async fn token_is_accepted_once_per_key() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     let one = token(5, 1);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::OK);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::PRECONDITION_FAILED);
@@ -94,7 +94,7 @@ async fn token_is_accepted_once_per_key() {
 
 #[tokio::test]
 async fn equal_number_passes_smaller_is_refused() {
-    let ledger = TestClient::new(Compare::Number, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Number, Duration::ZERO);
     for (number, expected) in [("9", 200), ("9", 200), ("10", 200), ("9", 412), ("10", 200)] {
         let status = ledger.debit(number, ("fencing-number", number), 1).await;
         assert_eq!(status.as_u16(), expected, "{number}");
@@ -105,10 +105,12 @@ async fn equal_number_passes_smaller_is_refused() {
 /// Readers share a key in any order. A reader or writer older than the newest token of the other kind is refused.
 #[tokio::test]
 async fn readers_share_key_unless_late() {
-    for (compare, field) in [(Compare::Token, "fencing-token"), (Compare::Number, "fencing-number")] {
+    for (compare, field) in
+        [(TokenComparison::Token, "fencing-token"), (TokenComparison::Number, "fencing-number")]
+    {
         let ledger = TestClient::new(compare, Duration::ZERO);
         let said = |epoch: u64| match compare {
-            Compare::Token => token(epoch, 1),
+            TokenComparison::Token => token(epoch, 1),
             _ => epoch.to_string(),
         };
         let read = async |epoch| {
@@ -126,7 +128,7 @@ async fn readers_share_key_unless_late() {
 /// A request without a readable token of the compared kind is refused with 400, and not executed.
 #[tokio::test]
 async fn unreadable_token_executes_nothing() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {
         assert_eq!(ledger.debit("a", stamp, 1).await, StatusCode::BAD_REQUEST, "{stamp:?}");
     }
@@ -137,7 +139,7 @@ async fn unreadable_token_executes_nothing() {
 #[tokio::test]
 async fn concurrent_debits_are_exact_without_overlap() {
     const CLIENTS: u32 = 50;
-    let ledger = Arc::new(TestClient::new(Compare::Token, Duration::from_millis(1)));
+    let ledger = Arc::new(TestClient::new(TokenComparison::Token, Duration::from_millis(1)));
     let mut clients = tokio::task::JoinSet::new();
     for dispatch in 1..=CLIENTS {
         let ledger = Arc::clone(&ledger);
@@ -168,7 +170,7 @@ async fn concurrent_debits_are_exact_without_overlap() {
 /// Without comparison a stale request is executed, and one of two concurrent updates is lost.
 #[tokio::test]
 async fn naive_service_executes_stale_request() {
-    let ledger = TestClient::new(Compare::Off, Duration::from_millis(100));
+    let ledger = TestClient::new(TokenComparison::Off, Duration::from_millis(100));
     let old = token(5, 1);
     let new = token(6, 1);
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
@@ -184,7 +186,7 @@ async fn naive_service_executes_stale_request() {
 /// A refusal for lack of stock raises the watermark: an older request is stale afterwards.
 #[tokio::test]
 async fn insufficient_stock_raises_watermark() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     let take = async |operation: &str, epoch, quantity| {
         let body = json!({ "operation": operation, "quantity": quantity });
         ledger.post("/v1/skus/lamp/reservations", ("fencing-token", &token(epoch, 1)), body).await
@@ -208,7 +210,7 @@ async fn insufficient_stock_raises_watermark() {
 /// A transfer is fenced by both accounts, and happens as a whole or not at all.
 #[tokio::test]
 async fn transfer_is_fenced_by_both_accounts() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     let transfer = async |operation: &str, epoch, from: &str, to: &str, amount| {
         let body = json!({ "operation": operation, "from": from, "to": to, "amount": amount });
         ledger.post("/v1/transfers", ("fencing-token", &token(epoch, 1)), body).await
@@ -240,7 +242,7 @@ async fn transfer_is_fenced_by_both_accounts() {
 /// A malformed order gets 400, and an invalid one gets 422. Neither is executed.
 #[tokio::test]
 async fn malformed_and_invalid_orders_are_distinguished() {
-    let ledger = TestClient::new(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::new(TokenComparison::Token, Duration::ZERO);
     let long = "x".repeat(129);
     for (path, body, expected) in [
         ("/v1/accounts/alice/debit", json!({ "operation": "a" }), 400),

@@ -7,19 +7,19 @@ use tokio::sync::Notify;
 /// Requests of one pipeline that have looked it up and are not counted elsewhere yet. In HTTP/2 other tasks run in
 /// between, and a reload at that moment must still wait for these requests.
 #[derive(Default)]
-pub struct EntryCounter {
+pub struct PipelineEntryCounter {
     requests: Cell<usize>,
     /// The last of these requests is counted or has ended.
     none: Notify,
 }
 
 /// A request that has looked up its pipeline. Dropped when it is counted under the plan of that pipeline, or ends.
-pub struct CountedEntry(Rc<EntryCounter>);
+pub struct PipelineEntryGuard(Rc<PipelineEntryCounter>);
 
-impl EntryCounter {
-    pub fn enter(self: &Rc<Self>) -> CountedEntry {
+impl PipelineEntryCounter {
+    pub fn enter(self: &Rc<Self>) -> PipelineEntryGuard {
         self.requests.set(self.requests.get() + 1);
-        CountedEntry(self.clone())
+        PipelineEntryGuard(self.clone())
     }
 
     pub async fn wait_empty(&self) {
@@ -29,7 +29,7 @@ impl EntryCounter {
     }
 }
 
-impl Drop for CountedEntry {
+impl Drop for PipelineEntryGuard {
     fn drop(&mut self) {
         let left = self.0.requests.get() - 1;
         self.0.requests.set(left);

@@ -8,31 +8,31 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 /// A key generation. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
-pub struct KeyGeneration {
+pub struct KeyRulesGeneration {
     running: TaskTracker,
     open: watch::Sender<bool>,
 }
 
 /// A fenced request, from the moment at which its plan is known until no part of it runs any more.
-pub type RequestToken = TaskTrackerToken;
+pub type RunningRequestGuard = TaskTrackerToken;
 
 /// Opens a key generation once the generations before it have ended.
 #[derive(Debug)]
-pub struct GenerationSwitch {
-    generation: Arc<KeyGeneration>,
-    predecessors: Vec<Arc<KeyGeneration>>,
+pub struct PendingGeneration {
+    generation: Arc<KeyRulesGeneration>,
+    predecessors: Vec<Arc<KeyRulesGeneration>>,
 }
 
-impl KeyGeneration {
+impl KeyRulesGeneration {
     /// A generation without a predecessor, open at once.
     pub fn new_open() -> Arc<Self> {
         Self::new(true)
     }
 
     /// A generation whose requests wait until the requests of the former generations have ended.
-    pub fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, GenerationSwitch) {
+    pub fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, PendingGeneration) {
         let term = Self::new(false);
-        let opening = GenerationSwitch { generation: term.clone(), predecessors: before };
+        let opening = PendingGeneration { generation: term.clone(), predecessors: before };
         (term, opening)
     }
 
@@ -40,7 +40,7 @@ impl KeyGeneration {
         Arc::new(Self { running: TaskTracker::new(), open: watch::Sender::new(open) })
     }
 
-    pub fn track_request(&self) -> RequestToken {
+    pub fn track_request(&self) -> RunningRequestGuard {
         self.running.token()
     }
 
@@ -68,14 +68,16 @@ impl KeyGeneration {
 }
 
 /// Each generation once.
-pub(super) fn dedup_generations(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<Arc<KeyGeneration>> {
-    let mut terms: Vec<Arc<KeyGeneration>> = terms.collect();
+pub(super) fn dedup_generations(
+    terms: impl Iterator<Item = Arc<KeyRulesGeneration>>,
+) -> Vec<Arc<KeyRulesGeneration>> {
+    let mut terms: Vec<Arc<KeyRulesGeneration>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
     terms.dedup_by_key(|term| Arc::as_ptr(term));
     terms
 }
 
-impl GenerationSwitch {
+impl PendingGeneration {
     /// Call this when no worker accepts requests in the former generations any more. Returns when all former
     /// generations have ended.
     pub async fn wait_predecessors(&self) {

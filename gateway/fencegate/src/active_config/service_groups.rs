@@ -6,22 +6,22 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{AddressId, Plan, Route, RouteId, Upstream};
+use fencegate_policies::plan::{CanonicalAddress, Route, RouteId, ServingPlan, Upstream};
 
-use super::key_generation::{KeyGeneration, dedup_generations};
+use super::key_generation::{KeyRulesGeneration, dedup_generations};
 
 /// The service of an upstream, as its name and endpoints identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UpstreamLocation {
+pub(super) struct UpstreamIdentity {
     name: Arc<str>,
-    endpoints: Vec<AddressId>,
+    endpoints: Vec<CanonicalAddress>,
 }
 
 /// An upstream, and the present key generation of its service.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedUpstream {
-    location: UpstreamLocation,
-    pub(super) generation: Arc<KeyGeneration>,
+    location: UpstreamIdentity,
+    pub(super) generation: Arc<KeyRulesGeneration>,
 }
 
 /// Upstreams that may be one service.
@@ -29,13 +29,13 @@ pub(super) struct TrackedUpstream {
 pub(super) struct ServiceGroup<'e> {
     pub(super) before: Vec<&'e TrackedUpstream>,
     /// With their numbers in the new plan.
-    pub(super) after: Vec<(usize, UpstreamLocation)>,
-    pub(super) keys: KeyChange,
+    pub(super) after: Vec<(usize, UpstreamIdentity)>,
+    pub(super) keys: KeyRulesChange,
 }
 
 /// How another plan changes the locks of requests to a service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum KeyChange {
+pub(super) enum KeyRulesChange {
     #[default]
     Same,
     /// Each route fences the same requests as before, with another lock.
@@ -44,18 +44,18 @@ pub(super) enum KeyChange {
     Moved,
 }
 
-impl UpstreamLocation {
-    pub(super) fn with_generation(self, term: Arc<KeyGeneration>) -> TrackedUpstream {
+impl UpstreamIdentity {
+    pub(super) fn with_generation(self, term: Arc<KeyRulesGeneration>) -> TrackedUpstream {
         TrackedUpstream { location: self, generation: term }
     }
 }
 
 impl ServiceGroup<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamLocation> {
+    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamIdentity> {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        let mut adds = |place: &UpstreamLocation| {
+        let mut adds = |place: &UpstreamIdentity| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -66,26 +66,27 @@ impl ServiceGroup<'_> {
     }
 
     /// The key generations of the group, each once.
-    pub(super) fn generations(&self) -> Vec<Arc<KeyGeneration>> {
+    pub(super) fn generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
         dedup_generations(self.before.iter().map(|known| known.generation.clone()))
     }
 }
 
 /// The upstreams of a plan, in the order of their numbers.
-pub(super) fn upstream_locations(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
-    // An `AddressId` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
-    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::parse(endpoint)).collect();
-    plan.upstreams.iter().map(move |of| UpstreamLocation { name: of.name.clone(), endpoints: spots(of) })
+pub(super) fn upstream_identities(plan: &ServingPlan) -> impl Iterator<Item = UpstreamIdentity> {
+    // An `CanonicalAddress` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
+    let spots =
+        |of: &Upstream| of.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect();
+    plan.upstreams.iter().map(move |of| UpstreamIdentity { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a key generation, or may have taken requests from each other.
 pub(super) fn group_services<'e>(
-    (old, before): (&Plan, Vec<&'e TrackedUpstream>),
-    plan: &Plan,
+    (old, before): (&ServingPlan, Vec<&'e TrackedUpstream>),
+    plan: &ServingPlan,
     rekeyed: &[String],
 ) -> Vec<ServiceGroup<'e>> {
-    let after: Vec<UpstreamLocation> = upstream_locations(plan).collect();
+    let after: Vec<UpstreamIdentity> = upstream_identities(plan).collect();
     let begin = before.len();
     let mut kin = DisjointSet::new(begin + after.len());
     let mut names = HashMap::new();
@@ -121,9 +122,9 @@ pub(super) fn group_services<'e>(
 }
 
 /// How the locks of these routes change.
-fn key_change(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
+fn key_change(before: &ServingPlan, after: &ServingPlan, rekeyed: &[String]) -> KeyRulesChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
-    let takes = |plan: &Plan| -> HashMap<Arc<str>, _> {
+    let takes = |plan: &ServingPlan| -> HashMap<Arc<str>, _> {
         // Unfenced routes have no key generation, so requests that they gain or lose would show nowhere else.
         let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
         let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
@@ -131,11 +132,11 @@ fn key_change(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
         let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
         routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()
     };
-    if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Moved }
+    if takes(before) == takes(after) { KeyRulesChange::Change } else { KeyRulesChange::Moved }
 }
 
 /// The upstreams of these routes.
-fn affected_upstreams(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
+fn affected_upstreams(plan: &ServingPlan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
     // A plan may have ten thousand routes, so the names are looked up in a set.
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));

@@ -10,8 +10,8 @@ use axum::{
 };
 use fencegate_lock::idempotency::unresolved::UnresolvedOperation;
 use fencegate_lock::manager::{
-    admin_query::{ResolveOutcome, ResolveRequest},
-    listing::{ListFilter, ListOrder},
+    admin_query::{ResolveOperationOutcome, ResolveOperationRequest},
+    listing::{LockListFilter, LockListOrder},
 };
 use serde::Deserialize;
 
@@ -19,15 +19,13 @@ use super::{
     break_lock,
     config_dump::Effective,
     error::{ApiError, ApiErrorCode},
-    responses::{
-        ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved,
-    },
+    responses::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_response, resolve_response},
 };
 use crate::admin::{
     audit::AuditAction,
     extract::{BodyBytes, PathParam, QueryParams, ResolvedAs, parse_body},
     models::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
-    state::GatewayState,
+    state::GatewayAdminState,
 };
 use crate::metrics::Reloaded;
 
@@ -35,7 +33,7 @@ use crate::metrics::Reloaded;
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
-pub(super) fn routes() -> Router<GatewayState> {
+pub(super) fn routes() -> Router<GatewayAdminState> {
     Router::new()
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
@@ -51,7 +49,7 @@ pub(super) fn routes() -> Router<GatewayState> {
 }
 
 async fn jwks(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
 ) -> Result<([(HeaderName, &'static str); 1], String), ApiError> {
     let none = || ApiError::new(ApiErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
     let jwks = seen.jwks.ok_or_else(none)?;
@@ -75,27 +73,30 @@ pub(crate) struct LockListQuery {
 }
 
 async fn locks(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     QueryParams(page): QueryParams<LockListQuery>,
 ) -> QueryResult<Locks> {
-    let names = seen.names();
+    let names = seen.key_redaction();
     let after = page.after.map(|after| seen.list_position(&after)).transpose()?;
-    let survey = seen.keeper.list_locks(ListFilter {
+    let survey = seen.keeper.list_locks(LockListFilter {
         after: after.as_ref(),
         wanted: page.wanted,
         limit: page.limit.map_or(USUAL, clamp_limit),
-        order: if page.by_interest { ListOrder::Interest } else { ListOrder::Key },
+        order: if page.by_interest { LockListOrder::Interest } else { LockListOrder::Key },
     });
-    Ok(Json(models::locks(&seen.name, survey, names)))
+    Ok(Json(models::locks_model(&seen.name, survey, names)))
 }
 
-async fn lock_detail(State(seen): State<GatewayState>, PathParam(key): PathParam) -> QueryResult<LockDetail> {
+async fn lock_detail(
+    State(seen): State<GatewayAdminState>,
+    PathParam(key): PathParam,
+) -> QueryResult<LockDetail> {
     seen.lock_detail(&key).await.map(Json)
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetail, ApiError> {
-        let names = self.names();
+        let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
         let here = self.keeper.lock_info(&key);
@@ -111,7 +112,7 @@ impl GatewayState {
             gateway: self.name.to_string(),
             says: models::describe_waiting(&self.name, here.as_ref(), line.as_deref()),
             key: names.display(&key),
-            here: here.map(|here| models::lock(&here, names)),
+            here: here.map(|here| models::lock_model(&here, names)),
             line,
             line_error,
             // If ZooKeeper cannot be queried, the queue is unknown as well, and is reported so.
@@ -128,7 +129,7 @@ pub(crate) struct HotKeyQuery {
 }
 
 async fn contention(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     QueryParams(HotKeyQuery { top }): QueryParams<HotKeyQuery>,
 ) -> Json<Contention> {
     Json(seen.contention(top.map_or(20, clamp_limit)))
@@ -139,9 +140,9 @@ fn clamp_limit(requested: u32) -> usize {
     usize::try_from(requested).unwrap_or(MOST).min(MOST)
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     pub(super) fn contention(&self, top: usize) -> Contention {
-        let names = self.names();
+        let names = self.key_redaction();
         let (hot, since) = self.hot.top(top);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a few minutes")]
         let millis_of = |micros: u64| micros as f64 / 1000.0;
@@ -156,17 +157,17 @@ impl GatewayState {
     }
 }
 
-async fn config(State(seen): State<GatewayState>) -> Json<Effective> {
+async fn config(State(seen): State<GatewayAdminState>) -> Json<Effective> {
     Json(Effective::new(&seen.config.plan()))
 }
 
-async fn members(State(seen): State<GatewayState>) -> QueryResult<Members> {
+async fn members(State(seen): State<GatewayAdminState>) -> QueryResult<Members> {
     let members = seen.keeper.members().await?;
     Ok(Json(Members { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
 }
 
-async fn operations(State(seen): State<GatewayState>) -> QueryResult<Operations> {
-    let names = seen.names();
+async fn operations(State(seen): State<GatewayAdminState>) -> QueryResult<Operations> {
+    let names = seen.key_redaction();
     let open = seen.keeper.unresolved_operations().await?;
     let unfinished = |open: UnresolvedOperation| {
         let record = open.record;
@@ -194,16 +195,16 @@ pub(crate) struct ResolveAtGateway {
 }
 
 async fn resolve(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<ResolvedOperation> {
     let ResolveAtGateway { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok(operation_resolved(did, reference))
+    Ok(resolve_response(did, reference))
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     pub(super) async fn resolve(
         &self,
         reference: &str,
@@ -212,17 +213,19 @@ impl GatewayState {
     ) -> Result<AuditAction, ApiError> {
         let done = outcome == ResolvedAs::Done;
         let within = self.config.plan().longest_dispatch();
-        let resolution = ResolveRequest { reference: reference.to_owned(), done, force, within };
+        let resolution = ResolveOperationRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved =
-            self.keeper.resolve(resolution).await.map_err(|untold| match ApiError::from(untold) {
-                nothing if nothing.code == ApiErrorCode::Away => nothing,
-                perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
+            self.keeper.resolve_operation(resolution).await.map_err(|untold| {
+                match ApiError::from(untold) {
+                    nothing if nothing.code == ApiErrorCode::Away => nothing,
+                    perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
+                }
             })?;
         match resolved {
-            ResolveOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
-            ResolveOutcome::NotFound(said) => Err(ApiError::new(ApiErrorCode::NotFound, said)),
-            ResolveOutcome::MayRun(said) => Err(ApiError::new(ApiErrorCode::Force, said)),
+            ResolveOperationOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
+            ResolveOperationOutcome::NotFound(said) => Err(ApiError::new(ApiErrorCode::NotFound, said)),
+            ResolveOperationOutcome::MayRun(said) => Err(ApiError::new(ApiErrorCode::Force, said)),
         }
     }
 }
@@ -239,7 +242,7 @@ pub(crate) struct ReloadQuery {
 
 /// 200 if the file is in force, or would be; 422 if it has mistakes, and then nothing has changed.
 async fn reload(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
 ) -> Result<Response, ApiError> {
     let stopping = || ApiError::new(ApiErrorCode::Away, "the gateway is stopping");
@@ -264,7 +267,9 @@ async fn reload(
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GatewayState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+async fn drain(
+    State(seen): State<GatewayAdminState>,
+) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.commands.drain();
-    drain_started()
+    drain_response()
 }

@@ -32,10 +32,10 @@ use super::{
     audit::AuditAction,
     auth::Principal,
     error::{ApiError, ApiErrorCode},
-    outcomes::state::GuardState,
+    outcomes::state::GuardAdminState,
 };
 
-pub(super) fn routes() -> Router<GuardState> {
+pub(super) fn routes() -> Router<GuardAdminState> {
     Router::new().route("/api/v1/backup", post(backup))
 }
 
@@ -49,7 +49,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 const AHEAD: usize = 2;
 
 async fn backup(
-    State(seen): State<GuardState>,
+    State(seen): State<GuardAdminState>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Response, ApiError> {
     if !principal.is_known() {
@@ -66,7 +66,7 @@ async fn backup(
     let runtime = Handle::current();
     spawn_blocking(move || {
         let receiver =
-            BackupReceiver { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
+            BackupStreamWriter { to: to.clone(), runtime: runtime.clone(), until: Instant::now() + LONGEST };
         // If a part is missing, nothing follows: the response is cut off, and its receiver detects that.
         if let Err(fault) = write_backup(&guard, receiver) {
             runtime.block_on(async { timeout(STALLED, to.send(Err(fault))).await }).ok();
@@ -87,7 +87,7 @@ async fn backup(
     Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-fn write_backup(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), ApiError> {
+fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), ApiError> {
     let began = Instant::now();
     match guard.back_up(&mut receiver) {
         Ok(header) => {
@@ -108,13 +108,13 @@ fn write_backup(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), ApiEr
 }
 
 /// The receiver of the backup, as a target for the reader of the store.
-struct BackupReceiver {
+struct BackupStreamWriter {
     to: Sender<Result<Bytes, ApiError>>,
     runtime: Handle,
     until: Instant,
 }
 
-impl Write for BackupReceiver {
+impl Write for BackupStreamWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         failpoint::pass("guard_backs_up");
         let patience = STALLED.min(self.until.saturating_duration_since(Instant::now()));

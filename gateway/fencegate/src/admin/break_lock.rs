@@ -2,7 +2,7 @@
 //! lost.
 
 use axum::{Extension, Json, extract::State};
-use fencegate_lock::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry};
+use fencegate_lock::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry};
 use serde::Deserialize;
 
 use super::{
@@ -13,7 +13,7 @@ use crate::admin::{
     audit::AuditAction,
     extract::{BodyBytes, PathParam, parse_body},
     models::BrokenLock,
-    state::GatewayState,
+    state::GatewayAdminState,
 };
 
 /// The request of an operator to break a lock.
@@ -31,7 +31,7 @@ pub(crate) struct Breaking {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     PathParam(key): PathParam,
     body: BodyBytes,
 ) -> ActionResult<BrokenLock> {
@@ -40,7 +40,7 @@ pub(super) async fn break_lock(
     Ok((Extension(did), Json(BrokenLock { broken, key })))
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     /// The nodes that were removed.
     pub(super) async fn break_lock(
         &self,
@@ -48,12 +48,12 @@ impl GatewayState {
         breaking: Breaking,
     ) -> Result<(AuditAction, Vec<LineEntry>), ApiError> {
         let Breaking { confirm, holder, force } = breaking;
-        let names = self.names();
+        let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         if confirm != text {
             return Err(ApiError::new(ApiErrorCode::Confirm, "say the key once more in `confirm`"));
         }
-        if !force && !self.config.all_compare(&key) {
+        if !force && !self.config.all_services_compare_tokens(&key) {
             return Err(ApiError::new(
                 ApiErrorCode::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
@@ -71,12 +71,12 @@ impl GatewayState {
         let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
             let done = match self.keeper.break_lock(&key, self.config.site(&key), one.node.clone()).await {
-                Ok(BreakOutcome::Gone) => {
+                Ok(BreakLockOutcome::Gone) => {
                     broken.push(one);
                     continue;
                 }
-                Ok(BreakOutcome::NotHolding) => continue,
-                Ok(BreakOutcome::Unknown) => AdminQueryError::Unknown,
+                Ok(BreakLockOutcome::NotHolding) => continue,
+                Ok(BreakLockOutcome::Unknown) => AdminQueryError::Unknown,
                 Err(untold) => untold,
             };
             return Err(partial_break_error(&one, done, &broken, &names.display(&key)));
@@ -91,7 +91,7 @@ impl GatewayState {
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
     pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, ApiError> {
         let key = self.resolve_key(text)?;
-        Ok(self.config.all_compare(&key))
+        Ok(self.config.all_services_compare_tokens(&key))
     }
 }
 

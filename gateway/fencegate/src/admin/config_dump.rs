@@ -6,8 +6,8 @@ use std::time::Duration;
 use fencegate_policies::{
     permits::Permits,
     plan::{
-        Fence, FencingLevel, GatewayPlan, Hold, LeasePlan, OnceStore, Principal, PrincipalCredential, Route,
-        UnmatchedPolicy, Upstream,
+        Fence, FencingLevel, GatewayPlan, HoldPolicy, LeasePlan, OnceStore, Principal, PrincipalCredential,
+        Route, UnmatchedPolicy, Upstream,
     },
 };
 use serde::Serialize;
@@ -189,8 +189,8 @@ fn effective_fence(fence: &Fence) -> EffectiveFence {
         wait: format_duration(fence.wait),
         queue: fence.queue,
         hold: match fence.hold {
-            Hold::Strict => "strict".into(),
-            Hold::Cached(rules) => format!("cached, linger {}", format_duration(rules.linger)),
+            HoldPolicy::Strict => "strict".into(),
+            HoldPolicy::Cached(rules) => format!("cached, linger {}", format_duration(rules.linger)),
         },
         once: fence.once.as_ref().map(|once| match once.store {
             OnceStore::Guard => "guard",

@@ -32,7 +32,7 @@ struct ConnectionTable {
 #[derive(Debug)]
 struct ConnectionEntry {
     address: IpAddr,
-    activity: Activity,
+    activity: ConnectionActivity,
     since: Instant,
     /// The connection has had a first request.
     had_request: bool,
@@ -41,7 +41,7 @@ struct ConnectionEntry {
 
 /// The activity of a connection. A smaller value is closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Activity {
+enum ConnectionActivity {
     /// Idle: it has sent no request, or is reading its response.
     Idle,
     Asking,
@@ -49,7 +49,7 @@ enum Activity {
 
 /// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
-pub(super) struct LimitedConnection {
+pub(super) struct AdminConnectionSlot {
     limiter: ConnectionLimiter,
     number: u64,
     leave: CancellationToken,
@@ -57,7 +57,7 @@ pub(super) struct LimitedConnection {
 
 impl ConnectionLimiter {
     /// Does not wait: if all slots are taken, another connection is closed.
-    pub(super) fn acquire(&self, address: IpAddr) -> LimitedConnection {
+    pub(super) fn acquire(&self, address: IpAddr) -> AdminConnectionSlot {
         let mut taken = self.table();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
         if of_one >= OF_ONE {
@@ -70,13 +70,13 @@ impl ConnectionLimiter {
         taken.next += 1;
         let holder = ConnectionEntry {
             address,
-            activity: Activity::Idle,
+            activity: ConnectionActivity::Idle,
             since: Instant::now(),
             had_request: false,
             evicted: leave.clone(),
         };
         taken.all.insert(number, holder);
-        LimitedConnection { limiter: self.clone(), number, leave }
+        AdminConnectionSlot { limiter: self.clone(), number, leave }
     }
 
     fn table(&self) -> MutexGuard<'_, ConnectionTable> {
@@ -97,16 +97,16 @@ impl ConnectionTable {
     }
 }
 
-impl LimitedConnection {
+impl AdminConnectionSlot {
     pub(super) fn mark_active(&self) {
-        self.set_activity(Activity::Asking);
+        self.set_activity(ConnectionActivity::Asking);
     }
 
     pub(super) fn mark_idle(&self) {
-        self.set_activity(Activity::Idle);
+        self.set_activity(ConnectionActivity::Idle);
     }
 
-    fn set_activity(&self, doing: Activity) {
+    fn set_activity(&self, doing: ConnectionActivity) {
         if let Some(holder) = self.limiter.table().all.get_mut(&self.number) {
             (holder.activity, holder.since, holder.had_request) = (doing, Instant::now(), true);
         }
@@ -127,7 +127,7 @@ impl LimitedConnection {
     }
 }
 
-impl Drop for LimitedConnection {
+impl Drop for AdminConnectionSlot {
     fn drop(&mut self) {
         self.limiter.table().all.remove(&self.number);
     }

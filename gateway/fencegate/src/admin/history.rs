@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 
 /// The last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct MetricHistory(Arc<Mutex<VecDeque<Sample>>>);
+pub struct MetricHistory(Arc<Mutex<VecDeque<HistogramSample>>>);
 
 /// Between two samples.
 pub const EVERY: Duration = Duration::from_secs(5);
@@ -23,14 +23,14 @@ pub const MOST: usize = 180;
 
 /// The counters as they were at one moment.
 #[derive(Debug, Clone)]
-struct Sample {
+struct HistogramSample {
     wait: HistogramSummary,
     hold: HistogramSummary,
 }
 
 /// The rates of one interval; `None` where nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub struct IntervalPercentiles {
     pub wait: Option<Percentiles>,
     pub hold: Option<Percentiles>,
 }
@@ -47,12 +47,15 @@ impl MetricHistory {
     /// Samples the counters at each interval, for ever.
     pub async fn sample_forever(self, metrics: Arc<Metrics>) {
         loop {
-            self.push(Sample { wait: metrics.wait_distribution(), hold: metrics.hold_distribution() });
+            self.push(HistogramSample {
+                wait: metrics.wait_distribution(),
+                hold: metrics.hold_distribution(),
+            });
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    fn push(&self, sample: Sample) {
+    fn push(&self, sample: HistogramSample) {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.len() > MOST {
             samples.pop_front();
@@ -61,11 +64,11 @@ impl MetricHistory {
     }
 
     /// The newest last.
-    pub fn points(&self) -> Vec<Point> {
+    pub fn points(&self) -> Vec<IntervalPercentiles> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs
-            .map(|(before, after)| Point {
+            .map(|(before, after)| IntervalPercentiles {
                 wait: percentiles(&after.wait.since(&before.wait)),
                 hold: percentiles(&after.hold.since(&before.hold)),
             })
@@ -83,9 +86,9 @@ fn percentiles(spread: &HistogramSummary) -> Option<Percentiles> {
 mod tests {
     use super::*;
 
-    fn sample(counts: &[u64]) -> Sample {
+    fn sample(counts: &[u64]) -> HistogramSample {
         let spread = HistogramSummary::new(&[0.1, 1.0], counts);
-        Sample { wait: spread.clone(), hold: spread }
+        HistogramSample { wait: spread.clone(), hold: spread }
     }
 
     #[test]
@@ -108,6 +111,6 @@ mod tests {
             trends.push(sample(&[0, 0, 0]));
         }
         assert_eq!(trends.points().len(), MOST);
-        assert_eq!(trends.points()[0], Point { wait: None, hold: None });
+        assert_eq!(trends.points()[0], IntervalPercentiles { wait: None, hold: None });
     }
 }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_lock::manager::listing::ListFilter;
+use fencegate_lock::manager::listing::LockListFilter;
 use fencegate_policies::{key::ResourceKey, plan::KeyVisibility};
 use fencegate_process::key_redaction::{hash_key, is_key_hash};
 
 use super::{
     error::{ApiError, ApiErrorCode},
-    state::GatewayState,
+    state::GatewayAdminState,
 };
 
-impl GatewayState {
+impl GatewayAdminState {
     /// The key that an operator means: by its own name, which any caller that has it may use, or by its hash. A hash
     /// also resolves to a key that nobody locks now, as long as a request or a lease of the key is remembered.
     ///
@@ -19,7 +19,7 @@ impl GatewayState {
     /// `changed` for a hash that no key here has, or that two keys have: clients choose the names of keys, and a
     /// client that searches for a collision finds one.
     pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, ApiError> {
-        if self.names().0 != KeyVisibility::Hash || !is_key_hash(text) {
+        if self.key_redaction().0 != KeyVisibility::Hash || !is_key_hash(text) {
             return ResourceKey::parse_user_input(text).or_else(|bad| {
                 // Other programs may hold a key that no request wants.
                 let known = self.known_keys(|key| key.as_str() == text).pop_first();
@@ -34,7 +34,7 @@ impl GatewayState {
     /// # Errors
     /// As [`Self::resolve_key`].
     pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, ApiError> {
-        if self.names().0 == KeyVisibility::Hash && is_key_hash(text) {
+        if self.key_redaction().0 == KeyVisibility::Hash && is_key_hash(text) {
             return self.resolve_key(text);
         }
         ResourceKey::parse(text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
@@ -42,7 +42,8 @@ impl GatewayState {
 
     /// The keys of locks, leases and requests that are `wanted`.
     fn known_keys(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
-        let locks = self.keeper.list_locks(ListFilter { limit: usize::MAX, ..ListFilter::default() }).locks;
+        let locks =
+            self.keeper.list_locks(LockListFilter { limit: usize::MAX, ..LockListFilter::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
         let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
         locked.chain(self.requests.keys(wanted)).chain(leased).collect()

@@ -17,12 +17,12 @@ use super::{
     extract::{BodyBytes, PathParam, QueryParams, parse_body},
     models::millis,
     responses::{ActionResult, QueryResult},
-    state::GatewayState,
+    state::GatewayAdminState,
 };
 use crate::leases::{
     LeaseTable,
     admin_actions::LeaseActionError,
-    lease::{Lease, LeaseSnapshot, StageSnapshot},
+    lease::{Lease, LeaseSnapshot, LeaseStageSnapshot},
     lease_json::{HELD, OVER, WAITING, reason_text},
 };
 
@@ -120,7 +120,7 @@ pub(crate) struct BreakingLease {
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
-pub(super) fn routes() -> Router<GatewayState> {
+pub(super) fn routes() -> Router<GatewayAdminState> {
     Router::new()
         .route("/api/v1/leases", get(list))
         .route("/api/v1/leases/{reference}", get(show))
@@ -129,7 +129,7 @@ pub(super) fn routes() -> Router<GatewayState> {
 }
 
 async fn list(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     QueryParams(page): QueryParams<LeaseListQuery>,
 ) -> QueryResult<LeasesTold> {
     let key = page.key.map(|key| seen.resolve_key(&key)).transpose()?;
@@ -138,7 +138,10 @@ async fn list(
     seen.list_leases(key.as_ref(), page.after.as_deref(), limit).map(Json)
 }
 
-async fn show(State(seen): State<GatewayState>, PathParam(reference): PathParam) -> QueryResult<LeaseTold> {
+async fn show(
+    State(seen): State<GatewayAdminState>,
+    PathParam(reference): PathParam,
+) -> QueryResult<LeaseTold> {
     match seen.leases.as_ref().map(|leases| leases.find_by_reference(&reference)) {
         Some(Ok(lease)) => Ok(Json(seen.lease_view(&lease))),
         Some(Err(_)) | None => Err(seen.unknown_lease_error().await),
@@ -146,7 +149,7 @@ async fn show(State(seen): State<GatewayState>, PathParam(reference): PathParam)
 }
 
 async fn revoke(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Extension(principal): Extension<Principal>,
     PathParam(reference): PathParam,
     body: BodyBytes,
@@ -161,7 +164,7 @@ async fn revoke(
 }
 
 async fn break_lease(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Extension(principal): Extension<Principal>,
     PathParam(reference): PathParam,
     body: BodyBytes,
@@ -183,12 +186,12 @@ async fn break_lease(
 
 fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
     match leases.find_by_reference(reference).ok()?.snapshot().stage {
-        StageSnapshot::Held { lock, .. } => Some(lock.active_requests()),
-        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
+        LeaseStageSnapshot::Held { lock, .. } => Some(lock.active_requests()),
+        LeaseStageSnapshot::Waiting { .. } | LeaseStageSnapshot::Over { .. } => None,
     }
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     /// The leases that are not over, the oldest first. `key`: only leases of this key; `after`: only leases after
     /// this one.
     ///
@@ -214,7 +217,7 @@ impl GatewayState {
         let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
         let held = living
             .iter()
-            .filter(|lease| matches!(lease.snapshot().stage, StageSnapshot::Held { .. }))
+            .filter(|lease| matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { .. }))
             .count();
         let waiting = living.len() - held;
         let meant = |lease: &&std::sync::Arc<Lease>| {
@@ -233,12 +236,12 @@ impl GatewayState {
     }
 
     fn lease_view(&self, lease: &Lease) -> LeaseTold {
-        LeaseTold::new(lease, &self.name, self.names())
+        LeaseTold::new(lease, &self.name, self.key_redaction())
     }
 
     fn audit_action(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
         let reference = lease.id.reference();
-        let keys = self.names().display_list(&lease.keys);
+        let keys = self.key_redaction().display_list(&lease.keys);
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
@@ -309,16 +312,16 @@ impl LeaseTold {
             revocation: revocation.as_deref().map(str::to_owned),
         };
         match stage {
-            StageSnapshot::Waiting { ahead } => {
+            LeaseStageSnapshot::Waiting { ahead } => {
                 (seen.state, seen.ahead) = (WAITING.into(), Some(ahead));
             }
-            StageSnapshot::Held { lock, since, .. } => {
+            LeaseStageSnapshot::Held { lock, since, .. } => {
                 let token = lock.token();
                 (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
                 (seen.token, seen.number) = (Some(token), Some(token.number()));
                 (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.active_requests());
             }
-            StageSnapshot::Over { why, kept_for } => {
+            LeaseStageSnapshot::Over { why, kept_for } => {
                 (seen.state, seen.why) = (OVER.into(), Some(reason_text(&why)));
                 seen.kept_for_ms = Some(millis(kept_for));
             }

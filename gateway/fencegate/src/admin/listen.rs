@@ -13,7 +13,7 @@ use std::{
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
 use bytes::Bytes;
 use fencegate_http::listen::{
-    certificates::{Certificates, HandshakeResult, handshake},
+    certificates::{HandshakeResult, ListenerCertificates, handshake},
     linger::write_and_linger,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 
 use super::{
     auth::{self, AdminAuth, AdminConnection},
-    connection_limit::{ConnectionLimiter, LimitedConnection},
+    connection_limit::{AdminConnectionSlot, ConnectionLimiter},
 };
 use crate::bearer::BearerToken;
 
@@ -46,7 +46,7 @@ const BODY_BYTES: usize = 16 * 1024;
 pub fn start(
     listener: TcpListener,
     routes: Router,
-    (admin_auth, certificates): (AdminAuth, Option<Arc<Certificates>>),
+    (admin_auth, certificates): (AdminAuth, Option<Arc<ListenerCertificates>>),
     meanwhile: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -72,7 +72,7 @@ pub fn start(
 async fn accept(
     listener: &tokio::net::TcpListener,
     routes: &Router,
-    certificates: Option<Arc<Certificates>>,
+    certificates: Option<Arc<ListenerCertificates>>,
 ) {
     let places = ConnectionLimiter::default();
     loop {
@@ -103,8 +103,8 @@ async fn accept(
 async fn open_connection(
     stream: TcpStream,
     address: IpAddr,
-    certificates: Option<&Certificates>,
-    routes: (Router, Arc<LimitedConnection>),
+    certificates: Option<&ListenerCertificates>,
+    routes: (Router, Arc<AdminConnectionSlot>),
 ) {
     let Some(certificates) = certificates else {
         return serve(stream, AdminConnection { address, certificate: None, secured: false }, routes).await;
@@ -135,7 +135,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: AdminConnection,
-    (routes, place): (Router, Arc<LimitedConnection>),
+    (routes, place): (Router, Arc<AdminConnectionSlot>),
 ) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());

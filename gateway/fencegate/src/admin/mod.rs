@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-pub use self::{csrf::CsrfToken, outcomes::state::GuardState, state::GatewayState};
+pub use self::{csrf::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
 use self::{
     error::{ApiError, ApiErrorCode},
     probes::{live_routes, metrics_routes, probe_response},
@@ -41,7 +41,7 @@ use self::{
 use crate::{liveness::ThreadMonitor, metrics::Metrics};
 
 /// The routes of a gateway's admin listener.
-pub fn gateway_routes(seen: GatewayState) -> Router {
+pub fn gateway_routes(seen: GatewayAdminState) -> Router {
     let metrics = seen.metrics.clone();
     let threads = seen.threads.clone();
     Router::new()
@@ -57,7 +57,7 @@ pub fn gateway_routes(seen: GatewayState) -> Router {
 }
 
 /// The routes of a guard's admin listener.
-pub fn guard_routes(seen: GuardState) -> Router {
+pub fn guard_routes(seen: GuardAdminState) -> Router {
     let metrics = seen.metrics.clone();
     let threads = seen.threads.clone();
     let counted = seen.guard.clone();
@@ -76,7 +76,7 @@ pub fn guard_routes(seen: GuardState) -> Router {
 /// threads are responsive.
 pub fn filter_routes(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
-    let ready = async move || probe_response(asked.not_ready(), "ready");
+    let ready = async move || probe_response(asked.unready_thread(), "ready");
     Router::new()
         .route("/ready", get(ready))
         .merge(live_routes(threads))
@@ -94,6 +94,6 @@ async fn method_not_allowed() -> ApiError {
 }
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
-async fn ready(State(seen): State<GatewayState>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GatewayAdminState>) -> (StatusCode, String) {
     probe_response(seen.not_ready_reason(), "ready")
 }

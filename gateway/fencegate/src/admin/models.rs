@@ -161,18 +161,18 @@ pub struct BrokenLock {
     pub key: String,
 }
 
-pub fn locks(gateway: &str, survey: LockListing, names: KeyRedaction) -> Locks {
+pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> Locks {
     Locks {
         gateway: gateway.to_owned(),
         held: survey.held,
         waiting: survey.waiting,
         wanted: survey.wanted,
-        locks: survey.locks.iter().map(|one| lock(one, names)).collect(),
+        locks: survey.locks.iter().map(|one| lock_model(one, names)).collect(),
         more: survey.more,
     }
 }
 
-pub fn lock(lock: &listing::ListedLock, names: KeyRedaction) -> Lock {
+pub fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> Lock {
     let held = lock.held.iter().map(|held| Held {
         route: held.route.as_ref().map(ToString::to_string),
         mode: held.mode,

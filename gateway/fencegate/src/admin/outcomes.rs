@@ -12,10 +12,10 @@ use fencegate_guard::{RejectionStats, admission::QuarantineScope};
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-use self::state::{GuardState, quarantine_text, store_unavailable, unknown_operation};
+use self::state::{GuardAdminState, quarantine_text, store_unavailable, unknown_operation};
 pub use self::state::{Kind, Open};
 use super::responses::{
-    ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_started, operation_resolved,
+    ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_response, resolve_response,
 };
 use crate::admin::{
     audit::AuditAction,
@@ -83,24 +83,24 @@ pub(crate) struct StaleRefusal {
 /// A guard that cannot renew its membership in a shared store sends nothing.
 pub(super) const AWAY: &str = "the database that the guards share cannot be asked";
 
-pub(super) fn routes() -> Router<GuardState> {
+pub(super) fn routes() -> Router<GuardAdminState> {
     Router::new()
         .route("/ready", get(ready))
         .route("/api/v1/operations", get(operations))
         .route("/api/v1/operations/{reference}/resolve", post(resolve))
         .route("/api/v1/operations/{reference}/forget", post(forget))
         .route("/api/v1/drain", post(drain))
-        .route("/api/v1/keys/{*key}", get(key))
+        .route("/api/v1/keys/{*key}", get(key_status))
         .route("/api/v1/refusals", get(refusals))
 }
 
 /// 200 if the guard could admit something now, at least on some keys.
-async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GuardAdminState>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
     // Before the guard is queried: a thread that hangs may hold a lock that the guard needs to answer.
-    if let Some(hung) = seen.threads.not_ready() {
+    if let Some(hung) = seen.threads.unready_thread() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
     }
     if !seen.guard.is_store_available() {
@@ -119,28 +119,33 @@ async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
 }
 
 /// Ends the process as SIGTERM does, when all running work has ended.
-async fn drain(State(seen): State<GuardState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+async fn drain(
+    State(seen): State<GuardAdminState>,
+) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.end.cancel();
-    drain_started()
+    drain_response()
 }
 
-async fn operations(State(seen): State<GuardState>) -> QueryResult<Doubtful> {
+async fn operations(State(seen): State<GuardAdminState>) -> QueryResult<Doubtful> {
     let operations = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
     Ok(Json(Doubtful { operations }))
 }
 
 async fn resolve(
-    State(seen): State<GuardState>,
+    State(seen): State<GuardAdminState>,
     PathParam(reference): PathParam,
     body: BodyBytes,
 ) -> ActionResult<ResolvedOperation> {
     let ResolveAtGuard { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
-    Ok(operation_resolved(did, reference))
+    Ok(resolve_response(did, reference))
 }
 
 /// Forgets a finished operation and its kept response at once.
-async fn forget(State(seen): State<GuardState>, PathParam(reference): PathParam) -> ActionResult<Forgotten> {
+async fn forget(
+    State(seen): State<GuardAdminState>,
+    PathParam(reference): PathParam,
+) -> ActionResult<Forgotten> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
             let did = AuditAction(format!("forgot operation {}", reference.escape_debug()));
@@ -151,7 +156,7 @@ async fn forget(State(seen): State<GuardState>, PathParam(reference): PathParam)
     }
 }
 
-async fn key(State(seen): State<GuardState>, PathParam(key): PathParam) -> QueryResult<KnownKey> {
+async fn key_status(State(seen): State<GuardAdminState>, PathParam(key): PathParam) -> QueryResult<KnownKey> {
     let parsed = ResourceKey::parse(&key).map_err(|_| unknown_operation(&key))?;
     let known = seen.guard.key_view(&parsed).await.map_err(|refused| store_unavailable(&refused))?;
     let known = known.ok_or_else(|| unknown_operation(&key))?;
@@ -164,7 +169,7 @@ async fn key(State(seen): State<GuardState>, PathParam(key): PathParam) -> Query
     }))
 }
 
-async fn refusals(State(seen): State<GuardState>) -> Json<StaleRefusals> {
+async fn refusals(State(seen): State<GuardAdminState>) -> Json<StaleRefusals> {
     let RejectionStats { stale, latest } = seen.guard.refusals();
     let latest = latest.map(|one| StaleRefusal {
         keys: seen.names.display_each(&one.keys),

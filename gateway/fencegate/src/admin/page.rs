@@ -28,9 +28,9 @@ use self::{
     layout::{FlashMessage, Page, assets},
     overview::OverviewPage,
 };
-use crate::admin::{outcomes::state::GuardState, state::GatewayState};
+use crate::admin::{outcomes::state::GuardAdminState, state::GatewayAdminState};
 
-pub(super) fn gateway_routes() -> Router<GatewayState> {
+pub(super) fn gateway_routes() -> Router<GatewayAdminState> {
     Router::new()
         .route("/", get(overview))
         .route("/locks", get(key_page::redirect_to_key))
@@ -42,14 +42,14 @@ pub(super) fn gateway_routes() -> Router<GatewayState> {
         .merge(assets())
 }
 
-pub(super) fn guard_routes() -> Router<GuardState> {
+pub(super) fn guard_routes() -> Router<GuardAdminState> {
     guard_page::routes()
         .route("/keys", get(guard_key_page::redirect_to_key))
         .route("/keys/{*key}", get(guard_key_page::guard_key_page))
         .route("/runbook", get(runbook::runbook))
 }
 
-async fn overview(State(seen): State<GatewayState>, Query(after): Query<FlashMessage>) -> Response {
+async fn overview(State(seen): State<GatewayAdminState>, Query(after): Query<FlashMessage>) -> Response {
     let page = OverviewPage::load(&seen, after.note()).await;
     // With thousands of routes rendering takes long, and probes are answered on this thread.
     match spawn_blocking(|| Page(page).into_response()).await {

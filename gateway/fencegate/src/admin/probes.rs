@@ -33,7 +33,7 @@ pub(super) fn metrics_routes(
 
 /// 200 while all threads on which requests and locks depend are responsive.
 pub(super) fn live_routes(threads: ThreadMonitor) -> Router {
-    let lives = async move || probe_response(threads.hung(), "live");
+    let lives = async move || probe_response(threads.hung_thread(), "live");
     Router::new().route("/live", get(lives))
 }
 

@@ -27,12 +27,12 @@ pub(crate) struct ResolvedOperation {
 }
 
 /// The answer to `drain`.
-pub(super) fn drain_started() -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+pub(super) fn drain_response() -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     (StatusCode::ACCEPTED, Extension(AuditAction("drain".into())), Json(DrainBegun { draining: true }))
 }
 
 /// The answer to `resolve`.
-pub(super) fn operation_resolved(
+pub(super) fn resolve_response(
     deed: AuditAction,
     reference: String,
 ) -> (Extension<AuditAction>, Json<ResolvedOperation>) {

@@ -17,7 +17,7 @@ use crate::{
 
 /// What the admin listener of a gateway shows and controls.
 #[derive(Clone)]
-pub struct GatewayState {
+pub struct GatewayAdminState {
     /// The name of the gateway.
     pub name: Arc<str>,
     pub keeper: LockManager,
@@ -37,13 +37,13 @@ pub struct GatewayState {
     pub csrf: CsrfToken,
 }
 
-impl GatewayState {
+impl GatewayAdminState {
     /// The reason for which no lock can be granted now; `None` if one can.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
         if self.drain.is_cancelled() {
             return Some("draining".into());
         }
-        if let Some(hung) = self.threads.not_ready() {
+        if let Some(hung) = self.threads.unready_thread() {
             return Some(hung);
         }
         (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {
@@ -56,7 +56,7 @@ impl GatewayState {
         })
     }
 
-    pub(super) fn names(&self) -> KeyRedaction {
+    pub(super) fn key_redaction(&self) -> KeyRedaction {
         KeyRedaction(self.config.plan().serving.log.keys)
     }
 }

@@ -18,7 +18,7 @@ pub enum OverwritePolicy {
 }
 
 /// A backup that is being written under a temporary name. If it is dropped before its end, the file is removed.
-pub struct AtomicFile {
+pub struct AtomicBackupFile {
     file: NamedTempFile,
     path: PathBuf,
     existing: OverwritePolicy,
@@ -40,7 +40,7 @@ pub enum WriteBackupError {
 /// The space that is left free on every disk. The disk may be the guard's, and a guard that cannot write ends.
 const LEFT_FREE: u64 = 16 << 20;
 
-impl AtomicFile {
+impl AtomicBackupFile {
     /// # Errors
     /// The file exists already, or its folder cannot be written.
     pub fn begin(path: &Path, existing: OverwritePolicy) -> Result<Self, WriteBackupError> {
@@ -88,7 +88,7 @@ impl AtomicFile {
     }
 }
 
-impl Write for AtomicFile {
+impl Write for AtomicBackupFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check_space(bytes.len())?;
         self.file.write(bytes)

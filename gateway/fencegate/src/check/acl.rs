@@ -3,7 +3,7 @@
 use fencegate_lock::session::{
     acl_audit::audit_acls,
     client::{AclWriter, ZkClient, ZkError},
-    paths::Paths,
+    paths::ZkPaths,
     zookeeper::ZkSession,
 };
 use fencegate_policies::{
@@ -19,7 +19,7 @@ pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     link: &ZkSession,
-    paths: &Paths,
+    paths: &ZkPaths,
 ) {
     match gateway.zookeeper.acl {
         AclMode::Closed => check_closed(findings, link, paths).await,
@@ -28,7 +28,7 @@ pub(super) async fn check(
 }
 
 /// Checks every node: one node that anybody may write is enough.
-async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &Paths) {
+async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkPaths) {
     let root = paths.root();
     let meant = match link.intended_writers().await {
         Ok(Some(meant)) => meant,
@@ -69,9 +69,9 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &Pat
     }
 }
 
-async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession, paths: &Paths) {
+async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession, paths: &ZkPaths) {
     let root = paths.root();
-    let nodes = [root.to_owned(), paths.members(), paths.locks()];
+    let nodes = [root.to_owned(), paths.members_path(), paths.locks_path()];
     let mut open = Vec::new();
     for node in nodes {
         match link.writers(&node).await {

@@ -12,7 +12,7 @@ use fencegate_http::{
 use fencegate_lock::installation::InstallationMeta;
 use fencegate_policies::{
     diagnostics::{Code, Diagnostic, Severity},
-    plan::{FencingLevel, Upstream, UpstreamProtocol, host_of},
+    plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
 };
 use fencegate_process::{command_hint, display::error_chain, pem::not_after};
 use futures_util::future::join_all;
@@ -241,7 +241,7 @@ where
             let probe = send_request((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
             // A service need not answer this, and the content of its response does not matter.
             let answer = timeout(LONGEST, probe).await.ok().and_then(Result::ok);
-            let hop = answer.and_then(|answer| intermediary::detect(answer.headers()));
+            let hop = answer.and_then(|answer| intermediary::find_intermediary_field(answer.headers()));
             return Ok(ProbeResult { announcement: None, hop });
         }
     }
@@ -286,7 +286,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let describe = |error: hyper::Error| error_chain(&error);
-    let host = host_of(endpoint);
+    let host = host_header(endpoint);
     let uri = if http2 { format!("{scheme}://{host}{path}") } else { path.to_owned() };
     let question = Request::builder().method(method).uri(uri).header(header::HOST, host);
     let question = question.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;

@@ -8,8 +8,8 @@ use fencegate_lock::{
         client::{ZkClient, ZkConnector, ZkError},
         era::{self, ReadMetaError},
         member::{MemberRecord, gateway_name},
-        paths::Paths,
-        servers::Servers,
+        paths::ZkPaths,
+        servers::ZkServers,
         tls_diagnosis::HandshakeOutcome,
         zookeeper::ZkSession,
     },
@@ -47,7 +47,7 @@ pub(super) async fn check(
 ) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
-    let ensemble = match Servers::from_policy(zookeeper) {
+    let ensemble = match ZkServers::from_policy(zookeeper) {
         Ok(ensemble) => ensemble,
         Err(bad) => {
             files::report_unusable(findings, &["zookeeper"], &error_chain(&bad));
@@ -125,7 +125,7 @@ fn check_session(
 }
 
 /// Checks TLS with each server, and when its certificate expires.
-async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
+async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &ZkServers) {
     if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
         let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
         let way = ["zookeeper", "tls", "client_certificate_file"];
@@ -153,7 +153,7 @@ async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, e
 }
 
 /// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
-async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
+async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &ZkServers) {
     let replies =
         join_all(zookeeper.servers.iter().map(|server| ensemble.four_letter_word(server, "srvr"))).await;
     for (number, (server, reply)) in zookeeper.servers.iter().zip(replies).enumerate() {
@@ -173,7 +173,7 @@ async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSet
 }
 
 /// A session can move from server to server, and each server may grant another timeout.
-async fn check_each_server(findings: &FindingCollector, ensemble: &Servers, zookeeper: &ZooKeeperSettings) {
+async fn check_each_server(findings: &FindingCollector, ensemble: &ZkServers, zookeeper: &ZooKeeperSettings) {
     if zookeeper.servers.len() < 2 {
         return;
     }
@@ -208,7 +208,7 @@ async fn check_installation(
     memory: &TokenHistory,
     link: &ZkSession,
 ) -> Option<Installation> {
-    let paths = Paths::new(&gateway.zookeeper.root);
+    let paths = ZkPaths::new(&gateway.zookeeper.root);
     acl::check(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
@@ -259,10 +259,10 @@ async fn check_installation(
 }
 
 /// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
-async fn read_members(link: &ZkSession, paths: &Paths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
+async fn read_members(link: &ZkSession, paths: &ZkPaths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
     let mut members = BTreeMap::new();
-    for node in link.children(&paths.members()).await? {
-        let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members())).await else { continue };
+    for node in link.children(&paths.members_path()).await? {
+        let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members_path())).await else { continue };
         if let Ok(member) = serde_json::from_slice::<MemberRecord>(&data) {
             members.insert(gateway_name(&node).to_owned(), member);
         }

@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_http::{
     buffered::{MemoryAllowance, memory_allowance},
-    listen::certificates::examine,
+    listen::certificates::read_certificate_expiries,
 };
 use fencegate_lock::state::{self, InstallationRecord};
 use fencegate_policies::{
@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// The certificates that a listener presents.
 pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
     let Some(tls) = tls else { return };
-    match examine(tls) {
+    match read_certificate_expiries(tls) {
         Err(bad) => {
             let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
             findings.report_problem(way, Code::ListenerTls, error_chain(&bad), remedy);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use fencegate_policies::{
     diagnostics::{Code, Diagnostic},
-    file::SourceMap,
+    file::FieldLocator,
 };
 use serde::Serialize;
 
@@ -18,14 +18,14 @@ pub struct Finding {
 
 /// Several checks run at once, on one thread.
 pub(super) struct FindingCollector {
-    places: SourceMap,
+    places: FieldLocator,
     facts: RefCell<Vec<Finding>>,
     diagnostics: RefCell<Vec<Diagnostic>>,
 }
 
 impl FindingCollector {
     pub(super) fn new(text: &str) -> Self {
-        Self { places: SourceMap::parse(text), facts: RefCell::default(), diagnostics: RefCell::default() }
+        Self { places: FieldLocator::parse(text), facts: RefCell::default(), diagnostics: RefCell::default() }
     }
 
     pub(super) fn record(&self, about: impl Into<String>, says: impl Into<String>) {

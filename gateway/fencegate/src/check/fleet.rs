@@ -1,9 +1,9 @@
 //! Finds registered gateways whose locks for the resources of the file are incompatible with it.
 
 use fencegate_lock::session::{
-    client::ZkError, paths::Paths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
+    client::ZkError, paths::ZkPaths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
 };
-use fencegate_policies::{diagnostics::Code, plan::GatewayPlan, plan_digest::PlanDigest};
+use fencegate_policies::{diagnostics::Code, plan::GatewayPlan, plan_digest::PublishedLockRules};
 
 use super::findings::FindingCollector;
 use crate::plan_compat::compare;
@@ -14,9 +14,9 @@ pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     link: &ZkSession,
-    paths: &Paths,
+    paths: &ZkPaths,
 ) -> Result<(), ZkError> {
-    let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
+    let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
     let ours = PlanPublication::from_bytes(file.to_bytes());
     let (others, same) = plan_watch::compare_plan(link, paths, gateway.fingerprint, &ours).await?;
     let report = compare(&file, &ours, &same, &others);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencegate_http::{
-    listen::certificates::examine,
+    listen::certificates::read_certificate_expiries,
     network::{Network, connect_target::ConnectTarget, sockets::Sockets},
     upstream::tls::UpstreamTls,
 };
@@ -46,7 +46,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 const MOST: usize = 64;
 
 /// Checks the local part: the certificate, and the address for peers.
-pub(super) async fn check_own(findings: &FindingCollector, peer: &PeerListener) {
+pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         check_files(findings, peer, tls);
     }
@@ -69,7 +69,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) 
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
         min_version: TlsVersion::Tls12,
     };
-    let examined = match examine(&shown) {
+    let examined = match read_certificate_expiries(&shown) {
         Ok(examined) => examined,
         Err(bad) => {
             let remedy = "put a certificate with its chain, its own key and the certificate of who signed it there, in PEM; the process does not start without";
@@ -121,7 +121,7 @@ fn verify_own_certificate(peer: &PeerListener, tls: &PeerTls) -> Result<(), Stri
 }
 
 /// Connects to every peer that advertises an address. `members`: by the name of the gateway.
-pub(super) async fn check_others(
+pub(super) async fn check_remote_peers(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     members: &BTreeMap<String, MemberRecord>,

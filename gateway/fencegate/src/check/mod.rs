@@ -21,14 +21,14 @@ use fencegate_policies::file::{self, FileKind, LoadedFile};
 
 pub use self::{
     findings::Finding,
-    outcome::CheckOutcome,
-    report::{CheckReport, DiagnosticJson},
+    outcome::PolicyCheckOutcome,
+    report::{DiagnosticJson, PolicyCheckReport},
 };
 use crate::policy_file::PolicyFile;
 
 /// The depth of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum CheckDepth {
     /// The file alone.
     File,
     /// The file, and the servers, endpoints and files that it names.
@@ -39,16 +39,16 @@ pub enum Depth {
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn check(file: &PolicyFile, depth: Depth) -> io::Result<CheckOutcome> {
-    let kind = file::kind(&file.text);
+pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutcome> {
+    let kind = file::detect_file_kind(&file.text);
     match kind {
         FileKind::Gateway => {
-            let loaded = file.load(file::load_in);
-            check_loaded(kind, loaded, depth, |plan| online::gateway(&file.text, plan))
+            let loaded = file.load(file::load_with_environment);
+            check_loaded(kind, loaded, depth, |plan| online::check_gateway(&file.text, plan))
         }
         FileKind::Guard => {
-            let loaded = file.load(file::load_guard_in);
-            check_loaded(kind, loaded, depth, |plan| online::guard(&file.text, plan))
+            let loaded = file.load(file::load_guard_with_environment);
+            check_loaded(kind, loaded, depth, |plan| online::check_guard(&file.text, plan))
         }
     }
 }
@@ -56,17 +56,17 @@ pub fn check(file: &PolicyFile, depth: Depth) -> io::Result<CheckOutcome> {
 fn check_loaded<P>(
     kind: FileKind,
     loaded: LoadedFile<P>,
-    depth: Depth,
-    look: impl FnOnce(&P) -> io::Result<online::OnlineResult>,
-) -> io::Result<CheckOutcome> {
+    depth: CheckDepth,
+    look: impl FnOnce(&P) -> io::Result<online::OnlineCheckResult>,
+) -> io::Result<PolicyCheckOutcome> {
     let LoadedFile { plan, mut diagnostics, traces: _ } = loaded;
     let online = match (depth, plan) {
-        (Depth::Online, Some(plan)) => {
+        (CheckDepth::Online, Some(plan)) => {
             let found = look(&plan)?;
             diagnostics.extend(found.diagnostics);
             Some(found.facts)
         }
         _ => None,
     };
-    Ok(CheckOutcome { kind, diagnostics, online })
+    Ok(PolicyCheckOutcome { kind, diagnostics, online })
 }

@@ -2,11 +2,11 @@
 
 use std::{io, path::PathBuf};
 
-use fencegate_guard::ticket::Verifier;
+use fencegate_guard::ticket::TicketVerifier;
 use fencegate_lock::state::TokenHistory;
 use fencegate_policies::{
     diagnostics::{Code, Diagnostic},
-    plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerification},
+    plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerificationKeys},
 };
 use fencegate_process::display::error_chain;
 use futures_util::future::{join_all, join3, join4};
@@ -19,17 +19,17 @@ use super::{
     services, store,
 };
 use crate::{
-    jwks_fetcher::{JwksFetcher, RefreshPolicy},
+    jwks_fetcher::{JwksFetcher, JwksRefreshPolicy},
     ticket_issuer::TicketIssuer,
 };
 
 /// The results.
-pub(super) struct OnlineResult {
+pub(super) struct OnlineCheckResult {
     pub(super) facts: Vec<Finding>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-pub(super) fn gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineResult> {
+pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineCheckResult> {
     let findings = FindingCollector::new(text);
     let serving = &gateway.serving;
     let listener = ["listeners", &serving.listener.name, "tls"];
@@ -56,12 +56,12 @@ pub(super) fn gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineRes
             serving.upstreams.iter().map(|upstream| endpoints::check_gateway_upstream(&findings, upstream));
         let gateways = async {
             let found = ensemble::check(&findings, gateway, &memory).await?;
-            handshakes::check_others(&findings, gateway, &found.members).await;
+            handshakes::check_remote_peers(&findings, gateway, &found.members).await;
             Some(found.meta)
         };
         let own = async {
             if let Some(peer) = &gateway.peer {
-                handshakes::check_own(&findings, peer).await;
+                handshakes::check_local_peer(&findings, peer).await;
             }
         };
         let shared = services::check(&findings, serving);
@@ -75,7 +75,7 @@ pub(super) fn gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineRes
     Ok(collect(findings))
 }
 
-pub(super) fn guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineResult> {
+pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineCheckResult> {
     let findings = FindingCollector::new(text);
     let serving = &guard.serving;
     files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
@@ -103,18 +103,19 @@ const NO_HEALTH: &str =
     "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
 /// The keys with which tickets are verified.
-async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVerification>) {
-    let opened =
-        |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::KeyFileError>| match verifier {
+async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVerificationKeys>) {
+    let opened = |path: &PathBuf, verifier: Result<TicketVerifier, fencegate_guard::ticket::KeyFileError>| {
+        match verifier {
             Ok(_) => findings.record("tickets", format!("verified with {}", path.display())),
             Err(bad) => files::report_unusable(findings, &["tickets"], &error_chain(&bad)),
-        };
+        }
+    };
     match from {
         None => {}
-        Some(TicketVerification::PublicKeys(path)) => opened(path, Verifier::from_jwks_file(path)),
-        Some(TicketVerification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
-        Some(TicketVerification::Jwks(url)) => {
-            let fetched = match JwksFetcher::new(url, RefreshPolicy::default()) {
+        Some(TicketVerificationKeys::PublicKeys(path)) => opened(path, TicketVerifier::from_jwks_file(path)),
+        Some(TicketVerificationKeys::Secret(path)) => opened(path, TicketVerifier::from_secret_file(path)),
+        Some(TicketVerificationKeys::Jwks(url)) => {
+            let fetched = match JwksFetcher::new(url, JwksRefreshPolicy::default()) {
                 Ok(remote) => remote.fetch().await.map_err(|error| error_chain(&error)),
                 Err(bad) => Err(error_chain(&bad)),
             };
@@ -139,7 +140,7 @@ fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     Ok(())
 }
 
-fn collect(findings: FindingCollector) -> OnlineResult {
+fn collect(findings: FindingCollector) -> OnlineCheckResult {
     let (facts, diagnostics) = findings.into_sorted();
-    OnlineResult { facts, diagnostics }
+    OnlineCheckResult { facts, diagnostics }
 }

@@ -6,7 +6,7 @@ use super::findings::Finding;
 
 /// All findings.
 #[derive(Debug)]
-pub struct CheckOutcome {
+pub struct PolicyCheckOutcome {
     pub kind: FileKind,
     /// By place in the file. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,

@@ -6,10 +6,10 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::{findings::Finding, outcome::CheckOutcome};
+use super::{findings::Finding, outcome::PolicyCheckOutcome};
 
 #[derive(Debug, Serialize)]
-pub struct CheckReport<'c> {
+pub struct PolicyCheckReport<'c> {
     pub file: &'c str,
     pub kind: &'static str,
     /// No error.
@@ -51,8 +51,8 @@ impl<'c> DiagnosticJson<'c> {
     }
 }
 
-impl<'c> CheckReport<'c> {
-    pub fn new(file: &'c str, checked: &'c CheckOutcome) -> Self {
+impl<'c> PolicyCheckReport<'c> {
+    pub fn new(file: &'c str, checked: &'c PolicyCheckOutcome) -> Self {
         let kind = match checked.kind {
             FileKind::Gateway => "gateway",
             FileKind::Guard => "guard",

@@ -3,10 +3,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_http::{network::connect_target::ConnectTarget, upstream::same_listener::spot};
+use fencegate_http::{network::connect_target::ConnectTarget, upstream::same_listener::canonical_address};
 use fencegate_policies::{
     diagnostics::Code,
-    plan::{AddressId, Plan, Upstream},
+    plan::{CanonicalAddress, ServingPlan, Upstream},
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -15,8 +15,8 @@ use super::{endpoints::resolve, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(findings: &FindingCollector, plan: &Plan) {
-    let found = join_all(plan.upstreams.iter().map(resolve_spots)).await;
+pub(super) async fn check(findings: &FindingCollector, plan: &ServingPlan) {
+    let found = join_all(plan.upstreams.iter().map(resolve_endpoints)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {
             let known = one.service.id == other.service.id;
@@ -40,8 +40,8 @@ pub(super) async fn check(findings: &FindingCollector, plan: &Plan) {
 }
 
 /// The addresses of the endpoints. A name without an address is reported elsewhere.
-async fn resolve_spots(upstream: &Upstream) -> HashMap<AddressId, ConnectTarget> {
+async fn resolve_endpoints(upstream: &Upstream) -> HashMap<CanonicalAddress, ConnectTarget> {
     let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, resolve(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
-    found.map(|remote| (spot(&remote), remote)).collect()
+    found.map(|remote| (canonical_address(&remote), remote)).collect()
 }

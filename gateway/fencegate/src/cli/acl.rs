@@ -31,7 +31,7 @@ pub(super) enum AclCommand {
 
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AclError {
+pub(super) enum AclCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
     #[error("the policy has no `acl: closed`: everybody may write the nodes that its gateways make")]
@@ -54,43 +54,43 @@ impl AclCommand {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
+pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
     match verb {
         AclCommand::Show { .. } => show(policy),
         AclCommand::Set { .. } => set(policy),
     }
 }
 
-fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
+fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
     if policy.acl != plan::AclMode::Closed {
-        return Err(AclError::Open);
+        return Err(AclCommandError::Open);
     }
     ensemble::with_session(policy, async |link, paths| {
-        let meant = link.intended_writers().await.map_err(|fault| AclError::Unasked(Some(fault)))?;
-        let meant = meant.ok_or(AclError::Unasked(None))?;
+        let meant = link.intended_writers().await.map_err(|fault| AclCommandError::Unasked(Some(fault)))?;
+        let meant = meant.ok_or(AclCommandError::Unasked(None))?;
         let root = paths.root();
         let found = audit_acls(link, root, &meant).await;
-        let found = found.map_err(|source| AclError::Look { root: root.to_owned(), source })?;
+        let found = found.map_err(|source| AclCommandError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
             let set = command_hint::command_line(CommandTarget::Gateway, "acl set");
-            return Err(AclError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
+            return Err(AclCommandError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };
         Ok(format!("{root}: {} nodes{bound} may be written by nobody but {}", found.looked, meant.join(", ")))
     })
 }
 
-fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
+fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
     ensemble::with_session(policy, async |link, paths| {
         let root = paths.root();
         let applied = apply_acl(link, root).await;
         let AclReport { nodes, closed_to_us } =
-            applied.map_err(|source| AclError::Change { root: root.to_owned(), source })?;
+            applied.map_err(|source| AclCommandError::Change { root: root.to_owned(), source })?;
         // For a later reader of the log, who does not see the terminal.
         info!(target: "audit", root, nodes, "acl set");
         if let Some(first) = closed_to_us.first() {
             let count = closed_to_us.len();
-            return Err(AclError::OpenNodes(format!(
+            return Err(AclCommandError::OpenNodes(format!(
                 "{nodes} nodes have the ACL of the policy; {count} are closed to us, as {first}: ask those to whom they belong"
             )));
         }

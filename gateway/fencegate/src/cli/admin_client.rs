@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    config::{self, ResolvedTarget},
+    config::{self, AdminTargetSource},
     policy,
 };
 use crate::json_client::{JsonClient, JsonClientError, JsonResponse, streamed_response::StreamedResponse};
@@ -102,9 +102,9 @@ impl AdminTargetArgs {
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
         command_hint::set_command_arguments(of, self.to_args());
         let (url, guessed) = match config::resolve_target(self.admin.as_deref(), self.policy.as_deref(), of) {
-            ResolvedTarget::File(file) => return self.resolve_from_file(&file, of, tls),
-            ResolvedTarget::Admin(url) => (url, false),
-            ResolvedTarget::Default(url) => (url.to_owned(), true),
+            AdminTargetSource::File(file) => return self.resolve_from_file(&file, of, tls),
+            AdminTargetSource::Admin(url) => (url, false),
+            AdminTargetSource::Default(url) => (url.to_owned(), true),
         };
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let secured = scheme.eq_ignore_ascii_case("https");
@@ -119,7 +119,7 @@ impl AdminTargetArgs {
         tls: plan::ClientTls,
     ) -> Result<AdminTarget, ExitCode> {
         let admin = match of {
-            CommandTarget::Gateway => policy::read_quietly(file)?.serving.admin,
+            CommandTarget::Gateway => policy::read_gateway_quietly(file)?.serving.admin,
             CommandTarget::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
         Ok(AdminTarget {

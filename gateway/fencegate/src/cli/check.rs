@@ -15,12 +15,12 @@ use fencegate_process::command_hint::{self, CommandTarget};
 use super::{
     config,
     exit::{CONFIGURATION, RUNTIME},
-    log::Format,
+    log::OutputFormat,
     out::{print_error, print_text, report_error},
     policy,
 };
 use crate::{
-    check::{self, CheckOutcome, CheckReport, Depth},
+    check::{self, CheckDepth, PolicyCheckOutcome, PolicyCheckReport},
     policy_file::{PolicyFile, ReadPolicyError},
 };
 
@@ -39,8 +39,8 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     strict: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
@@ -52,33 +52,33 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
         Err(unreadable) => return Err(report_unreadable(arguments, &name, &unreadable)),
     };
     if let Some(named) = named {
-        let of = match file::kind(&file.text) {
+        let of = match file::detect_file_kind(&file.text) {
             FileKind::Gateway => CommandTarget::Gateway,
             FileKind::Guard => CommandTarget::Guard,
         };
         command_hint::set_command_arguments(of, [Path::new("-c"), named]);
     }
-    let reach = if arguments.online { Depth::Online } else { Depth::File };
+    let reach = if arguments.online { CheckDepth::Online } else { CheckDepth::File };
     let checked = check::check(&file, reach).map_err(|error| report_error(&error))?;
     match arguments.format {
-        Format::Json => print_json(&CheckReport::new(&name, &checked))?,
-        Format::Text => print_diagnostics(&name, &file, &checked, arguments.strict)?,
+        OutputFormat::Json => print_json(&PolicyCheckReport::new(&name, &checked))?,
+        OutputFormat::Text => print_diagnostics(&name, &file, &checked, arguments.strict)?,
     }
-    verdict(&checked.diagnostics, arguments.strict)
+    exit_result(&checked.diagnostics, arguments.strict)
 }
 
 fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
     match unreadable {
-        ReadPolicyError::InvalidText(diagnostic, _) if arguments.format == Format::Json => {
+        ReadPolicyError::InvalidText(diagnostic, _) if arguments.format == OutputFormat::Json => {
             let diagnostics = [(**diagnostic).clone()];
-            print_json(&CheckReport::for_unreadable(name, "gateway", &diagnostics))
+            print_json(&PolicyCheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()
                 .unwrap_or(ExitCode::from(CONFIGURATION))
         }
-        ReadPolicyError::Io { source, .. } if arguments.format == Format::Json => {
+        ReadPolicyError::Io { source, .. } if arguments.format == OutputFormat::Json => {
             let diagnostics = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
                 .with_remedy("see whether the path is right, and whether this user may read it")];
-            print_json(&CheckReport::for_unreadable(name, "gateway", &diagnostics))
+            print_json(&PolicyCheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()
                 .unwrap_or(ExitCode::from(RUNTIME))
         }
@@ -86,7 +86,7 @@ fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyE
     }
 }
 
-fn print_json(report: &CheckReport) -> Result<(), ExitCode> {
+fn print_json(report: &PolicyCheckReport) -> Result<(), ExitCode> {
     let text = serde_json::to_string_pretty(report).expect("plain fields serialise");
     print_text(text)
 }
@@ -94,7 +94,7 @@ fn print_json(report: &CheckReport) -> Result<(), ExitCode> {
 fn print_diagnostics(
     name: &str,
     file: &PolicyFile,
-    checked: &CheckOutcome,
+    checked: &PolicyCheckOutcome,
     strict: bool,
 ) -> Result<(), ExitCode> {
     for diagnostic in &checked.diagnostics {
@@ -103,13 +103,13 @@ fn print_diagnostics(
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
     let mut text: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
-    if verdict(&checked.diagnostics, strict).is_ok() {
+    if exit_result(&checked.diagnostics, strict).is_ok() {
         text.push_str(&format!("{name}: good\n"));
     }
     if text.is_empty() { Ok(()) } else { print_text(text) }
 }
 
-fn verdict(diagnostics: &[Diagnostic], strict: bool) -> Result<(), ExitCode> {
+fn exit_result(diagnostics: &[Diagnostic], strict: bool) -> Result<(), ExitCode> {
     match diagnostics.iter().any(|one| strict || one.severity == Severity::Error) {
         true => Err(ExitCode::from(CONFIGURATION)),
         false => Ok(()),

@@ -31,7 +31,7 @@ pub(super) struct ConfigArgs {
 impl ConfigArgs {
     /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
     pub(super) fn plan(&self) -> Result<GatewayPlan, ExitCode> {
-        policy::read_quietly(&resolve_file(self.config.as_deref(), CommandTarget::Gateway)?)
+        policy::read_gateway_quietly(&resolve_file(self.config.as_deref(), CommandTarget::Gateway)?)
     }
 }
 
@@ -88,7 +88,7 @@ fn env_var(name: &str) -> Option<OsString> {
 
 /// How the user has specified a running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ResolvedTarget {
+pub(super) enum AdminTargetSource {
     /// By the address of its admin listener.
     Admin(String),
     /// By the file that it was started with.
@@ -98,7 +98,11 @@ pub(super) enum ResolvedTarget {
 }
 
 /// The process to query. The command line takes precedence over the environment.
-pub(super) fn resolve_target(admin: Option<&str>, file: Option<&Path>, of: CommandTarget) -> ResolvedTarget {
+pub(super) fn resolve_target(
+    admin: Option<&str>,
+    file: Option<&Path>,
+    of: CommandTarget,
+) -> AdminTargetSource {
     let named = |name| env_var(name).map(|value| value.to_string_lossy().into_owned());
     choose_target((admin, file), (named(ADMIN), env_var(CONFIG)), of, Path::exists)
 }
@@ -108,17 +112,17 @@ fn choose_target(
     (admin_of_environment, file_of_environment): (Option<String>, Option<OsString>),
     of: CommandTarget,
     is_there: impl Fn(&Path) -> bool,
-) -> ResolvedTarget {
+) -> AdminTargetSource {
     match (admin, file, admin_of_environment) {
-        (Some(admin), _, _) => ResolvedTarget::Admin(admin.to_owned()),
-        (None, Some(file), _) => ResolvedTarget::File(file.to_owned()),
-        (None, None, Some(admin)) => ResolvedTarget::Admin(admin),
+        (Some(admin), _, _) => AdminTargetSource::Admin(admin.to_owned()),
+        (None, Some(file), _) => AdminTargetSource::File(file.to_owned()),
+        (None, None, Some(admin)) => AdminTargetSource::Admin(admin),
         (None, None, None) => env_or_default(file_of_environment, of, is_there).map_or(
-            ResolvedTarget::Default(match of {
+            AdminTargetSource::Default(match of {
                 CommandTarget::Gateway => "127.0.0.1:9901",
                 CommandTarget::Guard => "127.0.0.1:9902",
             }),
-            ResolvedTarget::File,
+            AdminTargetSource::File,
         ),
     }
 }
@@ -137,12 +141,17 @@ mod tests {
         let there = |_: &Path| true;
         let not_there = |_: &Path| false;
         for (line, environment, is_there, expected) in [
-            ((admin, None), environment(), there as fn(&Path) -> bool, ResolvedTarget::Admin("a:1".into())),
-            ((None, file), environment(), there, ResolvedTarget::File("line.yaml".into())),
-            ((None, None), environment(), there, ResolvedTarget::Admin("b:2".into())),
-            ((None, None), only_file(), there, ResolvedTarget::File("env.yaml".into())),
-            ((None, None), (None, None), there, ResolvedTarget::File("/etc/fencegate/guard.yaml".into())),
-            ((None, None), (None, None), not_there, ResolvedTarget::Default("127.0.0.1:9902")),
+            (
+                (admin, None),
+                environment(),
+                there as fn(&Path) -> bool,
+                AdminTargetSource::Admin("a:1".into()),
+            ),
+            ((None, file), environment(), there, AdminTargetSource::File("line.yaml".into())),
+            ((None, None), environment(), there, AdminTargetSource::Admin("b:2".into())),
+            ((None, None), only_file(), there, AdminTargetSource::File("env.yaml".into())),
+            ((None, None), (None, None), there, AdminTargetSource::File("/etc/fencegate/guard.yaml".into())),
+            ((None, None), (None, None), not_there, AdminTargetSource::Default("127.0.0.1:9902")),
         ] {
             assert_eq!(choose_target(line, environment, CommandTarget::Guard, is_there), expected);
         }

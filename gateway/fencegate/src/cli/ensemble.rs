@@ -7,9 +7,9 @@ use tokio::task::LocalSet;
 
 use fencegate_lock::session::{
     client::{ZkClient, ZkConnector, ZkError},
-    credentials::CredentialsError,
-    paths::Paths,
-    servers::Servers,
+    credentials::ZkTlsCredentialsError,
+    paths::ZkPaths,
+    servers::ZkServers,
     zookeeper::ZkSession,
 };
 
@@ -19,7 +19,7 @@ pub(super) enum ConnectZooKeeperError {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
     #[error("use the files that `zookeeper` names")]
-    Tls(#[from] CredentialsError),
+    Tls(#[from] ZkTlsCredentialsError),
     #[error("connect to ZooKeeper at {servers}")]
     Connect { servers: String, source: ZkError },
 }
@@ -27,17 +27,17 @@ pub(super) enum ConnectZooKeeperError {
 /// Connects, queries, and closes the session.
 pub(super) fn with_session<R, E: From<ConnectZooKeeperError>>(
     policy: &plan::ZooKeeperSettings,
-    question: impl AsyncFnOnce(&ZkSession, &Paths) -> Result<R, E>,
+    question: impl AsyncFnOnce(&ZkSession, &ZkPaths) -> Result<R, E>,
 ) -> Result<R, E> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ConnectZooKeeperError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
-        let connected = Servers::from_policy(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
+        let connected = ZkServers::from_policy(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
         let link = connected
             .map_err(|source| ConnectZooKeeperError::Connect { servers: policy.servers.join(","), source })?;
-        let answer = question(&link, &Paths::new(&policy.root)).await;
+        let answer = question(&link, &ZkPaths::new(&policy.root)).await;
         link.close().await;
         answer
     })

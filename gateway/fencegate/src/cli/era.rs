@@ -7,8 +7,8 @@ use fencegate_lock::{
     installation::InstallationMeta,
     session::{
         client::ZkError,
-        era::{self, EpochFloorError, InitOutcome, InitialEra, ReadMetaError},
-        era_bump::{self, BumpEraError, BumpRequest},
+        era::{self, EpochFloorError, InitMetaOutcome, InitialEra, ReadMetaError},
+        era_bump::{self, BumpEraError, BumpEraRequest},
     },
     state::{self, InstallationRecord, StateDirError, TokenHistory},
 };
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
-    log::Format,
+    log::OutputFormat,
 };
 
 #[derive(Debug, Subcommand)]
@@ -44,8 +44,8 @@ pub(super) enum EraCommand {
         #[command(flatten)]
         config: ConfigArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
     /// Begin the next era: every token from then on is larger than all before. No gateway may be registered.
     Bump {
@@ -61,14 +61,14 @@ pub(super) enum EraCommand {
         #[arg(long)]
         force: bool,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
 }
 
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum EraError {
+pub(super) enum EraCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
     #[error("make the nodes below {root}")]
@@ -115,7 +115,7 @@ pub(super) struct EraReport {
     suspected_by: Option<String>,
     /// The record in `state_dir` on this machine for this installation, else for the one with the largest epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<RememberedState>,
+    state: Option<StateDirRecord>,
     /// The reason for which `state_dir` cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_unreadable: Option<String>,
@@ -123,7 +123,7 @@ pub(super) struct EraReport {
 
 /// A record in `state_dir`.
 #[derive(Debug, Serialize)]
-struct RememberedState {
+struct StateDirRecord {
     installation: String,
     era: u64,
     highest: u64,
@@ -131,7 +131,7 @@ struct RememberedState {
 
 /// The output of `era bump`.
 #[derive(Debug, Serialize)]
-struct BumpReport {
+struct EraBumpReport {
     ensemble: String,
     era: u64,
     base: u64,
@@ -147,7 +147,7 @@ impl EraCommand {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String, EraError> {
+pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String, EraCommandError> {
     let policy = &plan.zookeeper;
     match verb {
         EraCommand::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
@@ -163,15 +163,15 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
                     warn!(%why, "state_dir is not taken into account");
                     Vec::new()
                 }
-                Err(why) => return Err(EraError::State(why)),
+                Err(why) => return Err(EraCommandError::State(why)),
             };
-            let request = BumpRequest {
+            let request = BumpEraRequest {
                 at_least: at_least.unwrap_or_default(),
                 name: parse_installation(installation.as_deref())?,
                 force: *force,
             };
             let bumped = bump(policy, state, &request)?;
-            Ok(render(*format, &bumped, BumpReport::to_text))
+            Ok(render(*format, &bumped, EraBumpReport::to_text))
         }
     }
 }
@@ -190,17 +190,17 @@ fn read_state_dir(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirErro
     state::read_records(folder)
 }
 
-fn parse_installation(installation: Option<&str>) -> Result<Option<&str>, EraError> {
+fn parse_installation(installation: Option<&str>) -> Result<Option<&str>, EraCommandError> {
     match installation {
-        Some(name) if Guid::parse(name).is_none() => Err(EraError::NotAName(name.to_owned())),
+        Some(name) if Guid::parse(name).is_none() => Err(EraCommandError::NotAName(name.to_owned())),
         name => Ok(name),
     }
 }
 
-fn render<T: Serialize>(format: Format, report: &T, text: impl FnOnce(&T) -> String) -> String {
+fn render<T: Serialize>(format: OutputFormat, report: &T, text: impl FnOnce(&T) -> String) -> String {
     match format {
-        Format::Text => text(report),
-        Format::Json => serde_json::to_string_pretty(report).expect("plain fields serialise"),
+        OutputFormat::Text => text(report),
+        OutputFormat::Json => serde_json::to_string_pretty(report).expect("plain fields serialise"),
     }
 }
 
@@ -209,7 +209,7 @@ fn init(
     policy: &plan::ZooKeeperSettings,
     at_least: Option<u64>,
     installation: Option<&str>,
-) -> Result<String, EraError> {
+) -> Result<String, EraCommandError> {
     let beginning = match at_least {
         Some(highest) => InitialEra {
             uuid: parse_installation(installation)?.map(str::to_owned),
@@ -219,24 +219,24 @@ fn init(
         None => InitialEra::default(),
     };
     ensemble::with_session(policy, async |link, paths| {
-        let init = era::init(link, paths, beginning, &SystemRandomness)
+        let init = era::init_installation(link, paths, beginning, &SystemRandomness)
             .await
-            .map_err(|source| EraError::Make { root: policy.root.clone(), source })?;
-        if init == InitOutcome::Found && at_least.is_some() {
-            return Err(EraError::Found { path: paths.meta() });
+            .map_err(|source| EraCommandError::Make { root: policy.root.clone(), source })?;
+        if init == InitMetaOutcome::Found && at_least.is_some() {
+            return Err(EraCommandError::Found { path: paths.meta_path() });
         }
         let era = era::read(link, paths).await?;
-        let how = if init == InitOutcome::Made { "made" } else { "already there" };
-        Ok(format!("{}: {how}, installation {}, era {}", paths.meta(), era.meta.uuid, era.meta.era))
+        let how = if init == InitMetaOutcome::Made { "made" } else { "already there" };
+        Ok(format!("{}: {how}, installation {}, era {}", paths.meta_path(), era.meta.uuid, era.meta.era))
     })
 }
 
 /// The highest epoch that is known.
-pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
+pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandError> {
     let state = state_records(plan);
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
         let era = era::read(link, paths).await?;
-        let floor = era::find_floor(link, paths, &era, &SystemRandomness).await?;
+        let floor = era::find_epoch_floor(link, paths, &era, &SystemRandomness).await?;
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
             Ok(records) => (TokenHistory::from_records(records).baseline_for(&ensemble), None),
@@ -251,7 +251,7 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
             floor: floor.max(marked).max(ours.map_or(0, |record| record.highest)),
             suspect: suspect.as_ref().map(|mark| mark.highest),
             suspected_by: suspect.map(|mark| mark.by),
-            state: state.map(RememberedState::from),
+            state: state.map(StateDirRecord::from),
             state_unreadable,
             ensemble,
         })
@@ -264,8 +264,8 @@ const ROUNDS: usize = 4;
 fn bump(
     policy: &plan::ZooKeeperSettings,
     state: Vec<InstallationRecord>,
-    request: &BumpRequest<'_>,
-) -> Result<BumpReport, EraError> {
+    request: &BumpEraRequest<'_>,
+) -> Result<EraBumpReport, EraCommandError> {
     let state = TokenHistory::from_records(state);
     ensemble::with_session(policy, async |link, paths| {
         let mut round = 0;
@@ -286,14 +286,14 @@ fn bump(
                     let InstallationMeta { uuid: ensemble, era, base, .. } = bumped?;
                     // For a later reader of the log, who does not see the terminal.
                     info!(target: "audit", installation = ensemble, era, base, above, "era bumped");
-                    return Ok(BumpReport { ensemble, era, base, above });
+                    return Ok(EraBumpReport { ensemble, era, base, above });
                 }
             }
         }
     })
 }
 
-impl From<InstallationRecord> for RememberedState {
+impl From<InstallationRecord> for StateDirRecord {
     fn from(InstallationRecord { installation, era, highest }: InstallationRecord) -> Self {
         Self { installation, era, highest }
     }
@@ -308,7 +308,7 @@ impl EraReport {
              base          {base}\n\
              floor         {floor}   (no token that is known is above it)\n"
         );
-        if let Some(RememberedState { installation, era, highest }) = &self.state {
+        if let Some(StateDirRecord { installation, era, highest }) = &self.state {
             text.push_str(&format!("state_dir     {highest}, in era {era} of {installation}\n"));
         }
         if let Some(why) = &self.state_unreadable {
@@ -336,7 +336,7 @@ impl EraReport {
     }
 }
 
-impl BumpReport {
+impl EraBumpReport {
     fn to_text(&self) -> String {
         let Self { ensemble, era, base, above } = self;
         format!(

@@ -10,11 +10,11 @@ use fencegate_process::command_hint::CommandTarget;
 use super::{
     config::{self, ConfigArgs},
     exit::USAGE,
-    log::Format,
+    log::OutputFormat,
     out::{print_error, report_error},
     policy,
 };
-use crate::explain::{self, Explanation, ParseSampleError, SampleRequest};
+use crate::explain::{self, ParseSampleRequestError, RequestExplanation, SampleRequest};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -34,15 +34,15 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 /// The reason for which nothing could be explained.
 #[derive(Debug, thiserror::Error)]
 enum ExplainError {
     #[error(transparent)]
-    Sample(#[from] ParseSampleError),
+    Sample(#[from] ParseSampleRequestError),
     #[error("read the body")]
     Body(#[source] io::Error),
     #[error("start a runtime")]
@@ -53,9 +53,9 @@ enum ExplainError {
 pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     let about = explain.about.join(" ");
     if let Some(code) = Code::parse(&about) {
-        return Ok(code_story(code));
+        return Ok(describe_code(code));
     }
-    if is_code(&about) {
+    if is_diagnostic_code(&about) {
         print_error(format_args!(
             "error: `{about}` is no code; FG and four digits are, as messages print them"
         ));
@@ -65,8 +65,10 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
         report_error(&error);
         ExitCode::from(USAGE)
     };
-    let gateway =
-        policy::read(&config::resolve_file(explain.config.config.as_deref(), CommandTarget::Gateway)?)?;
+    let gateway = policy::read_gateway(&config::resolve_file(
+        explain.config.config.as_deref(),
+        CommandTarget::Gateway,
+    )?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = read_body(explain.body.as_deref()).map_err(|error| report_error(&error))?;
@@ -77,23 +79,23 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
 }
 
 /// A code ends in digits; a request has a path.
-fn is_code(about: &str) -> bool {
+fn is_diagnostic_code(about: &str) -> bool {
     let number = about.get(..2).filter(|begin| begin.eq_ignore_ascii_case("FG")).map(|_| &about[2..]);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn render(explained: &Explanation, format: Format) -> String {
+fn render(explained: &RequestExplanation, format: OutputFormat) -> String {
     match format {
-        Format::Text => explained.to_string().trim_end().to_owned(),
-        Format::Json => serde_json::to_string_pretty(explained).expect("plain fields serialise"),
+        OutputFormat::Text => explained.to_string().trim_end().to_owned(),
+        OutputFormat::Json => serde_json::to_string_pretty(explained).expect("plain fields serialise"),
     }
 }
 
-fn code_story(code: Code) -> String {
+fn describe_code(code: Code) -> String {
     let starter = code.example().map(|example| example.starter);
     let starter = starter.map(|starter| format!("\n\nThe rest is as `fencegate init {starter}` prints it."));
     let starter = starter.unwrap_or_default();
-    format!("{code}: {}\n\n{}{starter}", code.meaning(), code.story())
+    format!("{code}: {}\n\n{}{starter}", code.meaning(), code.explanation())
 }
 
 fn read_body(given: Option<&str>) -> Result<Bytes, ExplainError> {

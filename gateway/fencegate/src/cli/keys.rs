@@ -11,7 +11,7 @@ use fencegate_guard::ticket::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum KeysCommand {
+pub(super) enum TicketKeyCommand {
     /// Make a private key in a new file that only you can read, and print its name (`kid`).
     New {
         /// The new file. An existing file is not changed.
@@ -32,7 +32,7 @@ pub(super) enum KeysCommand {
 
 /// The reason for which there is no key.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KeyCommandError {
+pub(super) enum TicketKeyCommandError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error("print the public keys")]
@@ -40,19 +40,19 @@ pub(super) enum KeyCommandError {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &KeysCommand) -> Result<String, KeyCommandError> {
+pub(super) fn run(verb: &TicketKeyCommand) -> Result<String, TicketKeyCommandError> {
     match verb {
-        KeysCommand::New { file, hs256: false } => {
+        TicketKeyCommand::New { file, hs256: false } => {
             let pair = SigningKeyPair::generate(&SystemRandomness);
             pair.write(file)?;
             Ok(pair.public().kid().to_owned())
         }
-        KeysCommand::New { file, hs256: true } => {
+        TicketKeyCommand::New { file, hs256: true } => {
             let secret = SharedSecret::generate(&SystemRandomness);
             secret.write(file)?;
             Ok(secret.kid().to_owned())
         }
-        KeysCommand::Public { files } => {
+        TicketKeyCommand::Public { files } => {
             let pairs = files.iter().map(|file| SigningKeyPair::read(file)).collect::<Result<Vec<_>, _>>()?;
             let keys: Vec<_> = pairs.iter().map(SigningKeyPair::public).collect();
             Ok(jwks::render(&keys)?)

@@ -11,9 +11,9 @@ use super::{
     admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::USAGE,
     locks::format_millis,
-    log::Format,
+    log::OutputFormat,
     out::{print_error, print_result},
-    table::Table,
+    table::TextTable,
 };
 use crate::{
     admin::{
@@ -37,7 +37,7 @@ pub(super) enum LeaseAdminCommand {
         #[arg(long, value_name = "REF")]
         after: Option<String>,
         #[command(flatten)]
-        at: GatewayArgs,
+        at: GatewayQueryArgs,
     },
     /// One lease of a gateway, also for a minute after its end.
     Show {
@@ -45,7 +45,7 @@ pub(super) enum LeaseAdminCommand {
         #[arg(value_name = "REF")]
         reference: String,
         #[command(flatten)]
-        at: GatewayArgs,
+        at: GatewayQueryArgs,
     },
     /// Ask the client of a lease to give it back: it sees the reason when it renews or watches. The lease does not
     /// end by itself.
@@ -57,7 +57,7 @@ pub(super) enum LeaseAdminCommand {
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
-        at: GatewayArgs,
+        at: GatewayQueryArgs,
     },
     /// End a lease without its client, if the client does not give it back.
     ///
@@ -75,21 +75,21 @@ pub(super) enum LeaseAdminCommand {
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
-        at: GatewayArgs,
+        at: GatewayQueryArgs,
     },
 }
 
 /// The gateway to ask, and the form of the output.
 #[derive(Debug, Args)]
-pub(super) struct GatewayArgs {
+pub(super) struct GatewayQueryArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
-impl GatewayArgs {
+impl GatewayQueryArgs {
     fn request<T: serde::de::DeserializeOwned>(
         &self,
         question: impl AsyncFnOnce(&mut AdminClient) -> Result<serde_json::Value, AdminClientError>,
@@ -99,8 +99,8 @@ impl GatewayArgs {
         print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
             let response = question(gateway).await?;
             Ok(match self.format {
-                Format::Json => format!("{response:#}"),
-                Format::Text => text(&gateway.parse(response)?),
+                OutputFormat::Json => format!("{response:#}"),
+                OutputFormat::Text => text(&gateway.parse(response)?),
             })
         }))
     }
@@ -158,7 +158,7 @@ fn list_text(list: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     let waits = if *waiting == 1 { "waits" } else { "wait" };
     let head = format!("{gateway}: {held} held, {waiting} {waits}");
     let Some(last) = leases.last() else { return head };
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "REFERENCE",
         "KEYS",
         "MODE",
@@ -213,7 +213,7 @@ fn describe(lease: &LeaseTold) -> String {
         WAITING => format!("waiting for {}", format_millis(lease.age_ms)),
         _ => format!("over: {}", lease.why.as_deref().unwrap_or_default()),
     };
-    let mut table = Table::new(["", ""]);
+    let mut table = TextTable::new(["", ""]);
     let mut line = |name: &str, text: String| table.push_row([name.to_owned(), text]);
     line("keys", lease.keys.join(", "));
     line("mode", mode_text(lease));
@@ -244,7 +244,7 @@ fn describe(lease: &LeaseTold) -> String {
 }
 
 /// The rows without the line of heads, which is empty.
-fn rows_text(table: &Table) -> String {
+fn rows_text(table: &TextTable) -> String {
     let text = table.to_string();
     text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::{
     admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::{RUNTIME, USAGE},
-    log::Format,
+    log::OutputFormat,
     out::{print_error, print_result, print_text, report_error},
-    table::Table,
+    table::TextTable,
 };
 use crate::admin::models::{Lock, LockDetail, Locks, encode, pluralize};
 
@@ -30,8 +30,8 @@ pub(super) struct LockListArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 #[derive(Debug, Subcommand)]
@@ -44,8 +44,8 @@ pub(super) enum LockCommand {
         #[command(flatten)]
         place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
     /// Remove the lock node of a key whose holder hangs and does not release it.
     ///
@@ -69,8 +69,8 @@ pub(super) enum LockCommand {
         #[command(flatten)]
         place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = Format::Text)]
-        format: Format,
+        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
 }
 
@@ -91,8 +91,8 @@ pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
-            Format::Json => format!("{response:#}"),
-            Format::Text => text(&gateway.parse(response)?),
+            OutputFormat::Json => format!("{response:#}"),
+            OutputFormat::Text => text(&gateway.parse(response)?),
         })
     });
     print_result(result)
@@ -128,9 +128,9 @@ pub(super) fn summary_line(Locks { gateway, held, waiting, wanted, .. }: &Locks)
     }
 }
 
-pub(super) fn rows(locks: &[Lock]) -> Table {
+pub(super) fn rows(locks: &[Lock]) -> TextTable {
     let mut table =
-        Table::new(["KEY", "ROUTE", "MODE", "TOKEN", "AGE", "AT WORK", "WAITING", "LONGEST", "WHY"]);
+        TextTable::new(["KEY", "ROUTE", "MODE", "TOKEN", "AGE", "AT WORK", "WAITING", "LONGEST", "WHY"]);
     for lock in locks {
         let held = lock.held.first();
         let first = lock.line.first();
@@ -186,8 +186,8 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
                 with_client(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
             let done = answered.map_err(|error| report_error(&with_flag_name(error)))?;
             print_text(match format {
-                Format::Json => format!("{done:#}"),
-                Format::Text => broken_text(key, &done),
+                OutputFormat::Json => format!("{done:#}"),
+                OutputFormat::Text => broken_text(key, &done),
             })
         }
     }
@@ -203,14 +203,14 @@ fn with_flag_name(error: AdminClientError) -> AdminClientError {
     }
 }
 
-fn show(key: &str, place: &AdminTargetArgs, format: Format) -> Result<(), ExitCode> {
+fn show(key: &str, place: &AdminTargetArgs, format: OutputFormat) -> Result<(), ExitCode> {
     let path = format!("/api/v1/locks/{}", encode(key));
     let found = place.resolve(CommandTarget::Gateway)?;
     let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
-            Format::Json => format!("{response:#}"),
-            Format::Text => describe(&gateway.parse(response)?),
+            OutputFormat::Json => format!("{response:#}"),
+            OutputFormat::Text => describe(&gateway.parse(response)?),
         })
     });
     print_result(result)
@@ -229,7 +229,7 @@ fn describe(one: &LockDetail) -> String {
         ));
     }
     if let Some(line) = one.line.as_ref().filter(|line| !line.is_empty()) {
-        let mut table = Table::new(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
+        let mut table = TextTable::new(["NODE", "WHOSE", "MODE", "NUMBER", "STATE"]);
         for node in line {
             table.push_row([
                 node.node.clone(),

@@ -9,20 +9,20 @@ use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, fmt::writer::BoxMakeWriter, prelude::*};
 
 use fencegate_lock::session::negotiated_timeout;
-use fencegate_process::log_writer::queue_stderr;
+use fencegate_process::log_writer::stderr_queue_writer;
 
 /// The format of the log, or of a verb's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum OutputFormat {
     Text,
     Json,
 }
 
 /// How this process writes its log.
-static WRITTEN: OnceLock<Format> = OnceLock::new();
+static WRITTEN: OnceLock<OutputFormat> = OnceLock::new();
 
-pub(super) fn format() -> Format {
-    WRITTEN.get().copied().unwrap_or(Format::Text)
+pub(super) fn log_format() -> OutputFormat {
+    WRITTEN.get().copied().unwrap_or(OutputFormat::Text)
 }
 
 /// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
@@ -45,7 +45,7 @@ pub(super) enum Verbosity {
     Quiet,
 }
 
-pub(super) fn start(format: Format, loudness: Verbosity) {
+pub(super) fn start_logging(format: OutputFormat, loudness: Verbosity) {
     WRITTEN.set(format).ok();
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| {
         EnvFilter::new(match loudness {
@@ -54,7 +54,7 @@ pub(super) fn start(format: Format, loudness: Verbosity) {
         })
     });
     let writer = match loudness {
-        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(queue_stderr()),
+        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(stderr_queue_writer()),
         Verbosity::Brief => BoxMakeWriter::new(stderr),
     };
     let lines = fmt::layer()
@@ -63,8 +63,11 @@ pub(super) fn start(format: Format, loudness: Verbosity) {
         .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
     let lines = match format {
-        Format::Text => lines.boxed(),
-        Format::Json => lines.json().boxed(),
+        OutputFormat::Text => lines.boxed(),
+        OutputFormat::Json => lines.json().boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter)).with(negotiated_timeout::layer()).init();
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(negotiated_timeout::connect_log_layer())
+        .init();
 }

@@ -8,9 +8,9 @@ use fencegate_lock::manager::admin_query::RegisteredGateway;
 use super::{
     admin_client::{AdminTargetArgs, CommandTarget, with_client},
     locks::format_millis,
-    log::Format,
+    log::OutputFormat,
     out::print_result,
-    table::Table,
+    table::TextTable,
     times::format_since,
 };
 use crate::admin::models::{Members, pluralize};
@@ -20,8 +20,8 @@ pub(super) struct MembersArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
@@ -29,8 +29,8 @@ pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
     print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
         let response = gateway.get("/api/v1/members").await?;
         Ok(match arguments.format {
-            Format::Json => format!("{response:#}"),
-            Format::Text => text(&gateway.parse::<Members>(response)?.members),
+            OutputFormat::Json => format!("{response:#}"),
+            OutputFormat::Text => text(&gateway.parse::<Members>(response)?.members),
         })
     }))
 }
@@ -41,7 +41,7 @@ fn text(registered: &[RegisteredGateway]) -> String {
     for one in registered {
         gateways.entry(&one.gateway).or_default().push(one);
     }
-    let mut table = Table::new(["GATEWAY", "ADDRESS", "VERSION", "READY", "SINCE"]);
+    let mut table = TextTable::new(["GATEWAY", "ADDRESS", "VERSION", "READY", "SINCE"]);
     for (gateway, sessions) in &gateways {
         table.push_row([
             (*gateway).to_owned(),

@@ -23,7 +23,7 @@ use super::{
     admin_client::CommandTarget,
     config,
     exit::USAGE,
-    log::Format,
+    log::OutputFormat,
     out::{print_error, print_result},
     policy,
 };
@@ -46,8 +46,8 @@ pub(super) struct MigrateGuardArgs {
     #[arg(long)]
     dry_run: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 /// The file of a store.
@@ -134,8 +134,8 @@ fn migrate(
     let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
     let summary = MigrationSummary::new(&whole, &moved, intent, began.elapsed());
     Ok(match arguments.format {
-        Format::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
-        Format::Text => summary.to_text(&moved.counts),
+        OutputFormat::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
+        OutputFormat::Text => summary.to_text(&moved.counts),
     })
 }
 

@@ -40,7 +40,7 @@ use fencegate_process::log_writer::flush_stderr;
 use self::{
     admin_client::CommandTarget,
     lock_arguments::LockArgs,
-    log::{Format, Verbosity},
+    log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
 };
 use crate::{demo, run_locked::reexec};
@@ -54,13 +54,13 @@ struct Cli {
         long,
         global = true,
         value_enum,
-        default_value_t = Format::Text,
+        default_value_t = OutputFormat::Text,
         value_name = "FORMAT",
         hide_possible_values = true,
         hide_default_value = true,
         display_order = 900
     )]
-    log_format: Format,
+    log_format: OutputFormat,
     #[command(subcommand)]
     command: Command,
 }
@@ -141,7 +141,7 @@ enum Command {
     Once(once::OnceCommand),
     /// Make the keys with which tickets are signed and verified.
     #[command(subcommand)]
-    Keys(keys::KeysCommand),
+    Keys(keys::TicketKeyCommand),
     /// Test a service that claims to compare tokens, from outside: is a late request refused, also in a race?
     #[command(after_help = verify::CODES)]
     Verify(Box<verify::VerifyArgs>),
@@ -155,7 +155,7 @@ pub fn run() -> ExitCode {
         return played;
     }
     let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));
-    log::start(arguments.log_format, arguments.command.verbosity());
+    log::start_logging(arguments.log_format, arguments.command.verbosity());
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),

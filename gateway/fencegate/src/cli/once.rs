@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
-    log::Format,
+    log::OutputFormat,
     times::format_since,
 };
 use crate::admin::extract::ResolvedAs;
@@ -47,13 +47,13 @@ pub(super) struct OnceArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OnceError {
+pub(super) enum OnceCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
     #[error(transparent)]
@@ -74,7 +74,7 @@ impl OnceCommand {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceError> {
+pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceCommandError> {
     let format = verb.args().format;
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
         let base = era::read(link, paths).await?.meta.base;
@@ -82,8 +82,8 @@ pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String
             OnceCommand::List { .. } => {
                 let all = unresolved::list_unresolved(link, paths, base).await?;
                 Ok(match format {
-                    Format::Text => list_text(&all),
-                    Format::Json => pretty(&json!({
+                    OutputFormat::Text => list_text(&all),
+                    OutputFormat::Json => pretty(&json!({
                         "operations": all.iter().map(to_json).collect::<Vec<_>>(),
                     })),
                 })
@@ -96,8 +96,8 @@ pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String
                 }
                 open.resolve(link, done).await?;
                 Ok(match format {
-                    Format::Text => resolved_text(&open, *outcome),
-                    Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
+                    OutputFormat::Text => resolved_text(&open, *outcome),
+                    OutputFormat::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
                 })
             }
         }

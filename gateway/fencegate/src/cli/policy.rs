@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use super::{
     exit::{CONFIGURATION, RUNTIME},
-    log::{self, Format},
+    log::{self, OutputFormat},
     out::print_error,
 };
 use crate::policy_file::{PolicyFile, ReadPolicyError};
@@ -26,23 +26,23 @@ enum DiagnosticFilter {
 
 /// The plan. If there is none, all errors are on stderr, and the exit code is returned. Warnings are shown in both
 /// cases.
-pub(super) fn read(path: &Path) -> Result<GatewayPlan, ExitCode> {
-    load_plan(&open(path)?, DiagnosticFilter::All, file::load_in)
+pub(super) fn read_gateway(path: &Path) -> Result<GatewayPlan, ExitCode> {
+    load_plan(&open(path)?, DiagnosticFilter::All, file::load_with_environment)
 }
 
-/// As [`read`], for a guard.
+/// As [`read_gateway`], for a guard.
 pub(super) fn read_guard(path: &Path) -> Result<GuardPlan, ExitCode> {
-    load_plan(&open(path)?, DiagnosticFilter::All, file::load_guard_in)
+    load_plan(&open(path)?, DiagnosticFilter::All, file::load_guard_with_environment)
 }
 
-/// As [`read`], without warnings.
-pub(super) fn read_quietly(path: &Path) -> Result<GatewayPlan, ExitCode> {
-    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_in)
+/// As [`read_gateway`], without warnings.
+pub(super) fn read_gateway_quietly(path: &Path) -> Result<GatewayPlan, ExitCode> {
+    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_with_environment)
 }
 
-/// As [`read_quietly`], for a guard.
+/// As [`read_gateway_quietly`], for a guard.
 pub(super) fn read_guard_quietly(path: &Path) -> Result<GuardPlan, ExitCode> {
-    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_in)
+    load_plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_with_environment)
 }
 
 fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
@@ -51,11 +51,11 @@ fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
 
 /// Reports the reason for which there is no text, and returns the exit code.
 pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
-    match (unreadable, log::format()) {
-        (_, Format::Json) => error!(error = %unreadable, "failed"),
-        (ReadPolicyError::Io { .. }, Format::Text) => print_error(format_args!("error: {unreadable}")),
+    match (unreadable, log::log_format()) {
+        (_, OutputFormat::Json) => error!(error = %unreadable, "failed"),
+        (ReadPolicyError::Io { .. }, OutputFormat::Text) => print_error(format_args!("error: {unreadable}")),
         // This message begins with a code, as every diagnostic does.
-        (ReadPolicyError::InvalidText(..), Format::Text) => print_error(unreadable),
+        (ReadPolicyError::InvalidText(..), OutputFormat::Text) => print_error(unreadable),
     }
     ExitCode::from(match unreadable {
         ReadPolicyError::Io { .. } => RUNTIME,
@@ -71,9 +71,9 @@ fn load_plan<P>(
     let LoadedFile { plan, diagnostics, .. } = file.load(load);
     let errors_only = shown == DiagnosticFilter::Errors && plan.is_some();
     for diagnostic in diagnostics.iter().filter(|one| !errors_only || one.severity == Severity::Error) {
-        match log::format() {
-            Format::Text => print_error(file.render(diagnostic)),
-            Format::Json => log_diagnostic(file.name(), diagnostic),
+        match log::log_format() {
+            OutputFormat::Text => print_error(file.render(diagnostic)),
+            OutputFormat::Json => log_diagnostic(file.name(), diagnostic),
         }
     }
     plan.ok_or(ExitCode::from(CONFIGURATION))

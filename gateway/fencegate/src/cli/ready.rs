@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     exit::{RUNTIME, UNREACHABLE},
-    log::Format,
+    log::OutputFormat,
     out::{print_text, report_error},
 };
 
@@ -28,8 +28,8 @@ pub(super) struct ReadyArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     within: Duration,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 /// The report of the process about its readiness.
@@ -59,9 +59,9 @@ pub(super) fn run(arguments: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCo
     })?;
     let ReadyReport { ready, says } = &condition;
     print_text(match arguments.format {
-        Format::Json => json!({ "ready": ready, "says": says }).to_string(),
-        Format::Text if *ready => says.clone(),
-        Format::Text => format!("not ready: {says}"),
+        OutputFormat::Json => json!({ "ready": ready, "says": says }).to_string(),
+        OutputFormat::Text if *ready => says.clone(),
+        OutputFormat::Text => format!("not ready: {says}"),
     })?;
     if *ready { Ok(()) } else { Err(ExitCode::from(RUNTIME)) }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     admin_client::{AdminTargetArgs, CommandTarget, with_client},
     exit::{CONFIGURATION, FAILED},
-    log::Format,
+    log::OutputFormat,
     out::{print_text, report_error},
 };
 use crate::{admin::command::ReloadReport, metrics::Reloaded, plan_compat::FleetReport};
@@ -26,8 +26,8 @@ pub(super) struct ReloadArgs {
     #[arg(long, requires = "dry_run")]
     fleet: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
 }
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
@@ -40,8 +40,8 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
     });
     let report = result.map_err(|error| report_error(&error))?;
     print_text(match arguments.format {
-        Format::Text => text(&report),
-        Format::Json => format!("{:#}", json!(report)),
+        OutputFormat::Text => text(&report),
+        OutputFormat::Json => format!("{:#}", json!(report)),
     })?;
     match (report.result, &report.fleet) {
         (Reloaded::Refused, _) => Err(ExitCode::from(CONFIGURATION)),

@@ -33,7 +33,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
     let RunArgs { config, init, workers, watch, beside } = arguments;
     let file = config::absolute_file(config.config.as_deref(), CommandTarget::Gateway)?;
-    let plan = policy::read(&file)?;
+    let plan = policy::read_gateway(&file)?;
     let workers = workers.unwrap_or_else(default_workers);
     let options = gateway_process::GatewayOptions { file, watch, init, beside, workers };
     gateway_process::run(plan, options).map_err(|error| log_error(&error))

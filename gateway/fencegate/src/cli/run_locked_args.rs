@@ -9,9 +9,9 @@ use super::{lock_source_args::LockSourceArgs, out::print_error};
 use crate::run_locked::{
     exit_code::NOT_RUN,
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
-    lock_spec::{Access, LockSpec, WaitPolicy},
+    lock_spec::{LockAccess, LockSpec, WaitPolicy},
     renewals::RenewalSchedule,
-    run_loop::{Repeat, RunCommandError, RunLoop, RunProgress},
+    run_loop::{LockedCommandLoop, RepeatPolicy, RunCommandError, RunProgress},
 };
 
 /// The exit codes of these verbs.
@@ -107,9 +107,9 @@ enum UsageError {
 impl RunLockedArgs {
     pub(super) fn run(self) -> ExitCode {
         let Self { key, wait, shared, permits, keeping, command } = self;
-        let access = if shared { Access::Shared } else { Access::Exclusive };
+        let access = if shared { LockAccess::Shared } else { LockAccess::Exclusive };
         let wanted = LockSpec { key: key.0, access, permits, wait: wait.0 };
-        keeping.run_locked(wanted, command, Repeat::Once, None)
+        keeping.run_locked(wanted, command, RepeatPolicy::Once, None)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -128,8 +128,14 @@ impl ElectArgs {
             Ok(key) => key,
             Err(bad) => return exit_not_run(&bad),
         };
-        let wanted = LockSpec { key, access: Access::Exclusive, permits: None, wait: WaitPolicy::Forever };
-        keeping.run_locked(wanted, command, if again { Repeat::Repeatedly } else { Repeat::Once }, address)
+        let wanted =
+            LockSpec { key, access: LockAccess::Exclusive, permits: None, wait: WaitPolicy::Forever };
+        keeping.run_locked(
+            wanted,
+            command,
+            if again { RepeatPolicy::Repeatedly } else { RepeatPolicy::Once },
+            address,
+        )
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -142,7 +148,7 @@ impl HoldArgs {
         self,
         wanted: LockSpec,
         command: Vec<OsString>,
-        turns: Repeat,
+        turns: RepeatPolicy,
         note: Option<String>,
     ) -> ExitCode {
         // The mistake was reported, and nothing was run.
@@ -151,7 +157,7 @@ impl HoldArgs {
             return exit_not_run(&unfit);
         }
         let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
-        let campaign = RunLoop { spec: wanted, command: charge, repeat: turns };
+        let campaign = LockedCommandLoop { spec: wanted, command: charge, repeat: turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return exit_not_run(&RunCommandError::from(error)),

@@ -6,12 +6,12 @@ use crate::one_line::sanitize;
 
 /// Rows below a line of heads.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TextTable {
     pub(super) head: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     pub(super) fn new<const N: usize>(head: [&'static str; N]) -> Self {
         Self { head: head.into(), rows: Vec::new() }
     }
@@ -29,7 +29,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let line = |cells: &mut dyn Iterator<Item = &str>| {
@@ -52,7 +52,7 @@ mod tests {
     /// terminal.
     #[test]
     fn table_aligns_columns_and_masks_controls() {
-        let mut table = Table::new(["KEY", "N"]);
+        let mut table = TextTable::new(["KEY", "N"]);
         table.push_row(["account/7\u{1b}[2J".into(), "1".into()]);
         table.push_row(["b".into(), "22".into()]);
         assert_eq!(table.to_string(), "KEY            N\naccount/7\u{fffd}[2J  1\nb              22\n");

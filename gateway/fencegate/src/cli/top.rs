@@ -21,7 +21,7 @@ use super::{
     admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
     locks::{self, format_millis},
     out::{print_text, report_error},
-    table::Table,
+    table::TextTable,
 };
 use crate::admin::models::{Contention, Locks};
 
@@ -78,8 +78,8 @@ fn sessions(members: &Value) -> String {
     format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
 }
 
-fn hot_table(contention: &Contention) -> Table {
-    let mut table = Table::new(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
+fn hot_table(contention: &Contention) -> TextTable {
+    let mut table = TextTable::new(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
     for key in &contention.hot {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]
         let waited = format_millis(key.waited_ms as u64);
@@ -147,7 +147,7 @@ fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, error: Option<&str>) {
     );
 }
 
-fn grid(table: &Table) -> Grid<'static> {
+fn grid(table: &TextTable) -> Grid<'static> {
     let widths = table.widths();
     let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(40).min(60)));
     let rows = table.rows.iter().map(|row| Row::new(row.clone()));

@@ -13,12 +13,14 @@ use super::{
 };
 use crate::verify::{
     self, KeyForm, VerifyError, cases,
-    connection::Instance,
+    connection::ServiceInstance,
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, ResultCounts, json, junit, text},
-    service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Probe, Service, Sharing},
-    template::Template,
-    token_headers::{ComparedField, TokenFields},
+    service::{
+        DeadlineSupport, FieldNameForm, KeySharing, KeysPerRequest, OutcomeProbeTemplate, TestedService,
+    },
+    template::RequestTemplate,
+    token_headers::{ComparedField, TokenFieldNames},
 };
 
 /// The end of the `--help` text.
@@ -142,8 +144,8 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// The form of the report: for people, for programs, or JUnit for CI systems.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = VerifyFormat::Text)]
+    format: VerifyFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -161,7 +163,7 @@ enum InstanceCount {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum VerifyFormat {
     Text,
     Json,
     Junit,
@@ -171,19 +173,19 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     if arguments.list {
         return print_text(case_list());
     }
-    let service = service(arguments).map_err(|error| {
+    let service = build_service(arguments).map_err(|error| {
         print_error(format_args!("error: {error}"));
         ExitCode::from(USAGE)
     })?;
     let names = if arguments.numeric_keys { KeyForm::Numeric } else { KeyForm::Alphanumeric };
     let mut written = Ok(());
     let mut tell = |line: String| {
-        if written.is_ok() && arguments.format == Format::Text {
+        if written.is_ok() && arguments.format == VerifyFormat::Text {
             written = print_text(line);
         }
     };
-    tell(text::head(&service));
-    let report = verify::verify(&service, names, |entry: &CaseReport| tell(text::entry(entry)));
+    tell(text::render_head(&service));
+    let report = verify::verify(&service, names, |entry: &CaseReport| tell(text::render_entry(entry)));
     let report = report.map_err(|error| {
         let code = match error {
             VerifyError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
@@ -194,15 +196,15 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
         code
     })?;
     match arguments.format {
-        Format::Text => tell(text::tail(&report)),
-        Format::Json => written = print_text(json::report(&service, &report)),
-        Format::Junit => written = print_text(junit::report(&service, &report)),
+        VerifyFormat::Text => tell(text::render_tail(&report)),
+        VerifyFormat::Json => written = print_text(json::report(&service, &report)),
+        VerifyFormat::Junit => written = print_text(junit::report(&service, &report)),
     }
-    verdict(report.counts())?;
+    exit_result(report.counts())?;
     written
 }
 
-fn verdict(counts: ResultCounts) -> Result<(), ExitCode> {
+fn exit_result(counts: ResultCounts) -> Result<(), ExitCode> {
     match counts {
         ResultCounts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
         ResultCounts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
@@ -219,10 +221,11 @@ fn case_list() -> String {
 }
 
 /// The service as the command line describes it, or the reason for which the description is invalid.
-fn service(arguments: &VerifyArgs) -> Result<Service, String> {
+fn build_service(arguments: &VerifyArgs) -> Result<TestedService, String> {
     let body = read_text(arguments.body.as_deref())?;
-    let template =
-        |line: &str, body: &str| Template::new(line, &arguments.fields, body).map_err(|bad| bad.to_string());
+    let template = |line: &str, body: &str| {
+        RequestTemplate::new(line, &arguments.fields, body).map_err(|bad| bad.to_string())
+    };
     let keyed = |line: &str, body: &str| template(line, body)?.with_key().map_err(|bad| bad.to_string());
     let request = arguments.request.as_deref().expect("asked for by clap");
     let write = keyed(request, &body)?;
@@ -234,18 +237,18 @@ fn service(arguments: &VerifyArgs) -> Result<Service, String> {
         let own = read_text(own.as_deref())?;
         line.as_deref().map(|line| keyed(line, if own.is_empty() { &body } else { &own })).transpose()
     };
-    let reach = reach(arguments, &write)?;
-    let probe = probe(arguments, &write)?;
+    let reach = keys_per_request(arguments, &write)?;
+    let probe = build_probe(arguments, &write)?;
     check_arguments(arguments)?;
-    Ok(Service {
+    Ok(TestedService {
         instances: instances(arguments)?,
         write,
         read,
         also: beside(&arguments.also, &arguments.also_body)?,
         slow: beside(&arguments.slow_request, &arguments.slow_body)?,
-        fields: fields(arguments),
+        fields: token_field_names(arguments),
         fencing_key: arguments.fencing_key.clone(),
-        sharing: if arguments.shared { Sharing::TwoMarks } else { Sharing::Exclusive },
+        sharing: if arguments.shared { KeySharing::TwoMarks } else { KeySharing::Exclusive },
         reach,
         names: if arguments.folded_names { FieldNameForm::Folded } else { FieldNameForm::Spelled },
         deadlines: if arguments.not_after { DeadlineSupport::Enforced } else { DeadlineSupport::Unclaimed },
@@ -260,7 +263,7 @@ fn service(arguments: &VerifyArgs) -> Result<Service, String> {
     })
 }
 
-fn reach(arguments: &VerifyArgs, write: &Template) -> Result<KeysPerRequest, String> {
+fn keys_per_request(arguments: &VerifyArgs, write: &RequestTemplate) -> Result<KeysPerRequest, String> {
     match (arguments.keys, write.names_two_keys()) {
         (Some(InstanceCount::One), true) => {
             Err("the request names `{other}`: leave out `--keys one`".to_owned())
@@ -271,9 +274,13 @@ fn reach(arguments: &VerifyArgs, write: &Template) -> Result<KeysPerRequest, Str
 }
 
 /// A guard sends none of the fields of a request with its probe, so neither does this.
-fn probe(arguments: &VerifyArgs, write: &Template) -> Result<Option<Probe>, String> {
+fn build_probe(
+    arguments: &VerifyArgs,
+    write: &RequestTemplate,
+) -> Result<Option<OutcomeProbeTemplate>, String> {
     let Some(path) = arguments.probe.as_deref() else { return Ok(None) };
-    let ask = Template::new(&format!("GET {path}"), &[], "").map_err(|bad| format!("`--probe`: {bad}"))?;
+    let ask =
+        RequestTemplate::new(&format!("GET {path}"), &[], "").map_err(|bad| format!("`--probe`: {bad}"))?;
     if !ask.names_operations() {
         return Err(format!("`{path}` asks about no operation: write `{{operation}}` into `--probe`"));
     }
@@ -285,7 +292,7 @@ fn probe(arguments: &VerifyArgs, write: &Template) -> Result<Option<Probe>, Stri
     if let Some(both) = arguments.done.iter().find(|status| arguments.not_done.contains(status)) {
         return Err(format!("{both} cannot mean both, `--done` and `--not-done`"));
     }
-    Ok(Some(Probe { ask, done: arguments.done.clone(), not_done: arguments.not_done.clone() }))
+    Ok(Some(OutcomeProbeTemplate { ask, done: arguments.done.clone(), not_done: arguments.not_done.clone() }))
 }
 
 fn check_arguments(arguments: &VerifyArgs) -> Result<(), String> {
@@ -302,7 +309,7 @@ fn check_arguments(arguments: &VerifyArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn instances(arguments: &VerifyArgs) -> Result<Vec<Instance>, String> {
+fn instances(arguments: &VerifyArgs) -> Result<Vec<ServiceInstance>, String> {
     let tls = plan::ClientTls { ca_file: arguments.ca_file.clone(), ..plan::ClientTls::default() };
     let secured =
         arguments.service.iter().any(|url| url.starts_with("https://")).then(|| UpstreamTls::open(&tls));
@@ -310,21 +317,21 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<Instance>, String> {
         .transpose()
         .map_err(|bad| format!("speak TLS: {}", fencegate_process::display::error_chain(&bad)))?;
     let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::trusting_none));
-    let parsed = arguments.service.iter().map(|url| Instance::parse(url, || secured.clone()));
+    let parsed = arguments.service.iter().map(|url| ServiceInstance::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
 
-fn fields(arguments: &VerifyArgs) -> TokenFields {
+fn token_field_names(arguments: &VerifyArgs) -> TokenFieldNames {
     let form = match arguments.token {
         TokenForm::Field => ComparedField::Token,
         TokenForm::Number => ComparedField::Number,
     };
-    TokenFields { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+    TokenFieldNames { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
 }
 
 fn effect_source(
     arguments: &VerifyArgs,
-    template: &dyn Fn(&str, &str) -> Result<Template, String>,
+    template: &dyn Fn(&str, &str) -> Result<RequestTemplate, String>,
 ) -> Result<EffectSource, String> {
     if let Some(file) = &arguments.effects_file {
         return Ok(EffectSource::File(file.clone()));

@@ -8,7 +8,7 @@ use super::clients::{PaymentOutcome, PaymentResult};
 
 /// One execution in the ledger's record.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Execution {
+pub(super) struct LedgerExecution {
     pub(super) sequence: i64,
     pub(super) operation: String,
     pub(super) key: String,
@@ -24,7 +24,7 @@ pub(super) struct Execution {
 pub(super) type Balances = BTreeMap<String, i64>;
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Audit {
+pub(super) struct PaymentAudit {
     /// Payments that were acknowledged to a client.
     pub(super) payments: usize,
     /// Payments whose outcome is unknown to the client. There are some if the machine is too busy to keep its
@@ -43,9 +43,14 @@ pub(super) struct Audit {
 /// The first balance of an account.
 const INITIAL: i64 = 1_000_000;
 
-impl Audit {
-    pub(super) fn new(executions: &[Execution], receipts: &[PaymentResult], balances: &Balances) -> Self {
-        let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
+impl PaymentAudit {
+    pub(super) fn new(
+        executions: &[LedgerExecution],
+        receipts: &[PaymentResult],
+        balances: &Balances,
+    ) -> Self {
+        let effective: Vec<&LedgerExecution> =
+            executions.iter().filter(|execution| execution.effective).collect();
         let count = |wanted: fn(&PaymentOutcome) -> bool| {
             receipts.iter().filter(|receipt| wanted(&receipt.outcome)).count()
         };
@@ -53,8 +58,8 @@ impl Audit {
             payments: count(|outcome| matches!(outcome, PaymentOutcome::Done { .. })),
             unknown: count(|outcome| matches!(outcome, PaymentOutcome::Unknown(_))),
             executed_twice: count_repeated(&effective),
-            overlaps: by_key(&effective).values().map(|of_key| count_overlaps(of_key)).sum(),
-            stale_executed: by_key(&effective).values().map(|of_key| count_stale(of_key)).sum(),
+            overlaps: group_by_key(&effective).values().map(|of_key| count_overlaps(of_key)).sum(),
+            stale_executed: group_by_key(&effective).values().map(|of_key| count_stale(of_key)).sum(),
             balance_ok: balances
                 .iter()
                 .all(|(account, cents)| *cents == expected_balance(account, receipts, &effective)),
@@ -73,11 +78,12 @@ pub(super) struct AccountStatement {
 
 impl AccountStatement {
     pub(super) fn for_all_accounts(
-        executions: &[Execution],
+        executions: &[LedgerExecution],
         receipts: &[PaymentResult],
         balances: &Balances,
     ) -> Vec<Self> {
-        let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
+        let effective: Vec<&LedgerExecution> =
+            executions.iter().filter(|execution| execution.effective).collect();
         let of = |(account, has): (&String, &i64)| Self {
             account: account.clone(),
             began: INITIAL,
@@ -94,7 +100,7 @@ impl AccountStatement {
 }
 
 /// A few tokens of one key in the order of their executions, with the first and the last.
-pub(super) fn sample_of_tokens(executions: &[Execution], key: &str) -> Vec<String> {
+pub(super) fn sample_of_tokens(executions: &[LedgerExecution], key: &str) -> Vec<String> {
     const SIZE: usize = 6;
     let of_key = executions.iter().filter(|execution| execution.effective && execution.key == key);
     let tokens: Vec<&String> = of_key.filter_map(|execution| execution.token.as_ref()).collect();
@@ -106,7 +112,7 @@ pub(super) fn sample_of_tokens(executions: &[Execution], key: &str) -> Vec<Strin
     sample
 }
 
-fn by_key<'a>(executions: &[&'a Execution]) -> BTreeMap<&'a str, Vec<&'a Execution>> {
+fn group_by_key<'a>(executions: &[&'a LedgerExecution]) -> BTreeMap<&'a str, Vec<&'a LedgerExecution>> {
     let mut keys = BTreeMap::<_, Vec<_>>::new();
     for execution in executions {
         keys.entry(execution.key.as_str()).or_default().push(*execution);
@@ -114,7 +120,7 @@ fn by_key<'a>(executions: &[&'a Execution]) -> BTreeMap<&'a str, Vec<&'a Executi
     keys
 }
 
-fn count_repeated(executions: &[&Execution]) -> usize {
+fn count_repeated(executions: &[&LedgerExecution]) -> usize {
     let mut times = BTreeMap::<_, usize>::new();
     for execution in executions {
         *times.entry(&execution.operation).or_default() += 1;
@@ -122,7 +128,7 @@ fn count_repeated(executions: &[&Execution]) -> usize {
     times.values().filter(|times| **times > 1).count()
 }
 
-fn count_overlaps(of_key: &[&Execution]) -> usize {
+fn count_overlaps(of_key: &[&LedgerExecution]) -> usize {
     let mut intervals: Vec<_> =
         of_key.iter().map(|execution| (execution.begin_ns, execution.end_ns)).collect();
     intervals.sort_unstable();
@@ -136,8 +142,8 @@ fn count_overlaps(of_key: &[&Execution]) -> usize {
 }
 
 /// Tokens compare as text. An execution without one is not counted here.
-fn count_stale(of_key: &[&Execution]) -> usize {
-    let mut in_order: Vec<&&Execution> = of_key.iter().collect();
+fn count_stale(of_key: &[&LedgerExecution]) -> usize {
+    let mut in_order: Vec<&&LedgerExecution> = of_key.iter().collect();
     in_order.sort_by_key(|execution| execution.sequence);
     let mut newest = None;
     let mut stale = 0;
@@ -149,7 +155,7 @@ fn count_stale(of_key: &[&Execution]) -> usize {
 }
 
 /// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.
-fn expected_balance(account: &str, receipts: &[PaymentResult], effective: &[&Execution]) -> i64 {
+fn expected_balance(account: &str, receipts: &[PaymentResult], effective: &[&LedgerExecution]) -> i64 {
     let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
     let changes = of_account.map(|PaymentResult { payment, outcome }| match outcome {
         PaymentOutcome::Done { .. } => payment.change,
@@ -167,8 +173,8 @@ mod tests {
     use super::super::clients::Payment;
     use super::*;
 
-    fn execution(sequence: i64, operation: &str, token: &str, times: (i64, i64)) -> Execution {
-        Execution {
+    fn execution(sequence: i64, operation: &str, token: &str, times: (i64, i64)) -> LedgerExecution {
+        LedgerExecution {
             sequence,
             operation: operation.to_owned(),
             key: "account/alice".to_owned(),
@@ -196,8 +202,8 @@ mod tests {
         let executions = [execution(1, "a", "v1-1", (0, 5)), execution(2, "b", "v1-2", (5, 9))];
         let receipts =
             [receipt("a", DONE), receipt("b", DONE), receipt("c", PaymentOutcome::Refused(String::new()))];
-        let expected = Audit { payments: 2, balance_ok: true, ..Audit::default() };
-        assert_eq!(Audit::new(&executions, &receipts, &balance(999_980)), expected);
+        let expected = PaymentAudit { payments: 2, balance_ok: true, ..PaymentAudit::default() };
+        assert_eq!(PaymentAudit::new(&executions, &receipts, &balance(999_980)), expected);
         assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
     }
 
@@ -211,15 +217,15 @@ mod tests {
             execution(3, "retried", "v1-1", (15, 35)),
         ];
         let receipts = [receipt("new", DONE), receipt("retried", DONE)];
-        let expected = Audit {
+        let expected = PaymentAudit {
             payments: 2,
             executed_twice: 1,
             overlaps: 2,
             stale_executed: 1,
             balance_ok: false,
-            ..Audit::default()
+            ..PaymentAudit::default()
         };
-        assert_eq!(Audit::new(&executions, &receipts, &balance(999_970)), expected);
+        assert_eq!(PaymentAudit::new(&executions, &receipts, &balance(999_970)), expected);
     }
 
     #[test]
@@ -239,8 +245,8 @@ mod tests {
         let mut without = execution(2, "a", "v1-1", (0, 5));
         without.effective = false;
         let executions = [execution(1, "a", "v1-2", (0, 5)), without];
-        let found = Audit::new(&executions, &[receipt("a", DONE)], &balance(999_990));
-        assert_eq!(found, Audit { payments: 1, balance_ok: true, ..Audit::default() });
+        let found = PaymentAudit::new(&executions, &[receipt("a", DONE)], &balance(999_990));
+        assert_eq!(found, PaymentAudit { payments: 1, balance_ok: true, ..PaymentAudit::default() });
     }
 
     /// A payment with an unknown outcome counts as executed exactly if the ledger has executed it.
@@ -248,8 +254,8 @@ mod tests {
     fn unknown_payments_follow_ledger() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
         let receipts = ["a", "b"].map(|operation| receipt(operation, PaymentOutcome::Unknown(String::new())));
-        let found = Audit::new(&executions, &receipts, &balance(999_990));
-        assert_eq!(found, Audit { unknown: 2, balance_ok: true, ..Audit::default() });
+        let found = PaymentAudit::new(&executions, &receipts, &balance(999_990));
+        assert_eq!(found, PaymentAudit { unknown: 2, balance_ok: true, ..PaymentAudit::default() });
     }
 
     #[test]

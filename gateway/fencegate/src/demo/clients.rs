@@ -39,7 +39,7 @@ pub(super) enum PaymentOutcome {
 
 /// Many clients at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClientPool<'a> {
+pub(super) struct PayingClients<'a> {
     /// The gateways, over which the clients are spread.
     pub(super) gateways: &'a [SocketAddr],
     pub(super) accounts: &'a [&'a str],
@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(25);
 /// The time limit for a payment with its repetitions.
 const PERSISTENCE: Duration = Duration::from_secs(30);
 
-impl ClientPool<'_> {
+impl PayingClients<'_> {
     /// Returns when every client has made its payments.
     pub(super) async fn pay(self) -> Vec<PaymentResult> {
         let mut clients = JoinSet::new();
@@ -76,7 +76,7 @@ impl ClientPool<'_> {
 pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentResult {
     let deadline = Instant::now() + PERSISTENCE;
     loop {
-        let answer = attempt(client, &payment).await;
+        let answer = send_payment(client, &payment).await;
         let again = match &answer {
             Ok(answer) => answer.outcome.as_deref() == Some("not-dispatched") && is_temporary(answer.status),
             Err(unanswered) => matches!(unanswered, JsonClientError::Connect(_)),
@@ -89,7 +89,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentRes
 }
 
 /// Sends the payment once.
-pub(super) async fn attempt(
+pub(super) async fn send_payment(
     client: &mut JsonClient,
     payment: &Payment,
 ) -> Result<JsonResponse, JsonClientError> {
@@ -105,12 +105,12 @@ fn is_temporary(status: StatusCode) -> bool {
 
 impl Payment {
     pub(super) fn new(account: &str, change: i64) -> Self {
-        Self { operation: format!("pay-{:016x}", random()), account: account.to_owned(), change }
+        Self { operation: format!("pay-{:016x}", random_number()), account: account.to_owned(), change }
     }
 
     /// A debit or credit of up to 5.00 on one of the accounts.
     fn random(accounts: &[&str]) -> Self {
-        let random = random();
+        let random = random_number();
         let account = accounts[usize::try_from(random % 64).expect("below 64") % accounts.len()];
         let cents = 1 + i64::try_from((random >> 8) % 500).expect("below 500");
         Self::new(account, if random & 1 << 63 == 0 { cents } else { -cents })
@@ -138,6 +138,6 @@ impl PaymentOutcome {
     }
 }
 
-fn random() -> u64 {
+fn random_number() -> u64 {
     getrandom::u64().expect("the kernel has random numbers after its start")
 }

@@ -14,12 +14,12 @@ use super::{
     error::DemoError,
     options::DemoLevel,
     policy,
-    zookeeper::{PrivateZooKeeper, ZooKeeperConfig},
+    zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig},
 };
 use crate::demo::relay::Relay;
 
 /// All processes. Dropping it ends them, in the order of the fields.
-pub(super) struct Cluster {
+pub(super) struct DemoCluster {
     pub(super) gateways: [GatewayInstance; 2],
     /// Forwards between the first gateway and the guard or ledger. The second gateway is connected directly.
     pub(super) relay: Relay,
@@ -55,7 +55,7 @@ pub(super) struct LedgerInstance {
 /// A new process listens within milliseconds, but a machine under load may be slower.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
-impl Cluster {
+impl DemoCluster {
     /// Starts all processes and returns when all of them listen. Blocks.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Cluster {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
         // A power failure would end the demo in any case, so nothing waits for the disk.
-        let settings = ZooKeeperConfig { tick: policy::TICK, ..ZooKeeperConfig::default() };
+        let settings = ZooKeeperServerConfig { tick: policy::TICK, ..ZooKeeperServerConfig::default() };
         let zookeeper = PrivateZooKeeper::start(&folder.path().join("zookeeper"), settings)?;
         let version = zookeeper.version()?;
 
@@ -80,7 +80,7 @@ impl Cluster {
         };
         // The guard needs the installation and its first epoch, so ZooKeeper is queried before there is a guard.
         let placeholder = write("installation", ledger.address)?;
-        command(&own, &["era", "init", "-c"], &[&placeholder])?;
+        run_binary(&own, &["era", "init", "-c"], &[&placeholder])?;
         let guard = match &key {
             Some(key) => Some(GuardInstance::start(&own, folder.path(), &placeholder, key, ledger.address)?),
             None => None,
@@ -127,7 +127,7 @@ impl Cluster {
 
 impl LedgerInstance {
     /// The sample service beside our own binary, as cargo builds both, or where a package installs it.
-    fn program(own: &Path) -> Result<PathBuf, DemoError> {
+    fn find_program(own: &Path) -> Result<PathBuf, DemoError> {
         let beside = own.with_file_name("fencegate-ledger");
         if beside.is_file() {
             return Ok(beside);
@@ -142,7 +142,7 @@ impl LedgerInstance {
     }
 
     fn start(own: &Path, folder: &Path, level: DemoLevel) -> Result<Self, DemoError> {
-        let program = Self::program(own)?;
+        let program = Self::find_program(own)?;
         let compare = match level {
             DemoLevel::Unfenced | DemoLevel::None | DemoLevel::Guard => "off",
             DemoLevel::Upstream => "token",
@@ -175,10 +175,10 @@ impl GuardInstance {
         ledger: SocketAddr,
     ) -> Result<Self, DemoError> {
         let public_keys = folder.join("ticket-keys.json");
-        fs::write(&public_keys, command(own, &["keys", "public"], &[key])?)?;
+        fs::write(&public_keys, run_binary(own, &["keys", "public"], &[key])?)?;
         let file = folder.join("guard.yaml");
         fs::write(&file, policy::guard_policy(ledger, &folder.join("guard.redb"), &public_keys))?;
-        let era = command(own, &["era", "show", "--format", "json", "-c"], &[policy])?;
+        let era = run_binary(own, &["era", "show", "--format", "json", "-c"], &[policy])?;
         let era: Value = serde_json::from_slice(&era).expect("the same binary wrote it");
         let floor = era["floor"].to_string();
         let ensemble = era["ensemble"].as_str().unwrap_or_default().to_owned();
@@ -196,11 +196,11 @@ impl GuardInstance {
 /// Makes the key that both gateways sign tickets with.
 fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
     let key = folder.join("ticket-key.json");
-    command(own, &["keys", "new"], &[&key]).map(|_| key)
+    run_binary(own, &["keys", "new"], &[&key]).map(|_| key)
 }
 
 /// Runs the binary to its end, as an operator would, and returns its output.
-fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, DemoError> {
+fn run_binary(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, DemoError> {
     let output = std::process::Command::new(own).args(words).args(files).output()?;
     if output.status.success() {
         return Ok(output.stdout);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::error::DemoError;
-use crate::demo::status_queries::{SOON, executions, get};
+use crate::demo::status_queries::{SOON, fetch_executions, get};
 use crate::json_client::JsonClient;
 
 /// The result of the late bytes.
@@ -34,10 +34,10 @@ pub(super) async fn find_late_write(
 ) -> Result<LateWriteOutcome, DemoError> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
-        if let Some(late) = judge.late_refusal(ledger, operation).await? {
+        if let Some(late) = judge.find_late_refusal(ledger, operation).await? {
             return Ok(late);
         }
-        if let Some(late) = second_execution(ledger, operation).await? {
+        if let Some(late) = find_second_execution(ledger, operation).await? {
             return Ok(late);
         }
         sleep(Duration::from_millis(20)).await;
@@ -47,7 +47,7 @@ pub(super) async fn find_late_write(
 
 impl TokenChecker<'_> {
     /// The latest refusal, if it concerns the late bytes.
-    async fn late_refusal(
+    async fn find_late_refusal(
         &mut self,
         ledger: &mut JsonClient,
         operation: &str,
@@ -72,11 +72,11 @@ impl TokenChecker<'_> {
     }
 }
 
-async fn second_execution(
+async fn find_second_execution(
     ledger: &mut JsonClient,
     operation: &str,
 ) -> Result<Option<LateWriteOutcome>, DemoError> {
-    let executions = executions(ledger).await?;
+    let executions = fetch_executions(ledger).await?;
     let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
     Ok(of_operation
         .next()

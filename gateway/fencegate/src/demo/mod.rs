@@ -24,7 +24,7 @@ use std::{io, process::ExitCode};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
-    cluster::Cluster,
+    cluster::DemoCluster,
     report::{DemoReporter, DemoSummary},
 };
 pub use self::{
@@ -58,14 +58,14 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
     }
     let level = options.level();
     let narrator = DemoReporter::new(options.format);
-    narrator.title(level);
+    narrator.print_title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,
         // Dropping the rest ends the children and removes the folder. 130 is the exit code of a shell after Ctrl-C.
         () = interrupts.recv() => return Ok(ExitCode::from(130)),
     };
 
-    narrator.sum_up(&summary);
+    narrator.print_summary(&summary);
     if !summary.holds() {
         narrator.show_logs(&cluster);
     }
@@ -80,10 +80,10 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
 async fn start_and_play(
     level: DemoLevel,
     narrator: &DemoReporter,
-) -> Result<(Cluster, DemoSummary), DemoError> {
-    let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
+) -> Result<(DemoCluster, DemoSummary), DemoError> {
+    let cluster = tokio::task::spawn_blocking(move || DemoCluster::start(level));
     let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
-    narrator.introduce(&cluster);
+    narrator.print_processes(&cluster);
     let summary = scenario::play(&cluster, level, narrator).await?;
     Ok((cluster, summary))
 }

@@ -18,13 +18,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    next: PendingHold,
+    next: PendingByteHold,
     _stop: DropGuard,
 }
 
 /// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBytes::release`].
 #[derive(Debug)]
-pub struct HeldBytes(Arc<HoldState>);
+pub struct HeldBytes(Arc<ByteHoldState>);
 
 impl Relay {
     /// # Errors
@@ -33,7 +33,7 @@ impl Relay {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let next = PendingHold::default();
+        let next = PendingByteHold::default();
         let stop = CancellationToken::new();
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -52,7 +52,7 @@ impl Relay {
     /// Holds back the next bytes towards the upstream that contain `needle`, and everything after them on their
     /// connection. It captures once; other connections pass. An earlier hold that has captured nothing is dropped.
     pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBytes {
-        let held = Arc::new(HoldState {
+        let held = Arc::new(ByteHoldState {
             needle: needle.into(),
             captured: watch::Sender::new(false),
             released: watch::Sender::new(false),
@@ -64,7 +64,7 @@ impl Relay {
 
 impl HeldBytes {
     /// Waits until the bytes have arrived here and are held.
-    pub async fn captured(&self) {
+    pub async fn wait_captured(&self) {
         wait_true(&self.0.captured).await;
     }
 
@@ -75,7 +75,7 @@ impl HeldBytes {
 }
 
 #[derive(Debug)]
-struct HoldState {
+struct ByteHoldState {
     needle: Vec<u8>,
     captured: watch::Sender<bool>,
     released: watch::Sender<bool>,
@@ -83,24 +83,24 @@ struct HoldState {
 
 /// The hold that waits for its bytes; the first connection that receives them takes it.
 #[derive(Debug, Clone, Default)]
-struct PendingHold(Arc<Mutex<Option<Arc<HoldState>>>>);
+struct PendingByteHold(Arc<Mutex<Option<Arc<ByteHoldState>>>>);
 
-impl PendingHold {
+impl PendingByteHold {
     /// `tail` is the end of the bytes that have passed: the needle may lie across two reads.
-    fn take_if_found(&self, tail: &[u8], bytes: &[u8]) -> Option<Arc<HoldState>> {
+    fn take_if_found(&self, tail: &[u8], bytes: &[u8]) -> Option<Arc<ByteHoldState>> {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = [tail, bytes].concat();
-        next.take_if(|held| held.is_in(&seen))
+        next.take_if(|held| held.is_contained_in(&seen))
     }
 }
 
-impl HoldState {
-    fn is_in(&self, seen: &[u8]) -> bool {
+impl ByteHoldState {
+    fn is_contained_in(&self, seen: &[u8]) -> bool {
         !self.needle.is_empty() && seen.windows(self.needle.len()).any(|window| window == self.needle)
     }
 }
 
-async fn accept(listener: StdListener, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
+async fn accept(listener: StdListener, upstream: SocketAddr, next: PendingByteHold) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (client, _) = listener.accept().await?;
@@ -108,7 +108,7 @@ async fn accept(listener: StdListener, upstream: SocketAddr, next: PendingHold) 
     }
 }
 
-async fn relay_connection(client: TcpStream, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
+async fn relay_connection(client: TcpStream, upstream: SocketAddr, next: PendingByteHold) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -130,7 +130,7 @@ async fn forward_responses(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
 async fn forward_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    next: PendingHold,
+    next: PendingByteHold,
     back: tokio::task::JoinHandle<()>,
 ) -> io::Result<()> {
     const LONGEST_NEEDLE: usize = 256;
@@ -165,7 +165,7 @@ enum SenderState {
 /// Collects until the release, then delivers. It reads on meanwhile: bytes left in our socket would be lost when
 /// the sender resets the connection.
 async fn hold_bytes(
-    held: &HoldState,
+    held: &ByteHoldState,
     first: &[u8],
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(answer(&mut one).await, "before\n");
         let hold = relay.hold_containing("op-7");
         one.write_all(b"pay op-7 and").await.unwrap();
-        hold.captured().await;
+        hold.wait_captured().await;
         one.write_all(b" more\n").await.unwrap();
         two.write_all(b"other\n").await.unwrap();
         assert_eq!(answer(&mut two).await, "other\n");
@@ -272,7 +272,7 @@ mod tests {
         one.write_all(b"a\nnee").await.unwrap();
         assert_eq!(answer(&mut one).await, "a\n");
         one.write_all(b"dle\n").await.unwrap();
-        hold.captured().await;
+        hold.wait_captured().await;
         hold.release();
         assert_eq!(answer(&mut one).await, "needle\n");
         one.write_all(b"b\n").await.unwrap();

@@ -10,9 +10,9 @@ use serde::Serialize;
 use fencegate_policies::token::Token;
 
 use super::{
-    audit::{AccountStatement, Audit},
+    audit::{AccountStatement, PaymentAudit},
     clients::{PaymentOutcome, PaymentResult},
-    cluster::Cluster,
+    cluster::DemoCluster,
     late_write::LateWriteOutcome,
     options::{DemoLevel, ReportFormat},
 };
@@ -32,7 +32,7 @@ pub(super) struct DemoReporter {
 pub(super) struct DemoSummary {
     pub(super) level: DemoLevel,
     #[serde(flatten)]
-    pub(super) findings: Audit,
+    pub(super) findings: PaymentAudit,
     /// Every account, to the cent.
     pub(super) accounts: Vec<AccountStatement>,
     /// Sessions of gateways that were lost. One of them is the accident.
@@ -46,7 +46,7 @@ pub(super) struct DemoSummary {
 }
 
 /// A statement about the run, and whether it is true.
-pub(super) struct CheckedClaim {
+pub(super) struct DemoClaim {
     pub(super) text: String,
     pub(super) holds: bool,
 }
@@ -57,9 +57,9 @@ impl DemoSummary {
         self.claims().iter().all(|claim| claim.holds)
     }
 
-    pub(super) fn claims(&self) -> Vec<CheckedClaim> {
+    pub(super) fn claims(&self) -> Vec<DemoClaim> {
         let found = &self.findings;
-        let claim = |text: String, holds| CheckedClaim { text, holds };
+        let claim = |text: String, holds| DemoClaim { text, holds };
         match self.level {
             DemoLevel::Guard | DemoLevel::Upstream => vec![
                 claim(
@@ -173,7 +173,7 @@ impl DemoReporter {
         Self { format, verbose: tells, began: Instant::now(), waiting }
     }
 
-    pub(super) fn title(&self, level: DemoLevel) {
+    pub(super) fn print_title(&self, level: DemoLevel) {
         self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
         if !self.verbose {
             return;
@@ -194,19 +194,19 @@ impl DemoReporter {
         });
     }
 
-    pub(super) fn introduce(&self, cluster: &Cluster) {
+    pub(super) fn print_processes(&self, cluster: &DemoCluster) {
         if !self.verbose {
             return;
         }
         self.print_line("");
-        self.line(&format!("ZooKeeper {} at {}", cluster.version, cluster.zookeeper.address()));
+        self.print_step(&format!("ZooKeeper {} at {}", cluster.version, cluster.zookeeper.address()));
         let ledger = &cluster.ledger;
-        self.line(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
+        self.print_step(&format!("ledger at http://{} (process {})", ledger.address, ledger.process.pid()));
         if let Some(guard) = &cluster.guard {
             let public = guard.public;
             let admin = guard.admin;
             let pid = guard.process.pid();
-            self.line(&format!(
+            self.print_step(&format!(
                 "guard at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
@@ -215,20 +215,20 @@ impl DemoReporter {
             let public = gateway.public;
             let admin = gateway.admin;
             let pid = gateway.process.pid();
-            self.line(&format!(
+            self.print_step(&format!(
                 "{name} at http://{public}, page at http://{admin}/, metrics at http://{admin}/metrics (process {pid})"
             ));
         }
     }
 
-    pub(super) fn chapter(&self, title: &str) {
+    pub(super) fn print_chapter(&self, title: &str) {
         if self.verbose {
             self.print_line(&format!("\n{title}"));
         }
         self.waiting.set_message(title.to_owned());
     }
 
-    pub(super) fn line(&self, text: &str) {
+    pub(super) fn print_step(&self, text: &str) {
         if !self.verbose {
             return;
         }
@@ -238,11 +238,11 @@ impl DemoReporter {
     pub(super) fn report_payments(&self, receipts: &[PaymentResult], how: &str) {
         let done =
             receipts.iter().filter(|receipt| matches!(receipt.outcome, PaymentOutcome::Done { .. })).count();
-        self.line(&format!("{done} of {} payments done {how}", receipts.len()));
+        self.print_step(&format!("{done} of {} payments done {how}", receipts.len()));
         for PaymentResult { payment, outcome } in
             receipts.iter().filter(|receipt| !matches!(receipt.outcome, PaymentOutcome::Done { .. }))
         {
-            self.line(&format!("not done: {} of {}: {outcome:?}", payment.operation, payment.account));
+            self.print_step(&format!("not done: {} of {}: {outcome:?}", payment.operation, payment.account));
         }
     }
 
@@ -253,36 +253,38 @@ impl DemoReporter {
                 let after = after.as_secs_f64();
                 let free =
                     if level == DemoLevel::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
-                self.line(&format!("{after:.1} s after the freeze{free} the debit is done"));
+                self.print_step(&format!("{after:.1} s after the freeze{free} the debit is done"));
                 if let Some(token) = token {
-                    self.line(&format!("         with token {}", token_with_number(token)));
+                    self.print_step(&format!("         with token {}", token_with_number(token)));
                 }
             }
-            other => self.line(&format!("gateway-2 could not do it: {other:?}")),
+            other => self.print_step(&format!("gateway-2 could not do it: {other:?}")),
         }
     }
 
     pub(super) fn report_late_write(&self, level: DemoLevel, late: &LateWriteOutcome) {
-        self.line("the network delivers the old bytes of gateway-1");
+        self.print_step("the network delivers the old bytes of gateway-1");
         match late {
             LateWriteOutcome::Refused { presented, newest } => {
-                self.line(&format!("     their token {} is older than", token_with_number(presented)));
-                self.line(&format!(
+                self.print_step(&format!("     their token {} is older than", token_with_number(presented)));
+                self.print_step(&format!(
                     "          the last {}: REFUSED, nothing was debited",
                     token_with_number(newest)
                 ));
             }
             LateWriteOutcome::Executed { token } if token.is_empty() => {
-                self.line("         without a token: EXECUTED, the account is debited twice");
+                self.print_step("         without a token: EXECUTED, the account is debited twice");
             }
             LateWriteOutcome::Executed { token } => {
-                self.line(&format!(
+                self.print_step(&format!(
                     "         with token {}: EXECUTED, the account is debited twice",
                     token_with_number(token)
                 ));
             }
-            LateWriteOutcome::NotFound if level.compares_tokens() => self.line("nobody saw anything of them"),
-            LateWriteOutcome::NotFound => self.line("the ledger did not execute them"),
+            LateWriteOutcome::NotFound if level.compares_tokens() => {
+                self.print_step("nobody saw anything of them")
+            }
+            LateWriteOutcome::NotFound => self.print_step("the ledger did not execute them"),
         }
     }
 
@@ -292,12 +294,12 @@ impl DemoReporter {
             PaymentOutcome::Refused(why) => format!("refused ({why})"),
             PaymentOutcome::Unknown(why) => format!("outcome unknown ({why})"),
         };
-        self.line(&format!("gateway-1 wakes up and tells the client of long ago: {text}"));
+        self.print_step(&format!("gateway-1 wakes up and tells the client of long ago: {text}"));
     }
 
-    pub(super) fn sum_up(&self, summary: &DemoSummary) {
+    pub(super) fn print_summary(&self, summary: &DemoSummary) {
         self.waiting.finish_and_clear();
-        for CheckedClaim { text, holds } in summary.claims() {
+        for DemoClaim { text, holds } in summary.claims() {
             self.print_line(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
         }
         for token in &summary.tokens {
@@ -313,7 +315,7 @@ impl DemoReporter {
     }
 
     /// Shows the last output of the processes, if a claim did not hold.
-    pub(super) fn show_logs(&self, cluster: &Cluster) {
+    pub(super) fn show_logs(&self, cluster: &DemoCluster) {
         let gateways = cluster.gateways.iter().map(|gateway| (gateway.name, &gateway.process));
         for (name, process) in gateways.chain([("ledger", &cluster.ledger.process)]) {
             let log = process.log();
@@ -325,7 +327,7 @@ impl DemoReporter {
         }
     }
 
-    pub(super) fn show_next_steps(&self, cluster: &Cluster) {
+    pub(super) fn show_next_steps(&self, cluster: &DemoCluster) {
         self.print_line("\nEverything keeps running until Ctrl-C. Try:");
         let [first, second] = &cluster.gateways;
         self.print_line(&format!(
@@ -353,7 +355,7 @@ impl DemoReporter {
             self.print_line(line);
         }
         for summary in summaries {
-            for CheckedClaim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
+            for DemoClaim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
                 self.print_line(&format!("  {}: NO  {text}", summary.level.as_str()));
             }
         }

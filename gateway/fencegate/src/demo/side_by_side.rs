@@ -1,7 +1,7 @@
 //! Plays the story at each level, and compares the damage at each with the level's promise.
 
 use super::{
-    cluster::Cluster,
+    cluster::DemoCluster,
     error::DemoError,
     options::DemoLevel,
     report::{DemoReporter, DemoSummary, format_money},
@@ -13,7 +13,7 @@ pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>,
     let mut summaries = Vec::new();
     for level in DemoLevel::ALL {
         narrator.print_line(&format!("playing the story at level {} ...", level.as_str()));
-        let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
+        let cluster = tokio::task::spawn_blocking(move || DemoCluster::start(level));
         let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
         let played = scenario::play(&cluster, level, narrator).await;
         cluster.stop().await;
@@ -84,13 +84,17 @@ pub(super) fn table(summaries: &[DemoSummary]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::audit::{AccountStatement, Audit},
+        super::audit::{AccountStatement, PaymentAudit},
         *,
     };
 
     fn summary(level: DemoLevel, twice: usize, has: i64, refused: u64) -> DemoSummary {
-        let findings =
-            Audit { payments: 300, executed_twice: twice, balance_ok: has == 0, ..Audit::default() };
+        let findings = PaymentAudit {
+            payments: 300,
+            executed_twice: twice,
+            balance_ok: has == 0,
+            ..PaymentAudit::default()
+        };
         let account = AccountStatement { account: "alice".to_owned(), began: 0, has, should_have: 0 };
         DemoSummary {
             level,

@@ -6,19 +6,19 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{audit::Execution, cluster::Cluster, error::DemoError};
+use super::{audit::LedgerExecution, cluster::DemoCluster, error::DemoError};
 use crate::json_client::JsonClient;
 
 /// The time limit for steps that take milliseconds, on a machine that may be busy.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
 /// All executions, collected from the pages of the ledger.
-pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>, DemoError> {
-    let mut executions: Vec<Execution> = Vec::new();
+pub(super) async fn fetch_executions(ledger: &mut JsonClient) -> Result<Vec<LedgerExecution>, DemoError> {
+    let mut executions: Vec<LedgerExecution> = Vec::new();
     loop {
         let after = executions.last().map_or(0, |execution| execution.sequence);
         let page = get(ledger, &format!("/v1/executions?after={after}")).await?["executions"].take();
-        let page: Vec<Execution> = serde_json::from_value(page).expect("the ledger is built with us");
+        let page: Vec<LedgerExecution> = serde_json::from_value(page).expect("the ledger is built with us");
         if page.is_empty() {
             return Ok(executions);
         }
@@ -41,7 +41,7 @@ pub(super) async fn wait_for_disconnect(admin: SocketAddr) -> Result<(), DemoErr
 }
 
 /// The number of sessions of both gateways that were lost.
-pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, DemoError> {
+pub(super) async fn count_lost_sessions(cluster: &DemoCluster) -> Result<u64, DemoError> {
     let mut lost = 0;
     for gateway in &cluster.gateways {
         let metrics = get(&mut JsonClient::new(gateway.admin), "/metrics").await?;

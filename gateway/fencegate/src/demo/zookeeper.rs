@@ -16,11 +16,11 @@ pub struct PrivateZooKeeper {
     server: Option<ChildProcess>,
     address: SocketAddr,
     configuration: PathBuf,
-    settings: ZooKeeperConfig,
+    settings: ZooKeeperServerConfig,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct ZooKeeperConfig {
+pub struct ZooKeeperServerConfig {
     /// The tick. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
     pub tick: Duration,
     pub durability: Durability,
@@ -51,7 +51,7 @@ pub enum StartZooKeeperError {
     Io(#[from] io::Error),
 }
 
-impl Default for ZooKeeperConfig {
+impl Default for ZooKeeperServerConfig {
     fn default() -> Self {
         Self { tick: Duration::from_millis(200), durability: Durability::Process, heap_mib: 128 }
     }
@@ -62,7 +62,7 @@ impl PrivateZooKeeper {
     ///
     /// # Errors
     /// [`StartZooKeeperError::Missing`] names the package to install.
-    pub fn start(dir: &Path, settings: ZooKeeperConfig) -> Result<Self, StartZooKeeperError> {
+    pub fn start(dir: &Path, settings: ZooKeeperServerConfig) -> Result<Self, StartZooKeeperError> {
         check_installed()?;
         let mut tries = 0;
         loop {
@@ -91,7 +91,7 @@ impl PrivateZooKeeper {
     /// # Errors
     /// When it does not respond.
     pub fn version(&self) -> io::Result<String> {
-        let answer = four_letter_word(self.address, "srvr")?;
+        let answer = send_four_letter_word(self.address, "srvr")?;
         let version = answer.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         let number = version.and_then(|version| version.split(['-', ',']).next());
         number.map(str::to_owned).ok_or_else(|| io::Error::other(format!("no version in {answer:?}")))
@@ -122,7 +122,7 @@ impl PrivateZooKeeper {
         let server = ChildProcess::spawn("java", arguments(&self.configuration, self.settings))?;
         let deadline = Instant::now() + READY_WITHIN;
         // `ruok` would not do: it is answered before requests are served.
-        while !four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
+        while !send_four_letter_word(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
             if !server.is_running() || Instant::now() > deadline {
                 return Err(StartZooKeeperError::Failed(server.log()));
             }
@@ -181,7 +181,7 @@ fn free_address() -> io::Result<SocketAddr> {
     Err(last)
 }
 
-fn render_config(dir: &Path, address: SocketAddr, settings: ZooKeeperConfig) -> String {
+fn render_config(dir: &Path, address: SocketAddr, settings: ZooKeeperServerConfig) -> String {
     let tick = settings.tick.as_millis();
     format!(
         "dataDir={}\nclientPort={}\nclientPortAddress={}\ntickTime={tick}\nminSessionTimeout={}\n\
@@ -194,7 +194,7 @@ fn render_config(dir: &Path, address: SocketAddr, settings: ZooKeeperConfig) -> 
     )
 }
 
-fn arguments(configuration: &Path, settings: ZooKeeperConfig) -> Vec<String> {
+fn arguments(configuration: &Path, settings: ZooKeeperServerConfig) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
             .map(str::to_owned)
@@ -212,7 +212,7 @@ fn arguments(configuration: &Path, settings: ZooKeeperConfig) -> Vec<String> {
 }
 
 /// Sends one of ZooKeeper's four-letter words and reads until the connection ends.
-fn four_letter_word(address: SocketAddr, word: &str) -> io::Result<String> {
+fn send_four_letter_word(address: SocketAddr, word: &str) -> io::Result<String> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -230,17 +230,21 @@ mod tests {
     #[test]
     fn server_pauses_stops_and_restarts() {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut zookeeper = PrivateZooKeeper::start(dir.path(), ZooKeeperConfig::default()).expect("starts");
+        let mut zookeeper =
+            PrivateZooKeeper::start(dir.path(), ZooKeeperServerConfig::default()).expect("starts");
         let address = zookeeper.address();
         let pid = zookeeper.pid();
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
         zookeeper.pause().expect("paused");
         // The threads of the server stop one by one, after the signal was sent.
-        assert!((0..40).any(|_| four_letter_word(address, "srvr").is_err()), "a frozen server answered");
+        assert!((0..40).any(|_| send_four_letter_word(address, "srvr").is_err()), "a frozen server answered");
         zookeeper.resume().expect("resumed");
         // A busy machine may need several attempts.
-        assert!((0..40).any(|_| four_letter_word(address, "srvr").is_ok()), "it does not answer any more");
+        assert!(
+            (0..40).any(|_| send_four_letter_word(address, "srvr").is_ok()),
+            "it does not answer any more"
+        );
 
         zookeeper.stop();
         assert!(TcpStream::connect(address).is_err(), "a stopped server accepted");

@@ -8,14 +8,14 @@ use crate::refusal::{Outcome, Refusal};
 
 /// The explanation of a request. A part is absent if it is not known when the request is refused.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Explanation {
+pub struct RequestExplanation {
     pub method: String,
     pub target: String,
     /// `None` if no route matches the request.
     pub route: Option<String>,
     pub upstream: Option<UpstreamInfo>,
     pub lock: Option<LockExplanation>,
-    pub once: Option<Operation>,
+    pub once: Option<OperationExplanation>,
     /// The reason for which a route that only observes would refuse the request.
     pub observed: Option<&'static str>,
     pub sent: Option<UpstreamRequestDiff>,
@@ -38,7 +38,7 @@ pub struct UpstreamInfo {
 /// The lock that the request holds while it runs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct LockExplanation {
-    pub keys: Vec<HeldKey>,
+    pub keys: Vec<ExplainedKey>,
     /// The layout of its nodes, if other programs use the same queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<&'static str>,
@@ -70,7 +70,7 @@ pub struct LockExplanation {
 
 /// A key, and its node in ZooKeeper.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct HeldKey {
+pub struct ExplainedKey {
     pub key: String,
     pub path: String,
 }
@@ -85,7 +85,7 @@ pub enum HoldExplanation {
 
 /// The operation of the request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Operation {
+pub struct OperationExplanation {
     pub name: String,
     /// Empty if the route has no principals.
     pub principal: String,
@@ -117,7 +117,7 @@ impl RefusalInfo {
     }
 
     /// The HTTP library answers before any step receives the request.
-    pub(super) fn unreadable(status: StatusCode, why: &dyn std::error::Error) -> Self {
+    pub(super) fn for_unreadable_request(status: StatusCode, why: &dyn std::error::Error) -> Self {
         let outcome = Outcome::NotDispatched.as_str();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
     }

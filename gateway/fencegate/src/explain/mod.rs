@@ -16,17 +16,17 @@ use std::{
 
 use fencegate_http::{
     body::{Body, Reply},
-    buffered::Budget,
+    buffered::MemoryBudget,
     client_quota::ClientQuotas,
     connection_info::ConnectionInfo,
     upstream::endpoint_set::Upstreams,
 };
-use fencegate_lock::session::paths::Paths;
+use fencegate_lock::session::paths::ZkPaths;
 use fencegate_policies::{
     permits::Permits,
     plan::{
-        CachedHold, Enforcement, Fence, ForwardPolicy, GatewayPlan, Hold, LargeBodyPolicy, LeasePolicy,
-        LockPlacement, Mode, OnceStore, Upstream,
+        CachedHoldLimits, Enforcement, Fence, ForwardPolicy, GatewayPlan, HoldPolicy, LargeBodyPolicy,
+        LeasePolicy, LockPlacement, Mode, OnceStore, Upstream,
     },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -35,10 +35,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        Explanation, HeldKey, HoldExplanation, LockExplanation, Operation, RefusalInfo, UpstreamInfo,
+        ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation, RefusalInfo,
+        RequestExplanation, UpstreamInfo,
     },
     request_diff::UpstreamRequestDiff,
-    sample::{ParseSampleError, SampleRequest, default_host},
+    sample::{ParseSampleRequestError, SampleRequest, default_host},
 };
 use crate::{
     active_config::ActiveConfig,
@@ -49,7 +50,10 @@ use crate::{
     pipeline::{self, PipelineDeps},
     refusal::Refusal,
     request_context::RequestContext,
-    steps::{fence, key::KeyedRequest, limit::ClientLimit, route::RoutingTable, upgrade::OfferedProtocols},
+    steps::{
+        fence, key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable,
+        upgrade::OfferedUpgradeProtocols,
+    },
     via::ViaName,
 };
 
@@ -57,31 +61,31 @@ use crate::{
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Explanation> {
-    let base = Explanation {
+pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<RequestExplanation> {
+    let base = RequestExplanation {
         method: sample.method.clone(),
         target: sample.target.clone(),
-        ..Explanation::default()
+        ..RequestExplanation::default()
     };
     let request = match sample.to_request() {
         Ok(request) => request,
-        Err(refused) => return Ok(Explanation { refused: Some(refused), ..base }),
+        Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
-    let (answer, notes, keyed) = trace_request(gateway, request)?;
+    let (answer, notes, keyed) = dry_run_request(gateway, request)?;
     let serving = &gateway.serving;
     let route = notes.route.get().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
-    let reached = Explanation {
+    let reached = RequestExplanation {
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
         observed: notes.observed.get().map(|reason| reason.word()),
         ..base
     };
     Ok(match (answer, keyed) {
-        (Err(refusal), _) => Explanation { refused: Some(RefusalInfo::new(&refusal)), ..reached },
-        (Ok(reply), None) => Explanation { answered: Some(reply.status().as_u16()), ..reached },
-        (Ok(_), Some(keyed)) => Explanation {
+        (Err(refusal), _) => RequestExplanation { refused: Some(RefusalInfo::new(&refusal)), ..reached },
+        (Ok(reply), None) => RequestExplanation { answered: Some(reply.status().as_u16()), ..reached },
+        (Ok(_), Some(keyed)) => RequestExplanation {
             lock: explain_lock(gateway, &keyed),
             once: explain_operation(gateway, &keyed),
             sent: Some(UpstreamRequestDiff::new(gateway, keyed, &fields)),
@@ -101,18 +105,18 @@ impl Handler<KeyedRequest> for RecordingHandler {
     }
 }
 
-type TracedRequest = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
+type DryRunResult = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
 
-fn trace_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<TracedRequest> {
+fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<DryRunResult> {
     let plan = Arc::new(gateway.serving.clone());
     let all = Metrics::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = ViaName::new(Guid::new(&SystemRandomness));
-    let per_client = ClientLimit { shares: ClientQuotas::default(), most: None };
+    let per_client = ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None };
     let in_flight = ConcurrencyLimit::new(1);
     let running = TaskTracker::new();
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
-    let budget = Budget::new(memory, all.buffered().clone());
+    let budget = MemoryBudget::new(memory, all.buffered().clone());
     let pass = None;
     let callers = None;
     let leases = None;
@@ -149,14 +153,14 @@ fn upstream_info(upstream: &Upstream) -> UpstreamInfo {
 fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExplanation> {
     let fenced = keyed.fenced.as_ref()?;
     let fence = fenced.fence(&gateway.serving);
-    let paths = Paths::new(&gateway.zookeeper.root);
+    let paths = ZkPaths::new(&gateway.zookeeper.root);
     let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
     let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
     let held = fenced.keys.iter().zip(&*fenced.sites);
     Some(LockExplanation {
         also: also.map(|route| route.name.to_string()).collect(),
         keys: held
-            .map(|(key, site)| HeldKey { key: key.to_string(), path: paths.lock_parent(key, site) })
+            .map(|(key, site)| ExplainedKey { key: key.to_string(), path: paths.lock_parent_path(key, site) })
             .collect(),
         layout: matches!(fence.placing, LockPlacement::Foreign { .. })
             .then(|| fence.placing.layout().as_str()),
@@ -166,7 +170,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         locked_status: fence.locked_status,
         queue: fence.queue,
         client_share: fence.client_share,
-        hold: hold_mode(fence),
+        hold: explain_hold(fence),
         lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
         forward: is_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
@@ -188,23 +192,25 @@ fn is_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> b
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
-        && keyed.http.extensions().get::<OfferedProtocols>().is_some();
+        && keyed.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
     gateway.peer.is_some() && fence.forward == ForwardPolicy::Holder && exclusive && in_full && !switches
 }
 
-fn hold_mode(fence: &Fence) -> HoldExplanation {
+fn explain_hold(fence: &Fence) -> HoldExplanation {
     match fence.hold {
-        Hold::Strict => HoldExplanation::Strict,
-        Hold::Cached(CachedHold { linger, max_local, max_hold, max_tenure }) => HoldExplanation::Cached {
-            linger: render::format_duration(linger),
-            max_local,
-            max_hold: render::format_duration(max_hold),
-            max_tenure: render::format_duration(max_tenure),
-        },
+        HoldPolicy::Strict => HoldExplanation::Strict,
+        HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
+            HoldExplanation::Cached {
+                linger: render::format_duration(linger),
+                max_local,
+                max_hold: render::format_duration(max_hold),
+                max_tenure: render::format_duration(max_tenure),
+            }
+        }
     }
 }
 
-fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Operation> {
+fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<OperationExplanation> {
     let fenced = keyed.fenced.as_ref()?;
     let hashed = fenced.operation.as_ref()?;
     let named = keyed.notes.named.get()?;
@@ -212,10 +218,10 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
     let (store, path) = match once.store {
         OnceStore::Guard => ("guard", None),
         OnceStore::ZooKeeper => {
-            ("zookeeper", Some(Paths::new(&gateway.zookeeper.root).operation(&hashed.id)))
+            ("zookeeper", Some(ZkPaths::new(&gateway.zookeeper.root).operation_path(&hashed.id)))
         }
     };
-    Some(Operation {
+    Some(OperationExplanation {
         name: named.name.clone(),
         principal: named.principal.clone(),
         store,

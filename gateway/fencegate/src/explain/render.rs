@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::explanation::{Explanation, HoldExplanation, LockExplanation};
+use super::explanation::{HoldExplanation, LockExplanation, RequestExplanation};
 
 /// A duration as a policy would write it.
 pub(super) fn format_duration(duration: Duration) -> String {
@@ -19,7 +19,7 @@ fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Re
     writeln!(f, "  {name:<9} {value}")
 }
 
-impl Display for Explanation {
+impl Display for RequestExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.method, self.target)?;
         write_line(f, "route", self.route.as_deref().unwrap_or("none matches"))?;

@@ -1,7 +1,7 @@
 //! The request that the upstream would receive: the target, and the fields that differ from the client's.
 
 use fencegate_policies::{
-    plan::{FencingLevel, GatewayPlan, NestedRequests},
+    plan::{FencingLevel, GatewayPlan, NestedRequestPolicy},
     token::Token,
 };
 use hyper::{HeaderMap, header::HeaderValue};
@@ -63,7 +63,7 @@ fn stamp(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     let upstream = gateway.serving.upstream(keyed.upstream);
     // An epoch that is unlikely to occur in another field.
     let token = Token::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
-    forward::claim(fields, token, &fenced.keys, fenced.mode, upstream);
+    forward::write_claim_headers(fields, token, &fenced.keys, fenced.mode, upstream);
     let text = token.to_string();
     let number = token.number().to_string();
     for (name, value) in fields.iter_mut() {
@@ -76,7 +76,7 @@ fn stamp(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     }
     fields.insert(FENCING_NOT_AFTER, HeaderValue::from_static("<not-after>"));
     let guarded = upstream.fencing == FencingLevel::Guard;
-    let calls_back = fenced.fence(&gateway.serving).nested == NestedRequests::Allow;
+    let calls_back = fenced.fence(&gateway.serving).nested == NestedRequestPolicy::Allow;
     if gateway.tickets.is_some() && (guarded || calls_back) {
         fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
     }

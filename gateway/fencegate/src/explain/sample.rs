@@ -21,7 +21,7 @@ pub struct SampleRequest {
 
 /// The arguments do not describe a request.
 #[derive(Debug, thiserror::Error)]
-pub enum ParseSampleError {
+pub enum ParseSampleRequestError {
     #[error("`{0}` is no request: write `'POST /v1/orders/42/capture'`")]
     Line(String),
     #[error("`{0}` is no header field: write `'name: value'`")]
@@ -33,20 +33,26 @@ impl SampleRequest {
     ///
     /// # Errors
     /// There is not exactly one target, or a field is one that no client could send.
-    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, ParseSampleError> {
+    pub fn new(
+        line: &str,
+        host: &str,
+        fields: &[String],
+        body: Bytes,
+    ) -> Result<Self, ParseSampleRequestError> {
         let (method, target) = match *line.split_ascii_whitespace().collect::<Vec<_>>() {
             [method, target] => (method, target),
             [target] if target.starts_with('/') => ("GET", target),
-            _ => return Err(ParseSampleError::Line(line.to_owned())),
+            _ => return Err(ParseSampleRequestError::Line(line.to_owned())),
         };
         let mut headers = HeaderMap::new();
         for field in fields {
-            let (name, value) = parse_field(field).ok_or_else(|| ParseSampleError::Field(field.clone()))?;
+            let (name, value) =
+                parse_field(field).ok_or_else(|| ParseSampleRequestError::Field(field.clone()))?;
             headers.append(name, value);
         }
         if !headers.contains_key(HOST) {
-            let host =
-                HeaderValue::from_str(host).map_err(|_| ParseSampleError::Field(format!("host: {host}")))?;
+            let host = HeaderValue::from_str(host)
+                .map_err(|_| ParseSampleRequestError::Field(format!("host: {host}")))?;
             headers.insert(HOST, host);
         }
         let framed = headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(CONTENT_LENGTH);
@@ -59,10 +65,10 @@ impl SampleRequest {
     /// The request as the HTTP library would deliver it, or its refusal.
     pub(super) fn to_request(&self) -> Result<Request<Body>, RefusalInfo> {
         let method = Method::from_bytes(self.method.as_bytes())
-            .map_err(|error| RefusalInfo::unreadable(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| RefusalInfo::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
         let target = Uri::try_from(&*self.target)
-            .map_err(|error| RefusalInfo::unreadable(StatusCode::BAD_REQUEST, &error))?;
-        let mut request = Request::new(Body::whole(self.body.clone()));
+            .map_err(|error| RefusalInfo::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
+        let mut request = Request::new(Body::from_bytes(self.body.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = target;
         *request.headers_mut() = self.fields.clone();

@@ -8,7 +8,7 @@ use std::{
 
 use fencegate_http::{
     body::Body,
-    buffered::{Budget, HeadMemory},
+    buffered::{HeadMemory, MemoryBudget},
     connection_info::ConnectionInfo,
     connection_state::ConnectionState,
     listen::ConnectionService,
@@ -16,7 +16,7 @@ use fencegate_http::{
 };
 use fencegate_policies::{
     file::load,
-    plan::{Plan, UpstreamId},
+    plan::{ServingPlan, UpstreamId},
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use futures_util::FutureExt;
@@ -26,11 +26,11 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
 use crate::{
-    active_config::{ActiveConfig, RequestToken},
+    active_config::{ActiveConfig, RunningRequestGuard},
     concurrency_limit::ConcurrencyLimit,
     metrics::Metrics,
     pipeline::{PipelineDeps, routing_pipeline},
-    steps::{key::KeyedRequest, limit::ClientLimit, route::RoutingTable},
+    steps::{key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable},
     via::ViaName,
 };
 
@@ -47,7 +47,7 @@ routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key:
 
 /// Keeps the token of each request, as if the request ran for ever.
 #[derive(Clone, Default)]
-struct RetainingHandler(Rc<RefCell<Vec<Rc<RequestToken>>>>);
+struct RetainingHandler(Rc<RefCell<Vec<Rc<RunningRequestGuard>>>>);
 
 impl Handler<KeyedRequest> for RetainingHandler {
     async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
@@ -74,10 +74,10 @@ fn pipeline(config: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHan
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let parts = PipelineDeps {
         in_flight: ConcurrencyLimit::new(9),
-        per_client: ClientLimit { shares: Default::default(), most: None },
+        per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
         hop: ViaName::new(Guid::new(&SystemRandomness)),
         plan,
-        budget: Budget::new(1 << 20, all.buffered().clone()),
+        budget: MemoryBudget::new(1 << 20, all.buffered().clone()),
         pass: None,
         callers: None,
         leases: None,
@@ -89,7 +89,7 @@ fn pipeline(config: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHan
     )
 }
 
-fn build_plan(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
+fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<Upstreams>, Arc<Metrics>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let all = Metrics::for_gateway(&gateway);
@@ -100,17 +100,17 @@ fn build_plan(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
 /// A reload waits for an HTTP/2 request that has received its plan, even if its stream was not polled yet.
 #[tokio::test]
 async fn unpolled_http2_request_is_tracked() {
-    LocalSet::new().run_until(first_polled_late()).await;
+    LocalSet::new().run_until(check_unpolled_request()).await;
 }
 
-async fn first_polled_late() {
+async fn check_unpolled_request() {
     let keeps = RetainingHandler::default();
     let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
     let first = ActiveConfig::initial(plan, fleets);
-    let front = Frontend::new(pipeline(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
+    let front = Frontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
 
-    let memory = HeadMemory::new(Budget::new(1 << 20, all.buffered().clone()), None);
+    let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);

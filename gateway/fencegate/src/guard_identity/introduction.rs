@@ -6,12 +6,14 @@ use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
     body::Body,
     upstream::{
-        address::Address,
-        identity_check::{BoxError, CheckAttempt, CheckDue, IdentityCheck, IdentityError, IdentityFuture},
+        address::EndpointAddress,
+        identity_check::{
+            BoxError, IdentityCheck, IdentityCheckAttempt, IdentityCheckDue, IdentityError, IdentityFuture,
+        },
         pooled_connection::PooledConnection,
     },
 };
-use fencegate_policies::plan::{FencingLevel, Upstream, host_of};
+use fencegate_policies::plan::{FencingLevel, Upstream, host_header};
 use fencegate_process::clock::SharedClock;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
@@ -52,16 +54,21 @@ impl IdentityCheck for GuardRegistry {
         })
     }
 
-    fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
-        Self::due(self, upstream, address)
+    fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
+        Self::check_due(self, upstream, address)
     }
 
-    fn start_attempt(&self) -> CheckAttempt {
+    fn start_attempt(&self) -> IdentityCheckAttempt {
         Self::begin_attempt(self)
     }
 
-    fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
-        Self::record_lost(self, upstream, address, attempt);
+    fn record_failure(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<EndpointAddress>,
+        attempt: IdentityCheckAttempt,
+    ) {
+        Self::record_no_guard(self, upstream, address, attempt);
     }
 
     fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError> {
@@ -72,7 +79,7 @@ impl IdentityCheck for GuardRegistry {
         })
     }
 
-    fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool {
+    fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, process: &Arc<str>) -> bool {
         Self::is_trusted(self, upstream, address, process)
     }
 }
@@ -81,7 +88,8 @@ impl IdentityCheck for GuardRegistry {
 /// unreachable; that shows nothing about its identity.
 async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
     let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
-    let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
+    let host =
+        HeaderValue::from_str(host_header(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| none(error.to_string()))?;
     let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {

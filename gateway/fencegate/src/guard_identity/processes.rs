@@ -14,7 +14,7 @@ use std::{
 use fencegate_guard::identity::Announcement;
 use fencegate_process::clock::BootInstant;
 
-use fencegate_http::{network::connect_target::ConnectTarget, upstream::address::Address};
+use fencegate_http::{network::connect_target::ConnectTarget, upstream::address::EndpointAddress};
 
 /// A process and its store. All processes that share a store count as one: each of them has the admissions of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl GuardProcess {
 /// By endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
 pub(super) struct GuardProcesses {
-    behind: HashMap<AddressKey, AddressState>,
+    behind: HashMap<AddressKey, AddressHistory>,
     /// How often one process has replaced another.
     turns: u64,
     /// How many addresses were left after the last sweep.
@@ -50,12 +50,12 @@ pub(super) struct GuardProcesses {
 /// A proxy at one address may route each name to another guard.
 type AddressKey = (Arc<str>, ConnectTarget);
 
-fn address_key(address: &Address) -> AddressKey {
+fn address_key(address: &EndpointAddress) -> AddressKey {
     (address.name.clone(), address.socket.clone())
 }
 
 #[derive(Debug, Default)]
-struct AddressState {
+struct AddressHistory {
     /// `None` after several processes answered at once: none of them is trusted again.
     now: Option<Arc<str>>,
     /// The last process that answered, trusted or not.
@@ -74,12 +74,12 @@ const FIRST_SWEEP_AT: usize = 64;
 
 /// The turn at which the identity of a process was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CheckSequence(u64);
+pub(super) struct IdentityCheckTurn(u64);
 
 /// The timing of an announcement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnnouncementTiming {
-    pub asked: CheckSequence,
+    pub asked: IdentityCheckTurn,
     pub at: BootInstant,
     /// How long the process has used its store; `None` if it does not report that.
     pub up: Option<Duration>,
@@ -94,15 +94,15 @@ pub(super) enum ProcessConflictError {
 }
 
 impl GuardProcesses {
-    pub(super) fn begin_check(&self) -> CheckSequence {
-        CheckSequence(self.turns)
+    pub(super) fn begin_check(&self) -> IdentityCheckTurn {
+        IdentityCheckTurn(self.turns)
     }
 
     /// # Errors
     /// Another process answers there as well, or has replaced this one.
     pub(super) fn record_announcement(
         &mut self,
-        address: &Address,
+        address: &EndpointAddress,
         process: &GuardProcess,
         timing: AnnouncementTiming,
     ) -> Result<(), ProcessConflictError> {
@@ -146,7 +146,7 @@ impl GuardProcesses {
     }
 
     /// The process has answered a request.
-    pub(super) fn record_answer(&mut self, address: &Address, instance: &Arc<str>, at: BootInstant) {
+    pub(super) fn record_answer(&mut self, address: &EndpointAddress, instance: &Arc<str>, at: BootInstant) {
         let last = self.behind.get_mut(&address_key(address)).and_then(|state| state.last.as_mut());
         if let Some((process, last_answer)) = last
             && process.instance == *instance
@@ -156,12 +156,12 @@ impl GuardProcesses {
     }
 
     /// No other process has replaced this one.
-    pub(super) fn is_current(&self, address: &Address, instance: &Arc<str>) -> bool {
+    pub(super) fn is_current(&self, address: &EndpointAddress, instance: &Arc<str>) -> bool {
         self.behind.get(&address_key(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
 }
 
-impl AddressState {
+impl AddressHistory {
     fn record_replaced(&mut self, turn: u64) {
         if let Some(ended) = self.now.take() {
             self.before.push_back((ended, turn));
@@ -187,34 +187,39 @@ mod tests {
 
     use super::*;
 
-    struct Fixture {
+    struct ProcessesFixture {
         processes: GuardProcesses,
-        address: Arc<Address>,
+        address: Arc<EndpointAddress>,
         now: u64,
     }
 
-    impl Fixture {
+    impl ProcessesFixture {
         fn new() -> Self {
-            let address = Address::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
+            let address = EndpointAddress::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
             Self { processes: GuardProcesses::default(), address, now: 1_000 }
         }
 
-        fn met(store: &str, instance: &str) -> GuardProcess {
+        fn guard_process(store: &str, instance: &str) -> GuardProcess {
             GuardProcess { store: store.into(), instance: instance.into(), database: None }
         }
 
         /// An announcement one second later. `up` is in seconds.
-        fn says(&mut self, store: &str, instance: &str, up: Option<u64>) -> Result<(), ProcessConflictError> {
-            let asked = self.processes.begin_check();
-            self.said(store, instance, up, asked)
-        }
-
-        fn said(
+        fn announce(
             &mut self,
             store: &str,
             instance: &str,
             up: Option<u64>,
-            asked: CheckSequence,
+        ) -> Result<(), ProcessConflictError> {
+            let asked = self.processes.begin_check();
+            self.announce_for_check(store, instance, up, asked)
+        }
+
+        fn announce_for_check(
+            &mut self,
+            store: &str,
+            instance: &str,
+            up: Option<u64>,
+            asked: IdentityCheckTurn,
         ) -> Result<(), ProcessConflictError> {
             self.now += 1;
             let heard = AnnouncementTiming {
@@ -222,74 +227,74 @@ mod tests {
                 at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
             };
-            self.processes.record_announcement(&self.address, &Self::met(store, instance), heard)
+            self.processes.record_announcement(&self.address, &Self::guard_process(store, instance), heard)
         }
 
-        fn is_there(&self, instance: &str) -> bool {
+        fn is_current(&self, instance: &str) -> bool {
             self.processes.is_current(&self.address, &instance.into())
         }
     }
 
     #[test]
     fn restarted_guard_is_accepted() {
-        let mut place = Fixture::new();
+        let mut place = ProcessesFixture::new();
         for (instance, up) in
             [("one", None), ("one", Some(9)), ("two", Some(0)), ("three", Some(90)), ("three", None)]
         {
-            assert_eq!(place.says("s", instance, up), Ok(()), "{instance}");
-            assert!(place.is_there(instance));
+            assert_eq!(place.announce("s", instance, up), Ok(()), "{instance}");
+            assert!(place.is_current(instance));
         }
-        assert!(!place.is_there("one") && !place.is_there("two"));
+        assert!(!place.is_current("one") && !place.is_current("two"));
     }
 
     /// A replaced process that answers again has run all the time: neither it nor its successor is accepted any more.
     #[test]
     fn returning_process_invalidates_both() {
-        let mut place = Fixture::new();
-        assert_eq!(place.says("a", "one", None), Ok(()));
-        assert_eq!(place.says("b", "two", None), Ok(()));
+        let mut place = ProcessesFixture::new();
+        assert_eq!(place.announce("a", "one", None), Ok(()));
+        assert_eq!(place.announce("b", "two", None), Ok(()));
         for instance in ["one", "two", "one", "one"] {
-            assert_eq!(place.says("a", instance, None), Err(ProcessConflictError::Several), "{instance}");
-            assert!(!place.is_there("one") && !place.is_there("two"));
+            assert_eq!(place.announce("a", instance, None), Err(ProcessConflictError::Several), "{instance}");
+            assert!(!place.is_current("one") && !place.is_current("two"));
         }
         // A process with a new id is accepted.
-        assert_eq!(place.says("b", "three", None), Ok(()));
-        assert!(place.is_there("three"));
-        assert_eq!(place.says("a", "two", None), Err(ProcessConflictError::Several));
-        assert!(!place.is_there("three"));
+        assert_eq!(place.announce("b", "three", None), Ok(()));
+        assert!(place.is_current("three"));
+        assert_eq!(place.announce("a", "two", None), Err(ProcessConflictError::Several));
+        assert!(!place.is_current("three"));
     }
 
     /// A process with another store that is older than the silence of the former process has overlapped with it.
     #[test]
     fn overlapping_store_is_detected_at_once() {
-        let mut place = Fixture::new();
-        assert_eq!(place.says("a", "one", Some(100)), Ok(()));
-        assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
-        assert_eq!(place.says("a", "one", Some(102)), Err(ProcessConflictError::Several));
+        let mut place = ProcessesFixture::new();
+        assert_eq!(place.announce("a", "one", Some(100)), Ok(()));
+        assert_eq!(place.announce("b", "two", Some(50)), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("a", "one", Some(102)), Err(ProcessConflictError::Several));
         // A store that was created anew, after the old guard had been silent for long enough.
         place.now += 60;
-        assert_eq!(place.says("c", "three", Some(50)), Ok(()));
+        assert_eq!(place.announce("c", "three", Some(50)), Ok(()));
     }
 
     /// An answer to a request ends the silence of a process, so a store that was in use then has overlapped.
     #[test]
     fn answer_counts_as_process_activity() {
-        let mut place = Fixture::new();
-        assert_eq!(place.says("a", "one", Some(100)), Ok(()));
+        let mut place = ProcessesFixture::new();
+        assert_eq!(place.announce("a", "one", Some(100)), Ok(()));
         place.now += 60;
         let at = BootInstant::from_nanos(place.now * 1_000_000_000);
         place.processes.record_answer(&place.address, &"one".into(), at);
-        assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("b", "two", Some(50)), Err(ProcessConflictError::Several));
     }
 
     /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
         let mut processes = GuardProcesses::default();
-        let met = Fixture::met("s", "one");
+        let met = ProcessesFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
-            Address::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
+            EndpointAddress::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
         let at = |seconds: u32| BootInstant::from_nanos(u64::from(seconds) * 1_000_000_000);
         // One address stays in use. The others are new, each for a second.
@@ -316,15 +321,18 @@ mod tests {
     /// An announcement requested before its process was replaced is out of date, and shows no second process.
     #[test]
     fn delayed_announcement_is_replaced_not_conflict() {
-        let mut place = Fixture::new();
+        let mut place = ProcessesFixture::new();
         let before = place.processes.begin_check();
-        assert_eq!(place.says("s", "one", None), Ok(()));
+        assert_eq!(place.announce("s", "one", None), Ok(()));
         let early = place.processes.begin_check();
-        assert_eq!(place.says("s", "two", Some(0)), Ok(()));
+        assert_eq!(place.announce("s", "two", Some(0)), Ok(()));
         for asked in [before, early] {
-            assert_eq!(place.said("s", "one", None, asked), Err(ProcessConflictError::Replaced));
-            assert!(place.is_there("two"));
+            assert_eq!(
+                place.announce_for_check("s", "one", None, asked),
+                Err(ProcessConflictError::Replaced)
+            );
+            assert!(place.is_current("two"));
         }
-        assert_eq!(place.says("s", "one", None), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("s", "one", None), Err(ProcessConflictError::Several));
     }
 }

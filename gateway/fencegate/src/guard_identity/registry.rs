@@ -15,8 +15,8 @@ use std::{
 
 use fencegate_guard::identity::Announcement;
 use fencegate_http::upstream::{
-    address::Address,
-    identity_check::{CheckAttempt, CheckDue},
+    address::EndpointAddress,
+    identity_check::{IdentityCheckAttempt, IdentityCheckDue},
 };
 use fencegate_lock::state::TokenHistory;
 use fencegate_policies::plan::Upstream;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{
-    AnnouncementTiming, CheckSequence, GuardProcess, GuardProcesses, ProcessConflictError,
+    AnnouncementTiming, GuardProcess, GuardProcesses, IdentityCheckTurn, ProcessConflictError,
 };
 
 /// Shared by all workers.
@@ -52,7 +52,7 @@ struct RegistryState {
 /// An address at which a guard was expected.
 #[derive(Debug)]
 struct GuardAddress {
-    address: Arc<Address>,
+    address: Arc<EndpointAddress>,
     /// `None` where no guard was found the last time.
     guard: Option<GuardProcess>,
     /// The number of the last entry about this address.
@@ -66,7 +66,7 @@ impl RegistryState {
         self.highest.get(&upstream.name)
     }
 
-    fn record(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
+    fn record(&mut self, upstream: &Upstream, address: &Arc<EndpointAddress>, guard: Option<GuardProcess>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // A guard at an address to which the name no longer resolves must not contradict the guards at its present
         // addresses.
@@ -84,13 +84,13 @@ impl RegistryState {
         self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
     }
 
-    fn find(&self, upstream: &Upstream, address: &Address) -> Option<&GuardAddress> {
+    fn find(&self, upstream: &Upstream, address: &EndpointAddress) -> Option<&GuardAddress> {
         self.addresses(upstream).find(|place| place.is_at(address))
     }
 
     /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
     /// count: a guard there does not contradict the guards of this plan.
-    fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
+    fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&EndpointAddress, &GuardProcess)> {
         let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
     }
@@ -101,7 +101,7 @@ impl RegistryState {
     }
 
     /// Records that this request repeats the check, so that other requests need not.
-    fn touch(&mut self, upstream: &Upstream, address: &Address) {
+    fn touch(&mut self, upstream: &Upstream, address: &EndpointAddress) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
@@ -117,7 +117,7 @@ impl RegistryState {
 }
 
 impl GuardAddress {
-    fn is_at(&self, address: &Address) -> bool {
+    fn is_at(&self, address: &EndpointAddress) -> bool {
         (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
 }
@@ -132,9 +132,9 @@ struct HighestEpoch {
 /// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
 /// admitted.
 #[derive(Debug, Clone, Copy)]
-pub struct IdentityCheck {
+pub struct IdentityCheckStart {
     known: u64,
-    asked: CheckSequence,
+    asked: IdentityCheckTurn,
 }
 
 /// The reason for which nothing is sent to a guard.
@@ -171,9 +171,9 @@ impl GuardRegistry {
     }
 
     /// Call this before requesting the identity of a guard.
-    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheck {
+    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheckStart {
         let state = self.lock();
-        IdentityCheck {
+        IdentityCheckStart {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
             asked: state.processes.begin_check(),
         }
@@ -184,9 +184,9 @@ impl GuardRegistry {
     pub fn record_announcement(
         &self,
         upstream: &Upstream,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
         announced: &Announcement,
-        check: IdentityCheck,
+        check: IdentityCheckStart,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
         let process = GuardProcess::from_announcement(announced);
@@ -207,10 +207,10 @@ impl GuardRegistry {
     fn evaluate(
         &self,
         upstream: &Upstream,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
         announced: &Announcement,
         process: GuardProcess,
-        check: IdentityCheck,
+        check: IdentityCheckStart,
         at: BootInstant,
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
@@ -260,7 +260,7 @@ impl GuardRegistry {
 
     /// True if the process is the last that answered at the address, and no other process of the upstream contradicts
     /// it.
-    pub fn is_trusted(&self, upstream: &Upstream, address: &Address, instance: &Arc<str>) -> bool {
+    pub fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, instance: &Arc<str>) -> bool {
         let state = self.lock();
         let alone = || state.announcements(upstream).all(|(_, guard)| guard.instance == *instance);
         state.processes.is_current(address, instance) && alone()
@@ -275,7 +275,7 @@ impl GuardRegistry {
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
     pub fn describe_announcements(&self, upstream: &Upstream) -> String {
         let state = self.lock();
-        let one = |(at, guard): (&Address, &GuardProcess)| {
+        let one = |(at, guard): (&EndpointAddress, &GuardProcess)| {
             let GuardProcess { store, instance, database } = guard;
             let who = database
                 .as_ref()
@@ -298,13 +298,18 @@ impl GuardRegistry {
     }
 
     /// Call this before connecting to an address to look for a guard.
-    pub fn begin_attempt(&self) -> CheckAttempt {
-        CheckAttempt(self.lock().notes)
+    pub fn begin_attempt(&self) -> IdentityCheckAttempt {
+        IdentityCheckAttempt(self.lock().notes)
     }
 
     /// Records that no guard answers there. If a guard has announced itself since the attempt began, its announcement
     /// still counts.
-    pub fn record_lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
+    pub fn record_no_guard(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<EndpointAddress>,
+        attempt: IdentityCheckAttempt,
+    ) {
         let mut state = self.lock();
         let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
         if !state.find(upstream, address).is_some_and(since) {
@@ -317,18 +322,20 @@ impl GuardRegistry {
     /// replaced may differ from its last announcement. An address without a guard contradicts nothing, and the next
     /// connection to it learns which guard returned. But no request connects there while other guards answer, and
     /// that guard may serve another gateway. So such an address is checked again at intervals, in the background.
-    pub fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
+    pub fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
         let mut state = self.lock();
         match state.find(upstream, address) {
-            None => CheckDue::Before,
-            Some(GuardAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => CheckDue::Before,
+            None => IdentityCheckDue::Before,
+            Some(GuardAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => {
+                IdentityCheckDue::Before
+            }
             Some(GuardAddress { guard: None, since, .. })
                 if since.elapsed() >= upstream.sharing.dns.refresh =>
             {
                 state.touch(upstream, address);
-                CheckDue::Background
+                IdentityCheckDue::Background
             }
-            Some(_) => CheckDue::NotDue,
+            Some(_) => IdentityCheckDue::NotDue,
         }
     }
 
@@ -341,7 +348,7 @@ impl GuardRegistry {
     pub fn record_admitted(
         &self,
         upstream: &Upstream,
-        (address, by): (&Address, &Arc<str>),
+        (address, by): (&EndpointAddress, &Arc<str>),
         epoch: u64,
         at: BootInstant,
     ) {

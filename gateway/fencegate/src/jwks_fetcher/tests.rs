@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fencegate_guard::ticket::{
-    InvalidTicketError, Signer, TicketClaims, TicketError,
+    InvalidTicketError, TicketClaims, TicketError, TicketSigner,
     jwks::{self, PublicKey},
     keys::SigningKeyPair,
 };
@@ -23,11 +23,11 @@ use super::*;
 const NOW: u64 = 1_800_000_000;
 const OURS: &str = "00112233445566778899aabbccddeeff";
 
-fn pair() -> SigningKeyPair {
+fn signing_pair() -> SigningKeyPair {
     SigningKeyPair::generate(&SystemRandomness)
 }
 
-fn signed(pair: &SigningKeyPair) -> String {
+fn signed_ticket(pair: &SigningKeyPair) -> String {
     let claims = TicketClaims {
         keys: vec!["account/a".into()],
         tenure: Token::new(7, 3, 0).expect("below 2^63"),
@@ -37,10 +37,10 @@ fn signed(pair: &SigningKeyPair) -> String {
         issuer: "gateway-1".into(),
         origin: None,
     };
-    Signer::with_key(pair).sign(&claims, NOW)
+    TicketSigner::with_key(pair).sign(&claims, NOW)
 }
 
-fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
+fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
@@ -77,21 +77,21 @@ impl FakeJwksServer {
         Self { answer, url, asked }
     }
 
-    fn says(&self, status: &str, body: &str) {
+    fn set_answer(&self, status: &str, body: &str) {
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         self.answer.send_replace(answer.into());
     }
 
-    fn publishes(&self, pairs: &[&SigningKeyPair]) {
+    fn publish_keys(&self, pairs: &[&SigningKeyPair]) {
         let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
-        self.says("200 OK", &jwks::render(&public).expect("different keys"));
+        self.set_answer("200 OK", &jwks::render(&public).expect("different keys"));
     }
 }
 
 #[test]
 fn refresh_future_is_send() {
-    fn is_sent(_: impl Send) {}
-    is_sent(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").refresh());
+    fn assert_send(_: impl Send) {}
+    assert_send(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").run_refresh_loop());
 }
 
 fn run(test: impl Future) {
@@ -100,7 +100,7 @@ fn run(test: impl Future) {
         .block_on(&runtime, async { timeout(Duration::from_secs(60), test).await.expect("in time") });
 }
 
-const HASTY: RefreshPolicy = RefreshPolicy {
+const HASTY: JwksRefreshPolicy = JwksRefreshPolicy {
     every: Duration::from_secs(3600),
     least: Duration::from_millis(20),
     patience: Duration::from_millis(300),
@@ -111,18 +111,18 @@ const HASTY: RefreshPolicy = RefreshPolicy {
 fn bad_response_keeps_old_keys() {
     run(async {
         let server = FakeJwksServer::start().await;
-        let old = pair();
-        let new = pair();
+        let old = signing_pair();
+        let new = signing_pair();
         let remote = JwksFetcher::new(&server.url, HASTY).expect("a URL");
         let verifier = remote.verifier();
         assert_eq!(
-            verify(verifier, &signed(&old)),
+            verify(verifier, &signed_ticket(&old)),
             Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
             "no key yet"
         );
-        server.publishes(&[&old]);
+        server.publish_keys(&[&old]);
         remote.fetch().await.expect("a key set");
-        assert_eq!(verify(verifier, &signed(&old)), Ok(()));
+        assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()));
         let large = format!("{{\"keys\": [], \"x\": \"{}\"}}", "x".repeat(64 * 1024));
         let other = jwks::render(&[new.public()]).expect("one key");
         for (status, body) in [
@@ -132,20 +132,20 @@ fn bad_response_keeps_old_keys() {
             ("200 OK", "{\"keys\": []}"),
             ("200 OK", &large),
         ] {
-            server.says(status, body);
+            server.set_answer(status, body);
             remote.fetch().await.expect_err(status);
-            assert_eq!(verify(verifier, &signed(&old)), Ok(()), "{status}");
+            assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()), "{status}");
         }
         for raw in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "\0\0\0\0\r\n\r\n"] {
             server.answer.send_replace(raw.into());
             remote.fetch().await.expect_err(raw);
-            assert_eq!(verify(verifier, &signed(&old)), Ok(()), "{raw}");
+            assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()), "{raw}");
         }
-        server.publishes(&[&new]);
+        server.publish_keys(&[&new]);
         remote.fetch().await.expect("a key set");
-        assert_eq!(verify(verifier, &signed(&new)), Ok(()));
+        assert_eq!(verify(verifier, &signed_ticket(&new)), Ok(()));
         assert_eq!(
-            verify(verifier, &signed(&old)),
+            verify(verifier, &signed_ticket(&old)),
             Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
             "known, and removed"
         );
@@ -157,22 +157,22 @@ fn bad_response_keeps_old_keys() {
 fn unknown_key_fetches_are_limited() {
     run(async {
         let server = FakeJwksServer::start().await;
-        let old = pair();
-        let new = pair();
-        server.publishes(&[&old]);
+        let old = signing_pair();
+        let new = signing_pair();
+        server.publish_keys(&[&old]);
         let least = Duration::from_millis(300);
-        let remote = JwksFetcher::new(&server.url, RefreshPolicy { least, ..HASTY }).expect("a URL");
+        let remote = JwksFetcher::new(&server.url, JwksRefreshPolicy { least, ..HASTY }).expect("a URL");
         let verifier = remote.verifier().clone();
-        tokio::task::spawn_local(async move { remote.refresh().await });
+        tokio::task::spawn_local(async move { remote.run_refresh_loop().await });
         let until_good = async |ticket: &str| {
             while verify(&verifier, ticket).is_err() {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        until_good(&signed(&old)).await;
-        server.publishes(&[&old, &new]);
+        until_good(&signed_ticket(&old)).await;
+        server.publish_keys(&[&old, &new]);
         let begun = Instant::now();
-        until_good(&signed(&new)).await;
+        until_good(&signed_ticket(&new)).await;
         // The first fetch, the one for the unknown key, and at most one more for each pause on a slow machine.
         let asked = server.asked.load(Ordering::SeqCst);
         let most = 2 + begun.elapsed().as_millis() / least.as_millis();
@@ -192,9 +192,9 @@ fn only_plain_http_urls_are_accepted() {
         ("http://", JwksUrlError::Form("http://".into())),
         ("", JwksUrlError::Form(String::new())),
     ] {
-        let found = JwksFetcher::new(url, RefreshPolicy::default()).map(drop);
+        let found = JwksFetcher::new(url, JwksRefreshPolicy::default()).map(drop);
         let form = matches!((&found, &why), (Err(JwksUrlError::Form(_)), JwksUrlError::Scheme(_)));
         assert!(found == Err(why) || form, "{url}: {found:?}");
     }
-    assert!(JwksFetcher::new("http://[::1]:8080/keys", RefreshPolicy::default()).is_ok());
+    assert!(JwksFetcher::new("http://[::1]:8080/keys", JwksRefreshPolicy::default()).is_ok());
 }

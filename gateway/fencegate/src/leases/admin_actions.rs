@@ -6,10 +6,10 @@ use tracing::info;
 
 use super::{
     id::LeaseReference,
-    lease::{EndReason, Lease},
+    lease::{Lease, LeaseEndReason},
     lease_table::LeaseTable,
 };
-use crate::one_line::is_line;
+use crate::one_line::is_single_line;
 
 /// The reason for which an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl LeaseTable {
         if let Some(why) = why.filter(|_| !lease.is_over()) {
             lease.revoke(why);
         }
-        if !self.try_end(&lease, EndReason::Broken) {
+        if !self.try_end(&lease, LeaseEndReason::Broken) {
             return Err(LeaseActionError::Over);
         }
         info!(lease = reference, operator, "lease.broken");
@@ -76,6 +76,6 @@ impl LeaseTable {
 }
 
 fn check_reason(why: &str) -> Result<Arc<str>, LeaseActionError> {
-    let fits = !why.is_empty() && why.len() <= MAX_REASON_LEN && is_line(why);
+    let fits = !why.is_empty() && why.len() <= MAX_REASON_LEN && is_single_line(why);
     fits.then(|| why.into()).ok_or(LeaseActionError::InvalidReason)
 }

@@ -39,7 +39,7 @@ impl LeaseAuth {
     }
 
     /// Reloads the files when they change, as long as it is polled.
-    pub async fn follow(&self) {
+    pub async fn watch_files(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
             Credential::Bearer(bearer) => Some(bearer.clone().watch_file()),
             Credential::Certificate(_) => None,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::lease_table::LeaseTable;
 use crate::{
-    plan_compat::RouteStatus,
+    plan_compat::RouteCompatibility,
     refusal::{Reason, Refusal},
 };
 
@@ -61,10 +61,10 @@ impl LeaseTable {
             let session = self.keeper.session_id_for(&keys[0]).ok_or_else(|| {
                 Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
             })?;
-            let statuses = routes.iter().map(|route| self.agreement.route_status(session, route));
-            match statuses.into_iter().find(|status| *status != RouteStatus::Compatible) {
+            let statuses = routes.iter().map(|route| self.agreement.route_compatibility(session, route));
+            match statuses.into_iter().find(|status| *status != RouteCompatibility::Compatible) {
                 None => return Ok(session),
-                Some(RouteStatus::Incompatible(by)) => {
+                Some(RouteCompatibility::Incompatible(by)) => {
                     let why = format!("FG0550: {by} locks the resource otherwise, and was there before");
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }

@@ -40,7 +40,7 @@ struct SubscriberPermit {
 impl ElectionWatches {
     /// Follows an election for a principal; `None` if the principal has `most` followers already. If there is no
     /// watch of the election yet, `watch` receives the channel to report to.
-    pub fn follow(
+    pub fn subscribe(
         &self,
         name: &str,
         (principal, most): (&Arc<str>, usize),
@@ -160,9 +160,10 @@ mod tests {
         let mut looks = Vec::new();
         let jobs: Arc<str> = "jobs".into();
         let by = (&jobs, 2);
-        let mut one = followed.follow("primary", by, |told| looks.push(told)).expect("the first");
-        let mut other = followed.follow("primary", by, |_| panic!("a second one looks")).expect("the second");
-        assert!(followed.follow("other", by, |_| panic!("a third one looks")).is_none());
+        let mut one = followed.subscribe("primary", by, |told| looks.push(told)).expect("the first");
+        let mut other =
+            followed.subscribe("primary", by, |_| panic!("a second one looks")).expect("the second");
+        assert!(followed.subscribe("other", by, |_| panic!("a third one looks")).is_none());
         assert_eq!(followed.watch_count(), 1);
         looks[0].send_modify(|seen| assert!(seen.replace_if_newer(led_by(Some(1)))));
         for follower in [&mut one, &mut other] {
@@ -171,7 +172,7 @@ mod tests {
         drop((one, other));
         assert!(looks[0].is_closed(), "somebody looks for nobody");
         assert_eq!(followed.watch_count(), 0);
-        let again = followed.follow("primary", by, |told| looks.push(told));
+        let again = followed.subscribe("primary", by, |told| looks.push(told));
         assert!(again.is_some(), "those that have left count");
         assert_eq!(looks.len(), 2);
     }

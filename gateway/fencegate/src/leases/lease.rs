@@ -21,9 +21,9 @@ use super::{
     id::LeaseId,
     state::{LeaseStage, LeaseState},
 };
-use crate::active_config::RequestToken;
+use crate::active_config::RunningRequestGuard;
 
-pub use super::state::EndReason;
+pub use super::state::LeaseEndReason;
 
 /// A lease of this gateway. Access is checked elsewhere: the owner of a reference may call everything.
 pub struct Lease {
@@ -45,7 +45,7 @@ pub struct Lease {
     life: Mutex<LeaseState>,
     /// Counts the lease among the requests of its service, until its lock is released. `None`: its client forwards no
     /// request under the keys of a route.
-    request: Mutex<Option<RequestToken>>,
+    request: Mutex<Option<RunningRequestGuard>>,
     /// The names of the routes whose keys have changed since, one set for each reload that changed some.
     rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
@@ -53,7 +53,7 @@ pub struct Lease {
 }
 
 /// The state of a lease when it ended.
-pub(super) enum LeaseEnd {
+pub(super) enum LeaseHoldAtEnd {
     NeverHeld,
     /// It held its lock, for this long.
     Held(Duration),
@@ -62,7 +62,7 @@ pub(super) enum LeaseEnd {
 /// The state of a lease at one moment.
 #[derive(Debug, Clone)]
 pub struct LeaseSnapshot {
-    pub stage: StageSnapshot,
+    pub stage: LeaseStageSnapshot,
     pub ttl: Duration,
     /// Until it is over by itself; zero when it is.
     pub expires_in: Duration,
@@ -74,7 +74,7 @@ pub struct LeaseSnapshot {
 
 /// The stage of a lease.
 #[derive(Debug, Clone)]
-pub enum StageSnapshot {
+pub enum LeaseStageSnapshot {
     Waiting {
         ahead: usize,
     },
@@ -85,7 +85,7 @@ pub enum StageSnapshot {
     },
     /// Its lock is kept for this long, because its client was promised that.
     Over {
-        why: EndReason,
+        why: LeaseEndReason,
         kept_for: Duration,
     },
 }
@@ -106,7 +106,7 @@ pub enum UseLeaseError {
 /// The lease that a client requests.
 pub struct NewLease {
     pub keys: Arc<[ResourceKey]>,
-    pub placed: LockPlacement,
+    pub placed: CheckedLeaseLocks,
     pub mode: Mode,
     pub permits: Option<Permits>,
     pub ttl: Duration,
@@ -117,12 +117,12 @@ pub struct NewLease {
     /// How long its client waits for the response and cannot renew.
     pub unheard: Duration,
     /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
-    pub request: Option<RequestToken>,
+    pub request: Option<RunningRequestGuard>,
 }
 
 /// The locks of a new lease, with the plan and the session for which they were checked: it is granted under no other
 /// plan, and by no other session.
-pub struct LockPlacement {
+pub struct CheckedLeaseLocks {
     /// In the order of the keys.
     pub sites: Vec<LockSite>,
     pub plan: Arc<GatewayPlan>,
@@ -202,12 +202,12 @@ impl Lease {
     }
 
     /// Ends the lease: nothing more is started under it. `None`: it was over.
-    pub(super) fn end(&self, why: EndReason) -> Option<LeaseEnd> {
+    pub(super) fn end(&self, why: LeaseEndReason) -> Option<LeaseHoldAtEnd> {
         self.end_with(|_| Some(why))
     }
 
     /// Ends the lease if its time is over; returns the reason as well.
-    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseEnd, &'static str)> {
+    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseHoldAtEnd, &'static str)> {
         let mut word = "";
         let ended = self.end_with(|state| {
             let why = state.lapse_reason(self.clock.now(), self.ends)?;
@@ -217,7 +217,7 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<EndReason>) -> Option<LeaseEnd> {
+    fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<LeaseEndReason>) -> Option<LeaseHoldAtEnd> {
         let mut state = self.lock_state();
         if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
@@ -226,11 +226,11 @@ impl Lease {
         let now = self.clock.now();
         // After a release its own client does not work under it any more. Of a lost set some nodes may be left, which
         // were promised as well.
-        let kept = !matches!(why, EndReason::Released) && now < state.promised;
+        let kept = !matches!(why, LeaseEndReason::Released) && now < state.promised;
         let over = LeaseStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut state.stage, over) {
-            LeaseStage::Held { lock, since } => (LeaseEnd::Held(now.since(since)), Some(lock)),
-            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseEnd::NeverHeld, None),
+            LeaseStage::Held { lock, since } => (LeaseHoldAtEnd::Held(now.since(since)), Some(lock)),
+            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseHoldAtEnd::NeverHeld, None),
         };
         if let Some(lock) = &lock {
             lock.close();
@@ -247,7 +247,7 @@ impl Lease {
             lock.release();
         }
         if !kept {
-            self.release_request();
+            self.release_request_guard();
         }
         self.notify_changed();
         Some(ended)
@@ -267,11 +267,11 @@ impl Lease {
         if let Some(lock) = given {
             lock.release();
         }
-        self.release_request();
+        self.release_request_guard();
     }
 
     /// Reloads do not wait for this lease any more.
-    fn release_request(&self) {
+    fn release_request_guard(&self) {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -327,10 +327,10 @@ impl Lease {
         let now = self.clock.now();
         let expires_in = state.expires.since(now);
         let stage = match &state.stage {
-            LeaseStage::Waiting => StageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
+            LeaseStage::Waiting => LeaseStageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
             LeaseStage::Held { lock, since } => {
                 let proven = if lock.is_held_at(now) { lock.expires_at().since(now) } else { Duration::ZERO };
-                StageSnapshot::Held {
+                LeaseStageSnapshot::Held {
                     lock: lock.clone(),
                     held_for: proven.min(expires_in),
                     since: now.since(*since),
@@ -338,14 +338,18 @@ impl Lease {
             }
             LeaseStage::Over { why, lock, .. } => {
                 let kept_for = lock.as_ref().map(|_| state.promised.since(now)).unwrap_or_default();
-                StageSnapshot::Over { why: why.clone(), kept_for }
+                LeaseStageSnapshot::Over { why: why.clone(), kept_for }
             }
         };
-        if let (StageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
+        if let (LeaseStageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
             state.promised = state.promised.max(now + *held_for);
         }
         LeaseSnapshot {
-            expires_in: if matches!(stage, StageSnapshot::Over { .. }) { Duration::ZERO } else { expires_in },
+            expires_in: if matches!(stage, LeaseStageSnapshot::Over { .. }) {
+                Duration::ZERO
+            } else {
+                expires_in
+            },
             stage,
             ttl: state.ttl,
             revocation: state.revocation.clone(),
@@ -381,7 +385,7 @@ impl Lease {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
+    pub async fn acquire_turn(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
         let lock = self.held_lock()?;
         let entered = lock.start_request(mode).await;
         // The turn may have come after the end of the lease, and before the sweep has recorded that.

@@ -11,7 +11,7 @@ use fencegate_policies::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    lease::{EndReason, Lease, LeaseSnapshot, StageSnapshot},
+    lease::{Lease, LeaseEndReason, LeaseSnapshot, LeaseStageSnapshot},
     lease_table::LeaseTable,
 };
 use crate::ticket_issuer::TicketIssuer;
@@ -166,16 +166,19 @@ pub struct Leader {
 
 /// The reader of a document.
 #[derive(Clone, Copy)]
-pub enum Viewer<'t> {
+pub enum LeaseDocumentAudience<'t> {
     Client(Option<&'t TicketIssuer>),
     /// The document without the secret.
     Public,
 }
 
 impl LeaseDocument {
-    pub fn new(lease: &Lease, leases: &LeaseTable, reader: Viewer<'_>) -> Self {
-        let glance =
-            if matches!(reader, Viewer::Client(_)) { lease.promised_snapshot() } else { lease.snapshot() };
+    pub fn new(lease: &Lease, leases: &LeaseTable, reader: LeaseDocumentAudience<'_>) -> Self {
+        let glance = if matches!(reader, LeaseDocumentAudience::Client(_)) {
+            lease.promised_snapshot()
+        } else {
+            lease.snapshot()
+        };
         let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = glance;
         let mut document = Self {
             lease: None,
@@ -201,29 +204,30 @@ impl LeaseDocument {
             revocation: revocation.as_deref().map(str::to_owned),
         };
         match stage {
-            StageSnapshot::Waiting { ahead } => {
+            LeaseStageSnapshot::Waiting { ahead } => {
                 document.state = WAITING.into();
                 document.ahead = Some(ahead);
                 document.expected_wait_ms = leases.expected_wait(ahead).map(millis);
             }
-            StageSnapshot::Held { lock, held_for, .. } => {
+            LeaseStageSnapshot::Held { lock, held_for, .. } => {
                 let token = lock.token();
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
                 document.permit = lock.permit().map(Permit::number);
                 // Only the client has sent a question from which the time can count.
-                document.held_for_ms = matches!(reader, Viewer::Client(_)).then(|| millis(held_for));
-                if let Viewer::Client(Some(tickets)) = reader {
+                document.held_for_ms =
+                    matches!(reader, LeaseDocumentAudience::Client(_)).then(|| millis(held_for));
+                if let LeaseDocumentAudience::Client(Some(tickets)) = reader {
                     let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session());
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
                 }
             }
-            StageSnapshot::Over { why, .. } => {
+            LeaseStageSnapshot::Over { why, .. } => {
                 document.state = OVER.into();
                 document.why = Some(reason_text(&why));
             }
         }
-        if matches!(reader, Viewer::Client(_)) {
+        if matches!(reader, LeaseDocumentAudience::Client(_)) {
             document.lease = Some(lease.id.reveal());
         }
         document
@@ -231,9 +235,9 @@ impl LeaseDocument {
 }
 
 /// Why a lease is over, for programs.
-pub fn reason_text(why: &EndReason) -> String {
+pub fn reason_text(why: &LeaseEndReason) -> String {
     match why {
-        EndReason::Refused(refusal) => refusal.reason.word().to_owned(),
+        LeaseEndReason::Refused(refusal) => refusal.reason.word().to_owned(),
         why => why.as_str().to_owned(),
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_lock::{manager::lock_manager::LockManager, session::paths::Paths};
+use fencegate_lock::{manager::lock_manager::LockManager, session::paths::ZkPaths};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, GatewayPlan, LockSite, Mode},
@@ -27,7 +27,7 @@ use super::{
     auth::{LeaseAuth, may_take},
     command::LeaseCommand,
     id::{LeaseId, LeaseReference},
-    lease::{EndReason, Lease, LeaseEnd, NewLease, StageSnapshot},
+    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot, NewLease},
 };
 use crate::{
     bearer::BearerTokenError,
@@ -48,7 +48,7 @@ pub struct LeaseTable {
     tasks: mpsc::UnboundedSender<LeaseCommand>,
     drain: CancellationToken,
     metrics: LeaseMetrics,
-    usual: Mutex<MeanHold>,
+    usual: Mutex<MeanHoldTime>,
     /// Another plan is being taken over: new requests are refused with the advice to retry.
     turning: AtomicBool,
     pub(super) in_force: CurrentConfig,
@@ -78,7 +78,7 @@ pub struct LeaseSettings {
 
 /// The usual time for which leases hold their locks, estimated from recent leases.
 #[derive(Debug, Default)]
-struct MeanHold(Option<Duration>);
+struct MeanHoldTime(Option<Duration>);
 
 /// How often expired leases are looked for. Requests under a lease check that themselves.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
@@ -157,12 +157,12 @@ impl LeaseTable {
         }
         // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
         // checked.
-        let id = LeaseId::new(Paths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
+        let id = LeaseId::new(ZkPaths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
         let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
         self.admit(&lease, &plan)?;
         self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
-            .inspect_err(|_| self.end(&lease, EndReason::Lost))?;
+            .inspect_err(|_| self.end(&lease, LeaseEndReason::Lost))?;
         Ok(lease)
     }
 
@@ -238,18 +238,18 @@ impl LeaseTable {
     /// The lease that holds this key here exclusively.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
-            lease.mode == Mode::Exclusive && matches!(lease.snapshot().stage, StageSnapshot::Held { .. })
+            lease.mode == Mode::Exclusive && matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { .. })
         };
         self.lock_index().keys.get(key)?.iter().find(holds).cloned()
     }
 
     /// Ends a lease, and records how long it held its lock.
-    pub fn end(&self, lease: &Arc<Lease>, why: EndReason) {
+    pub fn end(&self, lease: &Arc<Lease>, why: LeaseEndReason) {
         self.try_end(lease, why);
     }
 
     /// Ends a lease. Returns false if it was over before.
-    pub(super) fn try_end(&self, lease: &Arc<Lease>, why: EndReason) -> bool {
+    pub(super) fn try_end(&self, lease: &Arc<Lease>, why: LeaseEndReason) -> bool {
         let word = why.as_str();
         let ended = lease.end(why);
         let ends = ended.is_some();
@@ -259,8 +259,8 @@ impl LeaseTable {
         ends
     }
 
-    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseEnd, why: &'static str) {
-        if let LeaseEnd::Held(held) = ended {
+    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
+        if let LeaseHoldAtEnd::Held(held) = ended {
             self.usual.lock().unwrap_or_else(PoisonError::into_inner).update(held);
         }
         self.lock_index().mark_ended(lease);
@@ -295,12 +295,14 @@ impl LeaseTable {
                     self.record_end(&lease, ended, why);
                 }
                 match lease.snapshot().stage {
-                    StageSnapshot::Waiting { .. } if self.drain.is_cancelled() || self.has_moved(&lease) => {
-                        self.end(&lease, EndReason::Lost);
+                    LeaseStageSnapshot::Waiting { .. }
+                        if self.drain.is_cancelled() || self.has_moved(&lease) =>
+                    {
+                        self.end(&lease, LeaseEndReason::Lost);
                     }
-                    StageSnapshot::Waiting { .. } => waiting += 1,
-                    StageSnapshot::Held { .. } => held += 1,
-                    StageSnapshot::Over { .. } => lease.release_if_due(),
+                    LeaseStageSnapshot::Waiting { .. } => waiting += 1,
+                    LeaseStageSnapshot::Held { .. } => held += 1,
+                    LeaseStageSnapshot::Over { .. } => lease.release_if_due(),
                 }
             }
             self.metrics.set_counts(waiting, held);
@@ -311,7 +313,7 @@ impl LeaseTable {
     /// The lease waits in another session than its id names: a peer would not find it there.
     fn has_moved(&self, lease: &Lease) -> bool {
         let session = self.keeper.session_id_for(&lease.keys[0]);
-        session.is_some_and(|session| Paths::member_name(&self.gateway, session) != lease.id.member())
+        session.is_some_and(|session| ZkPaths::member_name(&self.gateway, session) != lease.id.member())
     }
 }
 
@@ -355,7 +357,7 @@ impl LeaseIndex {
     }
 }
 
-impl MeanHold {
+impl MeanHoldTime {
     /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
     fn update(&mut self, held: Duration) {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));

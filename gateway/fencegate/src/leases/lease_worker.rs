@@ -9,9 +9,9 @@ use fencegate_lock::{
         lock_manager::{AcquireError, LockManager},
         lock_request::{LockRequest, WaitPlace},
     },
-    session::paths::Paths,
+    session::paths::ZkPaths,
 };
-use fencegate_policies::plan::Hold;
+use fencegate_policies::plan::HoldPolicy;
 use fencegate_process::{clock::SharedClock, failpoint};
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     command::LeaseCommand,
-    lease::{EndReason, Lease},
+    lease::{Lease, LeaseEndReason},
     lease_table::{LeaseSettings, LeaseTable, LeaseTableDeps},
     peer_client::PeerClient,
 };
@@ -123,7 +123,7 @@ impl<N: Network> LeaseWorker<N> {
                     drop(spawn_local(acquire(leases.clone(), lease, wait)))
                 }
                 LeaseCommand::FollowCredentials(authority) => {
-                    let next = spawn_local(async move { authority.follow().await });
+                    let next = spawn_local(async move { authority.watch_files().await });
                     if let Some(before) = following.replace(next) {
                         before.abort();
                     }
@@ -145,7 +145,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         keys: &lease.keys,
         sites: &lease.sites,
         mode: lease.mode,
-        hold: Hold::Strict,
+        hold: HoldPolicy::Strict,
         wait,
         queue: usize::MAX,
         waits: WaitPlace::Here,
@@ -153,7 +153,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         route: &name,
     };
     let granted = tokio::select! {
-        granted = leases.keeper.lease(request, lease.ahead.clone()) => granted,
+        granted = leases.keeper.acquire_lease(request, lease.ahead.clone()) => granted,
         // A lock that is granted at this moment is released with the future.
         () = lease.wait_decided() => return,
     };
@@ -166,23 +166,25 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
             }
         },
         Err(AcquireError::Locked | AcquireError::Delayed(_) | AcquireError::QueueFull) => {
-            leases.end(&lease, EndReason::GaveUp)
+            leases.end(&lease, LeaseEndReason::GaveUp)
         }
-        Err(refused) => leases
-            .end(&lease, EndReason::Refused(Box::new(Refusal::from_lock_error(&refused, LOCKED_STATUS)))),
+        Err(refused) => leases.end(
+            &lease,
+            LeaseEndReason::Refused(Box::new(Refusal::from_lock_error(&refused, LOCKED_STATUS))),
+        ),
     }
 }
 
 /// The lock is held by this session, and the lease may have waited for it for a day: so the check is repeated.
-async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), EndReason> {
+async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), LeaseEndReason> {
     // Its id names the session that holds it: peers send requests about it there.
-    if Paths::member_name(&leases.gateway, session) != lease.id.member() {
-        return Err(EndReason::Lost);
+    if ZkPaths::member_name(&leases.gateway, session) != lease.id.member() {
+        return Err(LeaseEndReason::Lost);
     }
-    let refused = |refusal| EndReason::Refused(Box::new(refusal));
+    let refused = |refusal| LeaseEndReason::Refused(Box::new(refusal));
     match leases.check_plan_compat(&leases.in_force.plan(), &lease.keys).await {
         Ok(agreed) if agreed == session => Ok(()),
-        Ok(_) => Err(EndReason::Lost),
+        Ok(_) => Err(LeaseEndReason::Lost),
         Err(refusal) => Err(refused(refusal)),
     }
 }

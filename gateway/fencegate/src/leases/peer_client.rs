@@ -146,7 +146,8 @@ impl<N: Network> PeerClient<N> {
         let (head, incoming) = answer.into_parts();
         let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
         let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
-        let body = lend.into_body(incoming, fencegate_http::body::Trailers::Drop, question.patience + MARGIN);
+        let body =
+            lend.into_body(incoming, fencegate_http::body::TrailerPolicy::Drop, question.patience + MARGIN);
         let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
         let body = body.map_err(|_| PeerRequestError::Unavailable("its answer broke off"))?.to_bytes();
         Ok(PeerResponse { status: head.status, headers, body })
@@ -161,7 +162,7 @@ enum PeerRequestError {
 }
 
 fn build_request(ours: &LocalPeer, question: &PeerRequest, route: &HolderRoute) -> Option<Request<Body>> {
-    let mut http = Request::new(Body::whole(question.body.clone()));
+    let mut http = Request::new(Body::from_bytes(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
     let forwarded = header::encode(&route.secret, NO_KEY, question.patience, None, &ours.name);

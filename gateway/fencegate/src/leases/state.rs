@@ -26,7 +26,7 @@ pub(super) enum LeaseStage {
         since: BootInstant,
     },
     Over {
-        why: EndReason,
+        why: LeaseEndReason,
         at: BootInstant,
         /// Held until the promise to the client is over.
         lock: Option<Arc<LeasedLock>>,
@@ -35,7 +35,7 @@ pub(super) enum LeaseStage {
 
 /// The reason for which a lease is over.
 #[derive(Debug, Clone)]
-pub enum EndReason {
+pub enum LeaseEndReason {
     /// Its client released it.
     Released,
     /// It was not renewed in time.
@@ -56,20 +56,20 @@ pub enum EndReason {
 
 impl LeaseState {
     /// The reason for which the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
-    pub(super) fn lapse_reason(&self, now: BootInstant, ends: BootInstant) -> Option<EndReason> {
-        let late = if now >= ends { EndReason::TooOld } else { EndReason::Expired };
+    pub(super) fn lapse_reason(&self, now: BootInstant, ends: BootInstant) -> Option<LeaseEndReason> {
+        let late = if now >= ends { LeaseEndReason::TooOld } else { LeaseEndReason::Expired };
         let expired = (now >= self.expires).then_some(late);
         match &self.stage {
             LeaseStage::Waiting => expired,
-            LeaseStage::Held { lock, .. } if lock.is_lost() => Some(EndReason::Lost),
-            LeaseStage::Held { lock, .. } if lock.is_retired() => Some(EndReason::Retired),
+            LeaseStage::Held { lock, .. } if lock.is_lost() => Some(LeaseEndReason::Lost),
+            LeaseStage::Held { lock, .. } if lock.is_retired() => Some(LeaseEndReason::Retired),
             LeaseStage::Held { .. } => expired,
             LeaseStage::Over { .. } => None,
         }
     }
 }
 
-impl EndReason {
+impl LeaseEndReason {
     /// For programs.
     pub fn as_str(&self) -> &'static str {
         let [released, expired, gave_up, broken, lost, retired, too_old, refused] = END_REASONS;

@@ -11,12 +11,12 @@ use fencegate_policies::key::ResourceKey;
 
 /// The keys of the last minutes, over all workers. Only requests that did not find their lock here are counted.
 #[derive(Debug, Clone)]
-pub struct HotKeys(Arc<Mutex<Windows>>);
+pub struct HotKeys(Arc<Mutex<HotKeyWindows>>);
 
 #[derive(Debug)]
-struct Windows {
-    current: Sketch,
-    last: Sketch,
+struct HotKeyWindows {
+    current: HotKeySketch,
+    last: HotKeySketch,
     since: Instant,
 }
 
@@ -29,13 +29,13 @@ const MAX_KEYS: usize = 512;
 /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all counters are taken, a new key replaces the smallest
 /// and inherits its count as an error.
 #[derive(Debug, Default)]
-struct Sketch {
-    counts: HashMap<ResourceKey, KeyCount>,
+struct HotKeySketch {
+    counts: HashMap<ResourceKey, HotKeyCount>,
 }
 
 /// The count of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeyCount {
+pub struct HotKeyCount {
     /// Microseconds that its requests waited, together; the true value is at most `over` less.
     pub waited: u64,
     pub over: u64,
@@ -46,7 +46,11 @@ pub struct KeyCount {
 
 impl Default for HotKeys {
     fn default() -> Self {
-        let windows = Windows { current: Sketch::default(), last: Sketch::default(), since: Instant::now() };
+        let windows = HotKeyWindows {
+            current: HotKeySketch::default(),
+            last: HotKeySketch::default(),
+            since: Instant::now(),
+        };
         Self(Arc::new(Mutex::new(windows)))
     }
 }
@@ -63,7 +67,7 @@ impl HotKeys {
     }
 
     /// The keys with the longest waits, and the age of the count.
-    pub fn top(&self, most: usize) -> (Vec<(ResourceKey, KeyCount)>, Duration) {
+    pub fn top(&self, most: usize) -> (Vec<(ResourceKey, HotKeyCount)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.rotate();
         let mut all = windows.last.counts.clone();
@@ -84,7 +88,7 @@ impl HotKeys {
     }
 }
 
-impl Windows {
+impl HotKeyWindows {
     fn rotate(&mut self) {
         let passed = self.since.elapsed();
         if passed < WINDOW {
@@ -92,12 +96,12 @@ impl Windows {
         }
         let current = std::mem::take(&mut self.current);
         // No request came for longer than a window, so the last window is empty.
-        self.last = if passed < 2 * WINDOW { current } else { Sketch::default() };
+        self.last = if passed < 2 * WINDOW { current } else { HotKeySketch::default() };
         self.since = Instant::now();
     }
 }
 
-impl Sketch {
+impl HotKeySketch {
     fn add(&mut self, key: &ResourceKey, waited: u64, refused: bool) {
         if !self.counts.contains_key(key) && self.counts.len() >= MAX_KEYS {
             self.evict_smallest(key);
@@ -110,9 +114,9 @@ impl Sketch {
 
     fn evict_smallest(&mut self, key: &ResourceKey) {
         let least = self.counts.iter().min_by_key(|(_, count)| count.waited);
-        if let Some((least, KeyCount { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
+        if let Some((least, HotKeyCount { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
             self.counts.remove(&least);
-            self.counts.insert(key.clone(), KeyCount { waited, over: waited, requests: 0, refused: 0 });
+            self.counts.insert(key.clone(), HotKeyCount { waited, over: waited, requests: 0, refused: 0 });
         }
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static 
 
 /// The result of sending a request to the gateway that keeps its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ForwardLabel {
+pub enum PeerForwardLabel {
     /// The answer of that gateway was passed on.
     Answered,
     /// Nothing was dispatched, and the request queued here.
@@ -92,7 +92,7 @@ pub enum ForwardLabel {
     Unknown,
 }
 
-impl ForwardLabel {
+impl PeerForwardLabel {
     pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Requeued, Self::ClientGone, Self::Unknown];
 
     pub(super) fn as_str(self) -> &'static str {

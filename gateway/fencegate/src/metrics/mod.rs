@@ -16,7 +16,7 @@ mod upstreams;
 mod worker;
 
 pub use self::{
-    labels::{AcquireLabel, ForwardLabel, Reloaded},
+    labels::{AcquireLabel, PeerForwardLabel, Reloaded},
     leases::{END_REASONS, LeaseMetrics},
     oldest_waiter::WaiterGuard,
     registry::Metrics,

@@ -7,14 +7,14 @@ use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
 use super::labels::Reloaded;
 
 /// The families of the plan.
-pub(super) struct PlanFamilies {
+pub(super) struct PlanMetricFamilies {
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
     refused_routes: IntGauge,
 }
 
-impl PlanFamilies {
+impl PlanMetricFamilies {
     pub(super) fn register(families: &MetricRegistry) -> Self {
         Self {
             config: families.register(IntGaugeVec::new(

@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use fencegate_guard::metrics::GuardMetrics;
 use fencegate_http::{
-    buffered::metrics::BufferedMetrics, listen::metrics::ClientMetrics, upstream::metrics::EndpointMetrics,
+    buffered::metrics::BufferMetrics, listen::metrics::ClientConnectionMetrics,
+    upstream::metrics::EndpointMetrics,
 };
 use fencegate_lock::metrics::SessionMetrics;
 use fencegate_policies::plan::GatewayPlan;
@@ -17,16 +18,16 @@ use fencegate_process::{
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
 use super::{
-    labels::Reloaded, leases::LeaseMetrics, plans::PlanFamilies, requests::RequestFamilies,
-    upstreams::UpstreamFamilies,
+    labels::Reloaded, leases::LeaseMetrics, plans::PlanMetricFamilies, requests::RequestMetricFamilies,
+    upstreams::UpstreamMetricFamilies,
 };
 
 /// All metric families of this process.
 pub struct Metrics {
     families: MetricRegistry,
-    pub(super) requests: Arc<RequestFamilies>,
-    pub(super) upstreams: UpstreamFamilies,
-    plans: PlanFamilies,
+    pub(super) requests: Arc<RequestMetricFamilies>,
+    pub(super) upstreams: UpstreamMetricFamilies,
+    plans: PlanMetricFamilies,
     keys: IntGauge,
     /// Counts the keys, if a function for it was set.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
@@ -39,8 +40,8 @@ pub struct Metrics {
     session: SessionMetrics,
     guard: GuardMetrics,
     endpoints: EndpointMetrics,
-    clients: ClientMetrics,
-    buffered: BufferedMetrics,
+    clients: ClientConnectionMetrics,
+    buffered: BufferMetrics,
     /// Only in a gateway.
     leases: LeaseMetrics,
 }
@@ -84,9 +85,9 @@ impl Metrics {
             "Seconds for which a thread hung, counted from when that was noticed.",
         );
         Self {
-            requests: Arc::new(RequestFamilies::register(&families)),
-            upstreams: UpstreamFamilies::register(&families),
-            plans: PlanFamilies::register(&families),
+            requests: Arc::new(RequestMetricFamilies::register(&families)),
+            upstreams: UpstreamMetricFamilies::register(&families),
+            plans: PlanMetricFamilies::register(&families),
             keys: families.register(IntGauge::new(
                 "keys_tracked",
                 "Keys that somebody in this gateway wants or holds.",
@@ -107,8 +108,8 @@ impl Metrics {
             )),
             hung_seconds: families.register(IntCounterVec::new(hung_seconds, &["thread"])),
             endpoints: EndpointMetrics::register(&families),
-            clients: ClientMetrics::register(&families),
-            buffered: BufferedMetrics::register(&families),
+            clients: ClientConnectionMetrics::register(&families),
+            buffered: BufferMetrics::register(&families),
             session,
             guard,
             leases,
@@ -162,7 +163,7 @@ impl Metrics {
     }
 
     /// Sets the function that counts the keys that are wanted or held. It is called for each scrape.
-    pub fn count_keys(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+    pub fn set_key_counter(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
         // The first function is kept: a process has one lock manager.
         drop(self.counted_keys.set(Box::new(count)));
     }
@@ -180,11 +181,11 @@ impl Metrics {
         &self.endpoints
     }
 
-    pub fn clients(&self) -> &ClientMetrics {
+    pub fn clients(&self) -> &ClientConnectionMetrics {
         &self.clients
     }
 
-    pub fn buffered(&self) -> &BufferedMetrics {
+    pub fn buffered(&self) -> &BufferMetrics {
         &self.buffered
     }
 

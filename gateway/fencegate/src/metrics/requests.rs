@@ -9,27 +9,27 @@ use fencegate_policies::plan::{FencingLevel, ForwardPolicy, GatewayPlan};
 use fencegate_process::{
     histogram::HistogramSummary,
     registry::{LONG, MetricRegistry, SHORT},
-    sharded::Sharded,
+    sharded::ShardedMetric,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use super::{
-    labels::{ForwardLabel, acquire_labels},
+    labels::{PeerForwardLabel, acquire_labels},
     oldest_waiter::RouteWaiters,
 };
 use crate::refusal::Reason;
 
 /// The families by route. Those that each request touches are counted by thread.
-pub(super) struct RequestFamilies {
-    pub(super) requests: Sharded<IntCounterVec>,
-    pub(super) seconds: Sharded<HistogramVec>,
-    pub(super) in_flight: Sharded<IntGaugeVec>,
+pub(super) struct RequestMetricFamilies {
+    pub(super) requests: ShardedMetric<IntCounterVec>,
+    pub(super) seconds: ShardedMetric<HistogramVec>,
+    pub(super) in_flight: ShardedMetric<IntGaugeVec>,
     pub(super) rejections: IntCounterVec,
     pub(super) outcome_unknown: IntCounterVec,
-    pub(super) acquisitions: Sharded<IntCounterVec>,
-    pub(super) lock_wait: Sharded<HistogramVec>,
-    pub(super) lock_hold: Sharded<HistogramVec>,
-    pub(super) held: Sharded<IntGaugeVec>,
+    pub(super) acquisitions: ShardedMetric<IntCounterVec>,
+    pub(super) lock_wait: ShardedMetric<HistogramVec>,
+    pub(super) lock_hold: ShardedMetric<HistogramVec>,
+    pub(super) held: ShardedMetric<IntGaugeVec>,
     pub(super) waiters: IntGaugeVec,
     pub(super) handoffs: IntCounterVec,
     pub(super) forwarded: IntCounterVec,
@@ -42,7 +42,7 @@ pub(super) struct RequestFamilies {
     waits: Mutex<HashMap<Arc<str>, Arc<RouteWaiters>>>,
 }
 
-impl RequestFamilies {
+impl RequestMetricFamilies {
     pub(super) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
@@ -50,14 +50,14 @@ impl RequestFamilies {
         let gauges =
             |name, help, labels: &[&str]| families.register(IntGaugeVec::new(Opts::new(name, help), labels));
         let often = |name, help, labels: &[&str]| {
-            families.register(Sharded::new(|| IntCounterVec::new(Opts::new(name, help), labels)))
+            families.register(ShardedMetric::new(|| IntCounterVec::new(Opts::new(name, help), labels)))
         };
         let now = |name, help, labels: &[&str]| {
-            families.register(Sharded::new(|| IntGaugeVec::new(Opts::new(name, help), labels)))
+            families.register(ShardedMetric::new(|| IntGaugeVec::new(Opts::new(name, help), labels)))
         };
         let seconds = |name, help, buckets: &[f64]| {
             let opts = || HistogramOpts::new(name, help).buckets(buckets.to_vec());
-            families.register(Sharded::new(|| HistogramVec::new(opts(), &["route"])))
+            families.register(ShardedMetric::new(|| HistogramVec::new(opts(), &["route"])))
         };
         let limits = |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["route"]));
         Self {
@@ -114,7 +114,7 @@ impl RequestFamilies {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
                 if fence.forward == ForwardPolicy::Holder {
-                    for result in ForwardLabel::ALL {
+                    for result in PeerForwardLabel::ALL {
                         self.forwarded.with_label_values(&[&*route.name, result.as_str()]);
                     }
                 }

@@ -13,15 +13,15 @@ use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
-    labels::{AcquireLabel, ForwardLabel, MODES, status_class},
+    labels::{AcquireLabel, MODES, PeerForwardLabel, status_class},
     oldest_waiter::{RouteWaiters, WaiterGuard},
-    requests::RequestFamilies,
+    requests::RequestMetricFamilies,
 };
 use crate::refusal::Reason;
 
 /// The series of one route. Each worker has its own reference counts, so that workers share none.
 pub struct RouteMetrics {
-    all: Arc<RequestFamilies>,
+    all: Arc<RequestMetricFamilies>,
     name: Arc<str>,
     seconds: Histogram,
     in_flight: Rc<IntGauge>,
@@ -39,7 +39,7 @@ pub struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    pub(super) fn new(all: Arc<RequestFamilies>, name: Arc<str>, waits: Arc<RouteWaiters>) -> Self {
+    pub(super) fn new(all: Arc<RequestMetricFamilies>, name: Arc<str>, waits: Arc<RouteWaiters>) -> Self {
         let label: &[&str] = &[&name];
         Self {
             seconds: all.seconds.local().with_label_values(label),
@@ -91,7 +91,7 @@ impl RouteMetrics {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
     }
 
-    pub fn record_forward(&self, result: ForwardLabel) {
+    pub fn record_forward(&self, result: PeerForwardLabel) {
         self.all.forwarded.with_label_values(&[&*self.name, result.as_str()]).inc();
     }
 

@@ -3,23 +3,23 @@
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{
     registry::{MetricRegistry, SHORT},
-    sharded::Sharded,
+    sharded::ShardedMetric,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
 use super::labels::UPSTREAM_ERRORS;
 
 /// The families by upstream.
-pub(super) struct UpstreamFamilies {
+pub(super) struct UpstreamMetricFamilies {
     /// Counted per thread, because each request touches it.
-    pub(super) seconds: Sharded<HistogramVec>,
+    pub(super) seconds: ShardedMetric<HistogramVec>,
     pub(super) errors: IntCounterVec,
     pub(super) retries: IntCounterVec,
     pub(super) clock_offset: GaugeVec,
     pub(super) clock_error: GaugeVec,
 }
 
-impl UpstreamFamilies {
+impl UpstreamMetricFamilies {
     pub(super) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
@@ -39,7 +39,7 @@ impl UpstreamFamilies {
                 "clock_error_seconds",
                 "The largest offset with which that filter lets nothing in too late: its `clock_error`.",
             ),
-            seconds: families.register(Sharded::new(seconds)),
+            seconds: families.register(ShardedMetric::new(seconds)),
             errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
             retries: counters(
                 "retries_total",

@@ -2,8 +2,8 @@
 
 use std::{cell::RefCell, sync::Arc, time::Duration};
 
-use fencegate_http::listen::metrics::ClientMetrics;
-use fencegate_policies::plan::{Plan, Route, RouteId};
+use fencegate_http::listen::metrics::ClientConnectionMetrics;
+use fencegate_policies::plan::{Route, RouteId, ServingPlan};
 use hyper::StatusCode;
 use prometheus::Histogram;
 
@@ -19,18 +19,18 @@ pub struct WorkerMetrics {
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
     /// The upstreams and classes seen so far; only a few.
-    upstreams: RefCell<Vec<ResponseSeries>>,
+    upstreams: RefCell<Vec<UpstreamResponseSeries>>,
 }
 
 /// Answers of one upstream and one class.
-struct ResponseSeries {
+struct UpstreamResponseSeries {
     upstream: String,
     class: &'static str,
     seconds: Histogram,
 }
 
 impl WorkerMetrics {
-    pub fn new(all: Arc<Metrics>, plan: &Plan) -> Self {
+    pub fn new(all: Arc<Metrics>, plan: &ServingPlan) -> Self {
         let families = &all.requests;
         let route = |route: &Route| {
             RouteMetrics::new(families.clone(), route.name.clone(), families.waiters(&route.name))
@@ -51,7 +51,7 @@ impl WorkerMetrics {
         &self.unrouted
     }
 
-    pub fn clients(&self) -> &ClientMetrics {
+    pub fn clients(&self) -> &ClientConnectionMetrics {
         self.all.clients()
     }
 
@@ -64,7 +64,7 @@ impl WorkerMetrics {
             None => {
                 let seconds = self.all.upstreams.seconds.local().with_label_values(&[upstream, class]);
                 seconds.observe(took.as_secs_f64());
-                known.push(ResponseSeries { upstream: upstream.to_owned(), class, seconds });
+                known.push(UpstreamResponseSeries { upstream: upstream.to_owned(), class, seconds });
             }
         }
     }

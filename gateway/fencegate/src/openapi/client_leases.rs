@@ -5,7 +5,7 @@ use crate::{
     leases::{
         api::{
             admin::{BrokenLease, RevokedLease},
-            watch::WatchQuery,
+            watch::LeaseWatchQuery,
         },
         lease_json::{
             ElectionDocument, KeyDocument, LeaseDocument, LeaseList, LeaseRequest, Renewal, Revocation,
@@ -23,9 +23,9 @@ pub(super) fn document() -> ApiDocument {
         .with_credential(
             "The token of a principal. A client with a certificate that the policy names shows none.",
         );
-    clients(&mut api);
-    operators(&mut api);
-    other_paths(&mut api);
+    add_client_paths(&mut api);
+    add_operator_paths(&mut api);
+    add_other_paths(&mut api);
     api
 }
 
@@ -70,7 +70,7 @@ fn lease_operation(operation: PathOperation<'_>) -> PathOperation<'_> {
         .refusal_responses(&ANY_REQUEST_REASONS)
 }
 
-fn clients(api: &mut ApiDocument) {
+fn add_client_paths(api: &mut ApiDocument) {
     api.public_operation(
         "post",
         "/.fencegate/v1/leases",
@@ -103,7 +103,7 @@ fn clients(api: &mut ApiDocument) {
         "showLease",
         "The state of a lease.",
     ))
-    .query_params::<WatchQuery>()
+    .query_params::<LeaseWatchQuery>()
     .json_response::<LeaseDocument>(
         200,
         "The lease. With `Accept: text/event-stream` the same at each change, as events.",
@@ -133,7 +133,7 @@ fn clients(api: &mut ApiDocument) {
     .finish();
 }
 
-fn operators(api: &mut ApiDocument) {
+fn add_operator_paths(api: &mut ApiDocument) {
     api.public_operation(
         "get",
         "/.fencegate/v1/leases",
@@ -169,7 +169,7 @@ fn operators(api: &mut ApiDocument) {
     .finish();
 }
 
-fn other_paths(api: &mut ApiDocument) {
+fn add_other_paths(api: &mut ApiDocument) {
     api.public_operation(
         "get",
         "/.fencegate/v1/keys/{key}",

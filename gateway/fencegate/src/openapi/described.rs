@@ -157,7 +157,7 @@ impl ApiDocument {
 
 impl PathOperation<'_> {
     /// Open to probes and guards, which have no credentials.
-    pub(super) fn open(mut self) -> Self {
+    pub(super) fn open_to_all(mut self) -> Self {
         self.faults.retain(|word| *word != ApiErrorCode::Credentials);
         self.written = self.written.securities(Some([]));
         self
@@ -284,7 +284,7 @@ impl PathOperation<'_> {
             let name = json!(word).as_str().unwrap_or_default().to_owned();
             (word.status().as_u16(), name, error_description(word))
         });
-        for (status, (reasons, says)) in by_status(faults) {
+        for (status, (reasons, says)) in group_by_status(faults) {
             let content = with_reason(self.of.schema::<ApiErrorBody>(), reasons);
             self = self.add_response(status, &says, |answer| answer.content(JSON, content));
         }
@@ -292,7 +292,7 @@ impl PathOperation<'_> {
         let refusals = refusals.into_iter().map(|reason| {
             (Refusal::new(reason, "").status().as_u16(), reason.word().to_owned(), reason.title())
         });
-        for (status, (reasons, says)) in by_status(refusals) {
+        for (status, (reasons, says)) in group_by_status(refusals) {
             let content = with_reason(self.of.schema::<Problem>(), reasons);
             self = self.add_response(status, &says, |answer| answer.content(PROBLEM, content));
         }
@@ -308,7 +308,9 @@ impl PathOperation<'_> {
 }
 
 /// The reasons of each status, each once, and their descriptions.
-fn by_status(all: impl Iterator<Item = (u16, String, &'static str)>) -> BTreeMap<u16, (Vec<String>, String)> {
+fn group_by_status(
+    all: impl Iterator<Item = (u16, String, &'static str)>,
+) -> BTreeMap<u16, (Vec<String>, String)> {
     let mut found: BTreeMap<u16, (Vec<String>, String)> = BTreeMap::new();
     for (status, reason, says) in all {
         let (reasons, descriptions) = found.entry(status).or_default();

@@ -18,22 +18,22 @@ const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. 
 pub(super) fn document() -> ApiDocument {
     let mut api =
         ApiDocument::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", DESCRIPTION);
-    probes(&mut api);
-    locks(&mut api);
-    leases(&mut api);
-    other_paths(&mut api);
-    commands(&mut api);
+    add_probe_paths(&mut api);
+    add_lock_paths(&mut api);
+    add_lease_paths(&mut api);
+    add_other_paths(&mut api);
+    add_command_paths(&mut api);
     api
 }
 
-fn probes(api: &mut ApiDocument) {
+fn add_probe_paths(api: &mut ApiDocument) {
     api.get("/live", "live", "All threads on which requests and locks depend turn.")
-        .open()
+        .open_to_all()
         .raw_response(200, "text/plain", "They do.")
         .raw_response(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
         .finish();
     api.get("/ready", "ready", "A lock could be granted now. Services and guards are not asked.")
-        .open()
+        .open_to_all()
         .raw_response(200, "text/plain", "It could.")
         .raw_response(503, "text/plain", "No lock could be granted, and why.")
         .finish();
@@ -41,13 +41,13 @@ fn probes(api: &mut ApiDocument) {
         .raw_response(200, "text/plain", "All families, in the text format of Prometheus.")
         .finish();
     api.get("/jwks.json", "ticketKeys", "The public keys of our tickets, for guards to fetch.")
-        .open()
+        .open_to_all()
         .typed_response::<JwkSet>(200, "application/jwk-set+json", "A JSON Web Key Set (RFC 7517).")
         .error_responses(&[ApiErrorCode::NotFound])
         .finish();
 }
 
-fn locks(api: &mut ApiDocument) {
+fn add_lock_paths(api: &mut ApiDocument) {
     api.get("/api/v1/locks", "locks", "The keys that this gateway holds or waits for.")
         .query_params::<LockListQuery>()
         .json_response::<Locks>(200, "A page of the list.")
@@ -71,7 +71,7 @@ fn locks(api: &mut ApiDocument) {
         .finish();
 }
 
-fn leases(api: &mut ApiDocument) {
+fn add_lease_paths(api: &mut ApiDocument) {
     api.get("/api/v1/leases", "leases", "The leases of this gateway that are not over, the oldest first.")
         .query_params::<LeaseListQuery>()
         .json_response::<LeasesTold>(200, "A page of them.")
@@ -112,7 +112,7 @@ const REFERENCE_DESCRIPTION: &str = "The reference of the lease in lists and log
 
 const KEY_DESCRIPTION: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 
-fn other_paths(api: &mut ApiDocument) {
+fn add_other_paths(api: &mut ApiDocument) {
     api.get(
         "/api/v1/contention",
         "contention",
@@ -148,7 +148,7 @@ fn other_paths(api: &mut ApiDocument) {
     .finish();
 }
 
-fn commands(api: &mut ApiDocument) {
+fn add_command_paths(api: &mut ApiDocument) {
     api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
         .query_params::<ReloadQuery>()
         .json_response::<ReloadReport>(200, "The file is in force, or would be.")

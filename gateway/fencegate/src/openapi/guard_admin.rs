@@ -19,9 +19,9 @@ const DESCRIPTION: &str = "What the admin listener of a guard tells and does, an
 pub(super) fn document() -> ApiDocument {
     let mut api =
         ApiDocument::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", DESCRIPTION);
-    probes(&mut api);
-    outcomes(&mut api);
-    other_paths(&mut api);
+    add_probe_paths(&mut api);
+    add_outcome_paths(&mut api);
+    add_other_paths(&mut api);
     api.get(
         ANNOUNCEMENT,
         "announcement",
@@ -38,14 +38,14 @@ pub(super) fn document() -> ApiDocument {
     api
 }
 
-fn probes(api: &mut ApiDocument) {
+fn add_probe_paths(api: &mut ApiDocument) {
     api.get("/live", "live", "All threads on which requests depend turn.")
-        .open()
+        .open_to_all()
         .raw_response(200, "text/plain", "They do.")
         .raw_response(503, "text/plain", "One has not turned for five seconds, or has ended, and which.")
         .finish();
     api.get("/ready", "ready", "Whether a request could be let in now.")
-        .open()
+        .open_to_all()
         .raw_response(200, "text/plain", "The guard could let requests in, at least on some keys.")
         .raw_response(503, "text/plain", "The guard could let nothing in, and why.")
         .finish();
@@ -54,7 +54,7 @@ fn probes(api: &mut ApiDocument) {
         .finish();
 }
 
-fn outcomes(api: &mut ApiDocument) {
+fn add_outcome_paths(api: &mut ApiDocument) {
     const REFERENCE: &str = "The reference from the list of operations.";
     api.get("/api/v1/operations", "operations", "Operations and executions whose outcome is unknown.")
         .json_response::<Doubtful>(200, "The first thousand.")
@@ -81,7 +81,7 @@ fn outcomes(api: &mut ApiDocument) {
     .finish();
 }
 
-fn other_paths(api: &mut ApiDocument) {
+fn add_other_paths(api: &mut ApiDocument) {
     api.get(
         "/api/v1/keys/{key}",
         "key",

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::*;
 
-fn keep_current(file: &str, made: &str) {
+fn assert_current(file: &str, made: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../openapi").join(file);
     if env::var_os("REWRITE").is_some() {
         fs::write(&path, made).expect("the repository can be written");
@@ -21,13 +21,13 @@ fn keep_current(file: &str, made: &str) {
 /// The shipped OpenAPI documents are what the types generate.
 #[test]
 fn documents_match_types() {
-    keep_current("gateway-admin.json", &gateway());
-    keep_current("guard-admin.json", &guard());
-    keep_current("leases.json", &leases());
+    assert_current("gateway-admin.json", &gateway_document());
+    assert_current("guard-admin.json", &guard_document());
+    assert_current("leases.json", &leases_document());
 }
 
 /// The paths and methods that a source registers with the router, in the form of a document.
-fn routed(sources: &[&str]) -> BTreeSet<(String, String)> {
+fn routed_paths(sources: &[&str]) -> BTreeSet<(String, String)> {
     let routes = sources.iter().flat_map(|source| source.split(".route(").skip(1));
     let read = |route: &str| {
         let (path, rest) = route.trim_start().strip_prefix('"')?.split_once('"')?;
@@ -40,7 +40,7 @@ fn routed(sources: &[&str]) -> BTreeSet<(String, String)> {
     routes.flat_map(|route| read(route).unwrap_or_else(|| panic!("no path in {route}"))).collect()
 }
 
-fn described(document: &str) -> BTreeSet<(String, String)> {
+fn described_paths(document: &str) -> BTreeSet<(String, String)> {
     let document: Value = serde_json::from_str(document).expect("JSON");
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().expect("paths").iter();
@@ -62,14 +62,14 @@ fn documents_describe_exactly_served_paths() {
         include_str!("../admin/api.rs"),
         include_str!("../admin/leases.rs"),
     ];
-    let gateways = routed(&of_admin);
+    let gateways = routed_paths(&of_admin);
     assert!(gateways.len() > 10, "{gateways:?}");
-    assert_eq!(described(&gateway()), gateways);
+    assert_eq!(described_paths(&gateway_document()), gateways);
     let sources = [both, include_str!("../admin/outcomes.rs"), include_str!("../admin/backup_download.rs")];
-    let mut guards = routed(&sources);
+    let mut guards = routed_paths(&sources);
     guards.insert((ANNOUNCEMENT.to_owned(), "get".to_owned()));
-    assert_eq!(described(&guard()), guards);
-    let of_leases = routed(&[include_str!("../leases/api.rs")]);
+    assert_eq!(described_paths(&guard_document()), guards);
+    let of_leases = routed_paths(&[include_str!("../leases/api.rs")]);
     let of_leases = of_leases.into_iter().map(|(path, method)| (format!("/.fencegate/v1{path}"), method));
-    assert_eq!(described(&leases()), of_leases.collect());
+    assert_eq!(described_paths(&leases_document()), of_leases.collect());
 }

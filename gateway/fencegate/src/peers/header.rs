@@ -15,7 +15,7 @@ use crate::headers::FENCING_FORWARDED;
 
 /// The metadata of a request that another gateway has forwarded to this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForwardedHeader {
+pub struct PeerForwardHeader {
     /// The name of the forwarding gateway.
     pub from: Arc<str>,
     /// The key that it has derived from the request.
@@ -66,7 +66,7 @@ fn single_value(headers: &HeaderMap) -> Option<&str> {
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
-pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeader> {
+pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
     let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
     let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
@@ -78,7 +78,7 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeade
         Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
         None => (None, from),
     };
-    Some(ForwardedHeader {
+    Some(PeerForwardHeader {
         from: from.strip_prefix("from=")?.into(),
         key: key.strip_prefix("key=")?.to_owned(),
         until: Instant::now() + wait.min(MAX_WAIT),

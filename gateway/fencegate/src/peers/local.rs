@@ -17,8 +17,8 @@ use tracing::{info, warn};
 
 use fencegate_http::{
     listen::{
-        certificates::{Certificates, ListenerTlsError},
-        metrics::ClientMetrics,
+        certificates::{ListenerCertificates, ListenerTlsError},
+        metrics::ClientConnectionMetrics,
     },
     upstream::tls::{TlsReload, UpstreamTls},
 };
@@ -33,7 +33,7 @@ pub struct LocalPeer {
     /// The address that is advertised, and the peer secret.
     pub reach: PeerEndpoint,
     /// The certificates for accepted connections. `None`: plain text.
-    pub certificates: Option<Arc<Certificates>>,
+    pub certificates: Option<Arc<ListenerCertificates>>,
     /// The same for connections that this process opens.
     pub secured: Option<Arc<UpstreamTls>>,
 }
@@ -58,11 +58,12 @@ impl LocalPeer {
         peer: &plan::PeerListener,
         name: Arc<str>,
         bound: SocketAddr,
-        metrics: &ClientMetrics,
+        metrics: &ClientConnectionMetrics,
         randomness: &dyn Randomness,
     ) -> Result<Self, PeerTlsError> {
-        let shown =
-            |tls: &PeerTls| Certificates::load(peer_server_tls(tls), ListenerProtocols::Http1, metrics);
+        let shown = |tls: &PeerTls| {
+            ListenerCertificates::load(peer_server_tls(tls), ListenerProtocols::Http1, metrics)
+        };
         let certificates = peer.tls.as_ref().map(shown).transpose()?;
         let secured = peer.tls.as_ref().map(|tls| load_and_follow(&peer_client_tls(tls))).transpose()?;
         let reach =
@@ -113,11 +114,11 @@ fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
 fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
     let secured = Arc::new(UpstreamTls::open(tls)?);
     let watched = Arc::downgrade(&secured);
-    thread::Builder::new().name("peer-files".into()).spawn(move || follow(&watched))?;
+    thread::Builder::new().name("peer-files".into()).spawn(move || run_reload_loop(&watched))?;
     Ok(secured)
 }
 
-fn follow(secured: &Weak<UpstreamTls>) {
+fn run_reload_loop(secured: &Weak<UpstreamTls>) {
     while let Some(secured) = secured.upgrade() {
         match secured.reload_if_changed() {
             TlsReload::Unchanged => {}

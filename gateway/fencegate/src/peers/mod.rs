@@ -10,7 +10,7 @@ pub mod outcome;
 pub mod pool;
 
 pub use self::{
-    header::ForwardedHeader,
+    header::PeerForwardHeader,
     local::{LocalPeer, NAME, PeerTlsError},
     outcome::PeerOutcome,
 };

@@ -3,13 +3,13 @@
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Trailers, observer::Observer},
+    body::{Body, TrailerPolicy, observer::BodyObserver},
     network::Network,
     upstream::{
-        address::Address,
-        client_connection::{self, HTTP1, HeadLimits, SendRequestError},
+        address::EndpointAddress,
+        client_connection::{self, HTTP1, ResponseHeadLimits, SendRequestError},
         connection::Connection,
-        gate::{Gate, Gated, ShutReason},
+        gate::{GateShutReason, Gated, WriteGate},
         resolver::dial,
         tls::UpstreamTls,
     },
@@ -59,7 +59,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest such time, also if the request has almost no time left.
 const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
-const RESPONSE_HEAD_LIMITS: HeadLimits = HeadLimits { fields: 288, bytes: 128 << 10 };
+const RESPONSE_HEAD_LIMITS: ResponseHeadLimits = ResponseHeadLimits { fields: 288, bytes: 128 << 10 };
 /// A host name with more addresses than this is a mistake.
 const MAX_ADDRESSES: usize = 8;
 
@@ -163,16 +163,22 @@ impl<N: Network> DialOptions<'_, N> {
     async fn connect(&self, route: &HolderRoute) -> io::Result<Connection> {
         let found = self.network.resolve(&route.address).await?;
         let found = found.into_iter().take(MAX_ADDRESSES);
-        let addresses: Vec<_> = found.map(|socket| Address::new(socket, route.address.clone())).collect();
+        let addresses: Vec<_> =
+            found.map(|socket| EndpointAddress::new(socket, route.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
-        let gate = Rc::new(Gate::new(self.clock.clone()));
+        let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
         let gated = Gated::new(stream, gate.clone());
         let (speaks, generation) = match self.secured {
-            None => (client_connection::http1_with(gated, RESPONSE_HEAD_LIMITS).await?, None),
+            None => {
+                (client_connection::handshake_http1_with_limits(gated, RESPONSE_HEAD_LIMITS).await?, None)
+            }
             Some(secured) => {
                 let (stream, generation) = secured.connect(&route.address, gated, &[HTTP1]).await?;
-                (client_connection::http1_with(stream, RESPONSE_HEAD_LIMITS).await?, Some(generation))
+                (
+                    client_connection::handshake_http1_with_limits(stream, RESPONSE_HEAD_LIMITS).await?,
+                    Some(generation),
+                )
             }
         };
         Ok(Connection::new(speaks, gate, generation))
@@ -243,7 +249,7 @@ impl PeerConnection {
         connection.send(request)
     }
 
-    pub fn way(&self) -> &HolderRoute {
+    pub fn holder_route(&self) -> &HolderRoute {
         &self.way
     }
 
@@ -255,7 +261,7 @@ impl PeerConnection {
     /// Stops writing. True if no byte was written since [`Self::send`].
     pub fn abort(&mut self) -> bool {
         let gate = &self.connection().gate;
-        gate.shut(ShutReason::Abandoned);
+        gate.shut(GateShutReason::Abandoned);
         gate.written_bytes() == 0
     }
 
@@ -272,16 +278,16 @@ impl PeerConnection {
     }
 
     /// The body of an answer. At its end the connection returns to the pool.
-    pub fn into_body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
-        let lent = ReturnOnEnd(Some(self));
+    pub fn into_body(self, incoming: Incoming, trailers: TrailerPolicy, idle: Duration) -> Body {
+        let lent = ReturnToPoolOnEnd(Some(self));
         Body::from_upstream((incoming, Version::HTTP_11), trailers, idle).with_observer(Box::new(lent))
     }
 }
 
 /// The connection of an answer, kept by its body.
-struct ReturnOnEnd(Option<PeerConnection>);
+struct ReturnToPoolOnEnd(Option<PeerConnection>);
 
-impl Observer for ReturnOnEnd {
+impl BodyObserver for ReturnToPoolOnEnd {
     fn on_end(&mut self) {
         if let Some(connection) = self.0.take() {
             connection.return_to_pool();

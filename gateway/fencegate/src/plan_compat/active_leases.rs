@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use fencegate_lock::session::plan_publication::PeerSession;
-use fencegate_policies::{conflicts::find_key_conflict, key::ResourceKey, plan_digest::PlanDigest};
+use fencegate_policies::{conflicts::find_key_conflict, key::ResourceKey, plan_digest::PublishedLockRules};
 use fencegate_process::key_redaction;
 
 /// The leases of the process.
@@ -18,7 +18,7 @@ pub(super) struct ActiveLeases {
 }
 
 impl ActiveLeases {
-    pub(super) fn new(plan: &PlanDigest, held: Vec<ResourceKey>) -> Self {
+    pub(super) fn new(plan: &PublishedLockRules, held: Vec<ResourceKey>) -> Self {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }
 
@@ -30,9 +30,9 @@ impl ActiveLeases {
     /// way than `ours`. `theirs`: the plan that `other` has published; `None` if it cannot be read.
     pub(super) fn conflict_reason(
         &self,
-        ours: &PlanDigest,
+        ours: &PublishedLockRules,
         other: &PeerSession,
-        theirs: Option<&PlanDigest>,
+        theirs: Option<&PublishedLockRules>,
     ) -> Option<String> {
         let first = self.held.first()?;
         let clash = match theirs {

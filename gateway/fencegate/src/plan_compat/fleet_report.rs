@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use fencegate_lock::session::plan_publication::{PeerPlan, PeerSession, PlanPublication};
 use fencegate_policies::{
-    conflicts::{ConflictReport, find_conflicts},
-    plan_digest::PlanDigest,
+    conflicts::{PlanConflictReport, find_conflicts},
+    plan_digest::PublishedLockRules,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub struct RouteAgreement {
 
 /// `file`: what its plan would publish. `same`: the gateways that have published `ours`, as this gateway has.
 pub fn compare(
-    file: &PlanDigest,
+    file: &PublishedLockRules,
     ours: &PlanPublication,
     same: &[String],
     others: &[PeerSession],
@@ -72,12 +72,12 @@ const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
 /// Indices of the routes that another gateway locks in another way; all, and why, where that cannot be known.
-fn differing_routes(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
+fn differing_routes(file: &PublishedLockRules, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
-        PeerPlan::Published(theirs) => match PlanDigest::parse(theirs.bytes()) {
+        PeerPlan::Published(theirs) => match PublishedLockRules::parse(theirs.bytes()) {
             Ok(theirs) => {
-                let ConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
+                let PlanConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
                 (ours, unfinished.then(|| UNFINISHED.to_owned()))
             }
             Err(reason) => (all(), Some(reason.to_string())),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_policies::plan::MixedPlans;
+use fencegate_policies::plan::MixedPlanPolicy;
 use tracing::{error, info, warn};
 
 /// Routes by name, with the gateways because of which they are refused.
@@ -11,7 +11,7 @@ type RefusedRoutes = BTreeMap<String, BTreeSet<String>>;
 /// How many routes are named.
 const NAMED: usize = 20;
 
-pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlans) {
+pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlanPolicy) {
     if refused.is_empty() {
         info!("no gateway that was there before locks a route otherwise");
         return;
@@ -19,13 +19,13 @@ pub(super) fn log_refused(refused: &RefusedRoutes, mixed: MixedPlans) {
     let routes = routes(refused);
     let gateways = gateways(refused);
     match mixed {
-        MixedPlans::Refuse => error!(
+        MixedPlanPolicy::Refuse => error!(
             code = "FG0550",
             routes,
             gateways,
             "config-mismatch: these routes are refused until those gateways have gone or agree"
         ),
-        MixedPlans::Allow => warn!(
+        MixedPlanPolicy::Allow => warn!(
             code = "FG0254",
             routes,
             gateways,

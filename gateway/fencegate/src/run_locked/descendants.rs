@@ -11,14 +11,14 @@ use rustix::{
 
 /// The descendants of a process, and the process group in which some of them can be signalled at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Descendants {
+pub(super) struct DescendantProcesses {
     pub(super) root: Pid,
     /// A child that is spared, while its descendants are not. `None` once it was reaped.
     pub(super) excluded: Option<Pid>,
     pub(super) group: Option<Pid>,
 }
 
-impl Descendants {
+impl DescendantProcesses {
     /// Requests that all of them end. Stopped processes are continued, so that they get the signal.
     pub(super) fn terminate(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
@@ -153,9 +153,9 @@ mod tests {
         let process = Pid::from_child(&stranger);
         let of = Pid::from_child(&parent);
         // The id of a process that never had this child.
-        let below = Descendants { root: of, excluded: None, group: None };
+        let below = DescendantProcesses { root: of, excluded: None, group: None };
         below.signal_one(process, of, Signal::TERM);
-        let ours = Descendants { root: getpid(), excluded: None, group: None };
+        let ours = DescendantProcesses { root: getpid(), excluded: None, group: None };
         ours.signal_one(process, getpid(), Signal::KILL);
         let ended = stranger.wait().expect("our own child").signal();
         assert_eq!(ended, Some(Signal::KILL.as_raw()), "it was asked to end");
@@ -168,7 +168,7 @@ mod tests {
     fn reused_id_of_excluded_process_counts() {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
         let process = Pid::from_child(&spared);
-        let mut all = Descendants { root: getpid(), excluded: Some(process), group: None };
+        let mut all = DescendantProcesses { root: getpid(), excluded: Some(process), group: None };
         all.remove(getpid());
         assert!(!all.find_all().contains_key(&process));
         all.remove(process);
@@ -186,7 +186,7 @@ mod tests {
         let mut line = String::new();
         BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("the line");
         let of = Pid::from_child(&shell);
-        let below = Descendants { root: of, excluded: None, group: None };
+        let below = DescendantProcesses { root: of, excluded: None, group: None };
         assert!(below.any_alive());
         below.kill();
         let late = Instant::now() + Duration::from_secs(10);
@@ -196,7 +196,9 @@ mod tests {
         assert!(!below.any_alive());
         shell.wait().expect("our own child");
         assert!(
-            !Descendants { root: getpid(), excluded: Some(of), group: None }.find_all().contains_key(&of)
+            !DescendantProcesses { root: getpid(), excluded: Some(of), group: None }
+                .find_all()
+                .contains_key(&of)
         );
     }
 }

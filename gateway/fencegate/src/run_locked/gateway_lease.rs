@@ -13,8 +13,8 @@ use tokio::{
 };
 
 use super::{
-    lease_client::{GatewayEndpoints, LeaseClient, LeaseRef, LeaseResponse},
-    lock_spec::{Access, AcquireLockError, CommandLockInfo, LockSpec, LockStatus, WaitPolicy},
+    lease_client::{GatewayEndpoints, LeaseClient, LeaseHandle, LeaseResponse},
+    lock_spec::{AcquireLockError, CommandLockInfo, LockAccess, LockSpec, LockStatus, WaitPolicy},
     renewals::RenewalSchedule,
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
@@ -28,14 +28,14 @@ pub struct GatewayLeaseSource {
     /// A note that is shown to others who query the holder of the lock.
     note: Option<String>,
     /// A lease that was requested and has not reached the caller yet.
-    open_lease: Option<LeaseRef>,
+    open_lease: Option<LeaseHandle>,
 }
 
 /// A lease that a gateway holds for this process.
 #[derive(Debug)]
 pub(super) struct RemoteLease {
     info: CommandLockInfo,
-    lease: LeaseRef,
+    lease: LeaseHandle,
     status: watch::Receiver<LockStatus>,
     renewals: RenewalSchedule,
     gateways: GatewayEndpoints,
@@ -86,8 +86,8 @@ impl GatewayLeaseSource {
         let key = &wanted.key;
         let left = || late.map(|late| late.saturating_duration_since(Instant::now()));
         let mode = match wanted.access {
-            Access::Exclusive => "exclusive",
-            Access::Shared => "shared",
+            LockAccess::Exclusive => "exclusive",
+            LockAccess::Shared => "shared",
         };
         let mut body = json!({"keys": [key.as_str()], "mode": mode, "note": self.note});
         if let Some(ttl) = self.ttl {
@@ -95,10 +95,10 @@ impl GatewayLeaseSource {
         }
         // A request that does not wait is answered at once.
         let in_line = left() != Some(Duration::ZERO);
-        let mut response = self.client.request(&body, in_line, ANSWER).await;
+        let mut response = self.client.request_lease(&body, in_line, ANSWER).await;
         loop {
             let (lease, sent) = into_document(key, response)?;
-            let name = LeaseRef::from_document(&lease)
+            let name = LeaseHandle::from_document(&lease)
                 .or(self.open_lease.take())
                 .ok_or_else(|| unavailable(key, "no id"))?;
             self.open_lease = Some(name.clone());
@@ -123,7 +123,7 @@ impl GatewayLeaseSource {
     /// Returns when the lease has changed, or when it is time for a renewal, whose answer also has the state.
     async fn wait_in_queue(
         &mut self,
-        name: &LeaseRef,
+        name: &LeaseHandle,
         lease: &LeaseDocument,
         left: Option<Duration>,
     ) -> LeaseResponse {
@@ -148,7 +148,7 @@ impl GatewayLeaseSource {
     async fn ensure_fresh(
         &mut self,
         key: &ResourceKey,
-        name: &LeaseRef,
+        name: &LeaseHandle,
         lease: LeaseDocument,
         sent: BootInstant,
     ) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
@@ -166,7 +166,7 @@ impl GatewayLeaseSource {
     fn hold_lease(
         &mut self,
         key: &ResourceKey,
-        lease: LeaseRef,
+        lease: LeaseHandle,
         document: &LeaseDocument,
         sent: BootInstant,
     ) -> Result<RemoteLease, AcquireLockError> {
@@ -206,7 +206,7 @@ impl GatewayLeaseSource {
 }
 
 /// Renews the lease until a gateway reports that it is gone.
-async fn run_renewals(mut client: LeaseClient, lease: LeaseRef, sender: watch::Sender<LockStatus>) {
+async fn run_renewals(mut client: LeaseClient, lease: LeaseHandle, sender: watch::Sender<LockStatus>) {
     let mut unheard = 0;
     loop {
         let left = proven_until(&sender.borrow()).since(MachineClock.now());
@@ -240,7 +240,7 @@ fn renewal_pause(left: Duration, unheard: u32) -> Duration {
 /// Detects at once that the lease is over or that its holder must release it.
 async fn run_watch(
     mut client: LeaseClient,
-    lease: LeaseRef,
+    lease: LeaseHandle,
     sender: watch::Sender<LockStatus>,
     mut seen: u64,
 ) {
@@ -354,7 +354,7 @@ mod tests {
             |address: std::net::SocketAddr| GatewayEndpoint { host: address.to_string(), speaks_tls: false };
         let endpoints = vec![endpoint(silent.local_addr().expect("bound")), endpoint(away), last.endpoint()];
         let mut client = LeaseClient::new(&GatewayEndpoints { endpoints, ..last.endpoints() });
-        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        client.release(&LeaseHandle::example(), Duration::from_secs(3)).await;
         assert_eq!(last.request_count(), 1);
     }
 
@@ -368,7 +368,7 @@ mod tests {
             endpoints: vec![away.endpoint(), last.endpoint()],
             ..last.endpoints()
         });
-        client.release(&LeaseRef::example(), Duration::from_secs(3)).await;
+        client.release(&LeaseHandle::example(), Duration::from_secs(3)).await;
         assert_eq!((away.request_count(), last.request_count()), (1, 1));
     }
 
@@ -378,7 +378,8 @@ mod tests {
         let gateway = FakeGateway::start(412).await;
         let (sender, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
         let client = LeaseClient::new(&gateway.endpoints());
-        let ended = timeout(Duration::from_secs(20), run_renewals(client, LeaseRef::example(), sender)).await;
+        let ended =
+            timeout(Duration::from_secs(20), run_renewals(client, LeaseHandle::example(), sender)).await;
         assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.request_count());
         assert_eq!((stands.borrow().clone(), gateway.request_count()), (LockStatus::Lost, 1));
     }

@@ -44,7 +44,7 @@ pub(super) struct LeaseClient {
 
 /// The name of a lease. Its id is a secret between client and gateway, and is never displayed.
 #[derive(Clone)]
-pub(super) struct LeaseRef {
+pub(super) struct LeaseHandle {
     pub(super) id: String,
     reference: String,
 }
@@ -66,19 +66,24 @@ impl LeaseClient {
     }
 
     /// `in_line`: the lease exists at once, and waits in the queue as long as it is renewed.
-    pub(super) async fn request(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseResponse {
+    pub(super) async fn request_lease(
+        &mut self,
+        body: &Value,
+        in_line: bool,
+        patience: Duration,
+    ) -> LeaseResponse {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
         self.send(Method::POST, LEASES, prefer, Some(body), patience).await
     }
 
-    pub(super) async fn renew(&mut self, lease: &LeaseRef, patience: Duration) -> LeaseResponse {
+    pub(super) async fn renew(&mut self, lease: &LeaseHandle, patience: Duration) -> LeaseResponse {
         self.send_for_lease(Method::POST, lease, "/renew", patience).await
     }
 
     /// Waits for a change for so many seconds.
     pub(super) async fn watch(
         &mut self,
-        lease: &LeaseRef,
+        lease: &LeaseHandle,
         seen: u64,
         seconds: u64,
         patience: Duration,
@@ -88,7 +93,7 @@ impl LeaseClient {
 
     /// Sends the release to each gateway in turn until one has answered. A silent gateway does not keep the others
     /// from receiving it.
-    pub(super) async fn release(&mut self, lease: &LeaseRef, patience: Duration) {
+    pub(super) async fn release(&mut self, lease: &LeaseHandle, patience: Duration) {
         let late = Instant::now() + patience;
         for left in (1..=self.gateways.endpoints.len()).rev() {
             let share =
@@ -103,7 +108,7 @@ impl LeaseClient {
     async fn send_for_lease(
         &mut self,
         method: Method,
-        lease: &LeaseRef,
+        lease: &LeaseHandle,
         below: &str,
         patience: Duration,
     ) -> LeaseResponse {
@@ -192,7 +197,7 @@ fn parse_response(answer: JsonResponse, sent: BootInstant) -> LeaseResponse {
     }
 }
 
-impl fmt::Debug for LeaseRef {
+impl fmt::Debug for LeaseHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reference)
     }
@@ -204,7 +209,7 @@ impl fmt::Debug for GatewayEndpoints {
     }
 }
 
-impl LeaseRef {
+impl LeaseHandle {
     /// `None` if the lease is not ours, or if no gateway has sent its id.
     pub(super) fn from_document(lease: &LeaseDocument) -> Option<Self> {
         let id = lease.lease.clone()?;
@@ -233,7 +238,7 @@ impl GatewayEndpoint {
 }
 
 #[cfg(test)]
-impl LeaseRef {
+impl LeaseHandle {
     pub(super) fn example() -> Self {
         Self { id: "v1.x".to_owned(), reference: "0123456789abcdef".to_owned() }
     }

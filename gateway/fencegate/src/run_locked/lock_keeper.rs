@@ -29,14 +29,14 @@ use tokio::{
 use super::{
     boot_timer::BootTimer,
     channel,
-    descendants::Descendants,
+    descendants::DescendantProcesses,
     lock_source::CommandLock,
     lock_spec::{CommandLockInfo, LockStatus},
     program_names::{OURSELVES, WATCHMAN},
-    protocol::{ExitCause, KeeperMessage, SupervisorMessage},
+    protocol::{ExitCause, KeeperToSupervisor, SupervisorToKeeper},
     reaper::{ChildReaper, ReapOutcome},
     renewals::LOOK,
-    signals::{self, SignalForwarder},
+    signals::{self, SignalReceiver},
     supervisor_args::SupervisorArgs,
     terminal::ProcessGroup,
     termination::{KILLED_BEFORE, TerminationSchedule, TerminationStep},
@@ -58,7 +58,7 @@ const LONGEST_GRACE: Duration = Duration::from_secs(10);
 /// The resources that the process needs once for all commands that it runs.
 pub struct CommandRunner {
     children: ChildReaper,
-    signals: SignalForwarder,
+    signals: SignalReceiver,
     timer: BootTimer,
     group: ProcessGroup,
     /// The signal that has ended this process, and not only the command.
@@ -88,14 +88,14 @@ pub enum LockLossReason {
 }
 
 /// The lock keeper's view of one command and its supervisor.
-struct KeeperState<'h> {
+struct LockKeeperState<'h> {
     lock: &'h CommandLock,
     supervisor: OwnedWriteHalf,
     /// Until when the lock is valid, as last known.
     proven: BootInstant,
     schedule: TerminationSchedule,
     /// All but the supervisor, which is ended last.
-    descendants: Descendants,
+    descendants: DescendantProcesses,
     terminating: bool,
     lost: Option<LockLossReason>,
     /// The number of messages to the supervisor without an answer.
@@ -115,8 +115,8 @@ impl CommandRunner {
     /// # Errors
     /// The kernel refuses a resource that is needed.
     pub fn open() -> io::Result<Self> {
-        let children = ChildReaper::adopt()?;
-        let signals = SignalForwarder::listen()?;
+        let children = ChildReaper::become_subreaper()?;
+        let signals = SignalReceiver::listen()?;
         Ok(Self {
             children,
             signals,
@@ -174,12 +174,12 @@ impl CommandRunner {
         let supervisor = spawn_supervisor(command, &lock.info, orders, theirs)?;
         channel::hand_over_input(&ours)?;
         let (reader, to) = ours.into_split();
-        let mut keep = KeeperState {
+        let mut keep = LockKeeperState {
             lock,
             supervisor: to,
             proven: until,
             schedule: TerminationSchedule::new(until, grace).with_delay(SECOND),
-            descendants: Descendants { root: getpid(), excluded: Some(supervisor), group: None },
+            descendants: DescendantProcesses { root: getpid(), excluded: Some(supervisor), group: None },
             terminating: false,
             lost: None,
             unanswered: 0,
@@ -212,7 +212,7 @@ fn spawn_supervisor(
     Ok(Pid::from_child(&supervisor.spawn()?))
 }
 
-impl KeeperState<'_> {
+impl LockKeeperState<'_> {
     async fn run(
         &mut self,
         runner: &mut CommandRunner,
@@ -228,10 +228,10 @@ impl KeeperState<'_> {
             tokio::select! {
                 _ = looks.tick() => self.check_lock(),
                 next_line = lines.next_line(), if !self.unsupervised => match next_line {
-                    Ok(Some(line)) => match KeeperMessage::parse(&line) {
-                        Some(KeeperMessage::Exited { code, because }) => return self.finish(runner, code, because).await,
-                        Some(KeeperMessage::Terminating) => self.terminating = true,
-                        Some(KeeperMessage::Acknowledged) | None => self.unanswered = 0,
+                    Ok(Some(line)) => match SupervisorToKeeper::parse(&line) {
+                        Some(SupervisorToKeeper::Exited { code, because }) => return self.finish(runner, code, because).await,
+                        Some(SupervisorToKeeper::Terminating) => self.terminating = true,
+                        Some(SupervisorToKeeper::Acknowledged) | None => self.unanswered = 0,
                     },
                     Ok(None) | Err(_) => self.take_over(),
                 },
@@ -256,7 +256,7 @@ impl KeeperState<'_> {
             LockStatus::Revoked(until) => {
                 if !self.schedule.is_ending() {
                     self.lost = Some(LockLossReason::Revoked);
-                    self.send(SupervisorMessage::Terminate);
+                    self.send(KeeperToSupervisor::Terminate);
                     self.schedule.begin_termination(MachineClock.now());
                 }
                 until
@@ -274,7 +274,7 @@ impl KeeperState<'_> {
             self.proven = until;
         }
         self.schedule.set_proven_until(until);
-        self.send(SupervisorMessage::Until(until));
+        self.send(KeeperToSupervisor::Until(until));
         self.unanswered += 1;
         if self.unanswered > SILENT && !self.unsupervised {
             self.take_over();
@@ -315,12 +315,12 @@ impl KeeperState<'_> {
 
     fn forward_signal(&self, signal: Signal, group: ProcessGroup) {
         if !(signals::is_terminal_signal(signal) && group.is_in_foreground()) {
-            self.send(SupervisorMessage::Signal(signal));
+            self.send(KeeperToSupervisor::Signal(signal));
         }
     }
 
     /// Does not wait: a supervisor that is stopped reads the message later.
-    fn send(&self, what: SupervisorMessage) {
+    fn send(&self, what: KeeperToSupervisor) {
         channel::send_message(&self.supervisor, what);
     }
 

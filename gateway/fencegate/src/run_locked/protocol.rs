@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 /// A message of the lock keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SupervisorMessage {
+pub(super) enum KeeperToSupervisor {
     /// The lock is valid until then. Zero means that it is lost.
     Until(BootInstant),
     /// Pass this signal on.
@@ -18,7 +18,7 @@ pub(super) enum SupervisorMessage {
 
 /// A message of the supervisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeeperMessage {
+pub(super) enum SupervisorToKeeper {
     /// The supervisor has received the last lock validity.
     Acknowledged,
     /// The supervisor has requested that the command end.
@@ -36,7 +36,7 @@ pub(super) enum ExitCause {
     Terminated,
 }
 
-impl fmt::Display for SupervisorMessage {
+impl fmt::Display for KeeperToSupervisor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Until(until) => writeln!(f, "until {}", until.as_nanos()),
@@ -46,7 +46,7 @@ impl fmt::Display for SupervisorMessage {
     }
 }
 
-impl SupervisorMessage {
+impl KeeperToSupervisor {
     pub(super) fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("until", nanos) => Some(Self::Until(BootInstant::from_nanos(nanos.parse().ok()?))),
@@ -57,7 +57,7 @@ impl SupervisorMessage {
     }
 }
 
-impl fmt::Display for KeeperMessage {
+impl fmt::Display for SupervisorToKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Acknowledged => writeln!(f, "heard"),
@@ -68,7 +68,7 @@ impl fmt::Display for KeeperMessage {
     }
 }
 
-impl KeeperMessage {
+impl SupervisorToKeeper {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let over = |code: &str, because| Some(Self::Exited { code: code.parse().ok()?, because });
         match line.split_once(' ').unwrap_or((line, "")) {
@@ -89,24 +89,24 @@ mod tests {
     #[test]
     fn messages_round_trip() {
         for message in [
-            SupervisorMessage::Until(BootInstant::from_nanos(17)),
-            SupervisorMessage::Signal(Signal::USR1),
-            SupervisorMessage::Terminate,
+            KeeperToSupervisor::Until(BootInstant::from_nanos(17)),
+            KeeperToSupervisor::Signal(Signal::USR1),
+            KeeperToSupervisor::Terminate,
         ] {
-            assert_eq!(SupervisorMessage::parse(message.to_string().trim_end()), Some(message));
+            assert_eq!(KeeperToSupervisor::parse(message.to_string().trim_end()), Some(message));
         }
-        let over = |because| KeeperMessage::Exited { code: 143, because };
+        let over = |because| SupervisorToKeeper::Exited { code: 143, because };
         for message in [
-            KeeperMessage::Acknowledged,
-            KeeperMessage::Terminating,
+            SupervisorToKeeper::Acknowledged,
+            SupervisorToKeeper::Terminating,
             over(ExitCause::Exited),
             over(ExitCause::Terminated),
         ] {
-            assert_eq!(KeeperMessage::parse(message.to_string().trim_end()), Some(message));
+            assert_eq!(SupervisorToKeeper::parse(message.to_string().trim_end()), Some(message));
         }
         for noise in ["", "until", "until x", "pass 0", "over", "over 256", "end 1"] {
             assert_eq!(
-                (SupervisorMessage::parse(noise), KeeperMessage::parse(noise)),
+                (KeeperToSupervisor::parse(noise), SupervisorToKeeper::parse(noise)),
                 (None, None),
                 "{noise}"
             );

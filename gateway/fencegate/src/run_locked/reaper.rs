@@ -27,7 +27,7 @@ impl ChildReaper {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) fn adopt() -> io::Result<Self> {
+    pub(super) fn become_subreaper() -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self(signal(SignalKind::child())?))
     }

@@ -14,15 +14,15 @@ use super::{
 
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
-pub struct RunLoop {
+pub struct LockedCommandLoop {
     pub spec: LockSpec,
     pub command: LockedCommand,
-    pub repeat: Repeat,
+    pub repeat: RepeatPolicy,
 }
 
 /// Whether to request the key again when the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeat {
+pub enum RepeatPolicy {
     Once,
     Repeatedly,
 }
@@ -50,7 +50,7 @@ pub enum RunCommandError {
 /// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl RunLoop {
+impl LockedCommandLoop {
     /// Returns the exit code.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl RunLoop {
                     LOST
                 }
             };
-            if self.repeat == Repeat::Once || runner.termination_signal().is_some() {
+            if self.repeat == RepeatPolicy::Once || runner.termination_signal().is_some() {
                 return Ok(code);
             }
             tokio::select! {

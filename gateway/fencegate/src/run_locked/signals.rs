@@ -13,9 +13,9 @@ const PASSED: [Signal; 7] =
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH];
 
 /// Signals, one after the other.
-pub(super) struct SignalForwarder(mpsc::UnboundedReceiver<Signal>);
+pub(super) struct SignalReceiver(mpsc::UnboundedReceiver<Signal>);
 
-impl SignalForwarder {
+impl SignalReceiver {
     /// From now on these signals come to us and no longer end this process. A signal that was ignored when we were
     /// started, as by `nohup`, stays ignored, by the command as well.
     ///

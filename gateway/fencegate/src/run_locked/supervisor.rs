@@ -22,12 +22,12 @@ use tokio::{
 use super::{
     boot_timer::BootTimer,
     channel,
-    descendants::Descendants,
+    descendants::DescendantProcesses,
     exit_code::{NOT_RUN, print_error, refuse_manual_start},
     program_names::{BECOMING, OURSELVES, WATCHMAN},
-    protocol::{ExitCause, KeeperMessage, SupervisorMessage},
+    protocol::{ExitCause, KeeperToSupervisor, SupervisorToKeeper},
     reaper::{ChildReaper, ReapOutcome, shell_exit_code},
-    signals::SignalForwarder,
+    signals::SignalReceiver,
     supervisor_args::SupervisorArgs,
     terminal::ProcessGroup,
     termination::{TerminationSchedule, TerminationStep},
@@ -37,7 +37,7 @@ use super::{
 struct Supervisor {
     command: Pid,
     group: ProcessGroup,
-    descendants: Descendants,
+    descendants: DescendantProcesses,
     schedule: TerminationSchedule,
     /// Until when the lock is valid, by the last message.
     proven: BootInstant,
@@ -82,10 +82,10 @@ async fn supervise(
     socket.set_nonblocking(true)?;
     let (reader, keeper) = UnixStream::from_std(socket)?.into_split();
     let timer = BootTimer::new()?;
-    let mut children = ChildReaper::adopt()?;
+    let mut children = ChildReaper::become_subreaper()?;
     // Signals for the command come from the lock keeper. If they reach this process, they must not end it and leave
     // the command alone.
-    let mut ours = SignalForwarder::listen()?;
+    let mut ours = SignalReceiver::listen()?;
     let mut watch = Supervisor::start(orders, command, input, keeper)?;
     let mut lines = Some(BufReader::new(reader).lines());
     loop {
@@ -110,9 +110,9 @@ async fn supervise(
 }
 
 /// `None` if the lock keeper has ended. A line that cannot be read is ignored.
-async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
+async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<KeeperToSupervisor> {
     match lines {
-        Some(lines) => SupervisorMessage::parse(&lines.next_line().await.ok()??),
+        Some(lines) => KeeperToSupervisor::parse(&lines.next_line().await.ok()??),
         None => std::future::pending().await,
     }
 }
@@ -140,7 +140,7 @@ impl Supervisor {
             .spawn()?;
         let command = Pid::from_child(&child);
         let own = (group == ProcessGroup::Own).then_some(command);
-        let all = Descendants { root: getpid(), excluded: None, group: own };
+        let all = DescendantProcesses { root: getpid(), excluded: None, group: own };
         let moments = TerminationSchedule::new(until, grace);
         Ok(Self {
             command,
@@ -155,19 +155,19 @@ impl Supervisor {
         })
     }
 
-    fn handle(&mut self, message: SupervisorMessage) {
+    fn handle(&mut self, message: KeeperToSupervisor) {
         match message {
-            SupervisorMessage::Until(until) => {
+            KeeperToSupervisor::Until(until) => {
                 if until != BootInstant::from_nanos(0) {
                     self.proven = until;
                 }
                 self.schedule.set_proven_until(until);
-                self.send(KeeperMessage::Acknowledged);
+                self.send(SupervisorToKeeper::Acknowledged);
             }
-            SupervisorMessage::Terminate => self.schedule.begin_termination(MachineClock.now()),
+            KeeperToSupervisor::Terminate => self.schedule.begin_termination(MachineClock.now()),
             // The command was not reaped yet, so its process id still belongs to it.
-            SupervisorMessage::Signal(signal) if self.ended.is_none() => self.forward_signal(signal),
-            SupervisorMessage::Signal(_) => {}
+            KeeperToSupervisor::Signal(signal) if self.ended.is_none() => self.forward_signal(signal),
+            KeeperToSupervisor::Signal(_) => {}
         }
     }
 
@@ -186,14 +186,14 @@ impl Supervisor {
             TerminationStep::Terminate => {
                 self.terminating = true;
                 self.schedule.begin_termination(now);
-                self.send(KeeperMessage::Terminating);
+                self.send(SupervisorToKeeper::Terminating);
                 self.descendants.terminate();
                 self.run_due_steps(now)
             }
             TerminationStep::Kill => {
                 if !self.killed {
                     self.killed = true;
-                    self.send(KeeperMessage::Terminating);
+                    self.send(SupervisorToKeeper::Terminating);
                 }
                 self.descendants.kill();
                 now + AGAIN
@@ -225,7 +225,7 @@ impl Supervisor {
     }
 
     /// Does not wait: a stopped lock keeper reads the message later, and a dead one never.
-    fn send(&self, what: KeeperMessage) {
+    fn send(&self, what: SupervisorToKeeper) {
         if let Some(keeper) = &self.keeper {
             channel::send_message(keeper, what);
         }
@@ -234,7 +234,7 @@ impl Supervisor {
     fn report_exit(self) {
         let (code, because) = self.ended.unwrap_or((NOT_RUN, ExitCause::Terminated));
         match self.keeper {
-            Some(_) => self.send(KeeperMessage::Exited { code, because }),
+            Some(_) => self.send(SupervisorToKeeper::Exited { code, because }),
             None => print_error(&format!(
                 "error: FG0622: the process that kept the lock is gone, and the command was ended with it (proven until {:.6} s \
                  after boot); the lock is free when its session or its lease is over",

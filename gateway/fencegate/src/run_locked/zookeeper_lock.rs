@@ -2,7 +2,7 @@
 
 use std::{process, sync::Arc, time::Duration};
 
-use fencegate_lock::client::{Client, ConnectOptions, Error, LockGuard};
+use fencegate_lock::client::{Client, ConnectOptions, LockClientError, LockGuard};
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
@@ -11,7 +11,7 @@ use fencegate_policies::{
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    lock_spec::{Access, AcquireLockError, CommandLockInfo, LockSpec, LockStatus, WaitPolicy},
+    lock_spec::{AcquireLockError, CommandLockInfo, LockAccess, LockSpec, LockStatus, WaitPolicy},
     renewals::RenewalSchedule,
 };
 use crate::serve::addresses::host_name;
@@ -28,7 +28,7 @@ pub struct ZooKeeperLockSource {
 pub(super) struct DirectLock(LockGuard);
 
 /// How the gateways of a policy lock one key.
-struct KeyPlacement {
+struct KeyLockRules {
     site: LockSite,
     delay: Option<Duration>,
 }
@@ -78,23 +78,27 @@ impl ZooKeeperLockSource {
         }
     }
 
-    async fn request_lock(&mut self, wanted: &LockSpec, wait: Duration) -> Result<LockGuard, Error> {
+    async fn request_lock(
+        &mut self,
+        wanted: &LockSpec,
+        wait: Duration,
+    ) -> Result<LockGuard, LockClientError> {
         let client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(self.options.clone()).await?,
         };
         let client = self.client.insert(client);
-        let KeyPlacement { site, delay } = KeyPlacement::new(&self.plan, &wanted.key);
+        let KeyLockRules { site, delay } = KeyLockRules::new(&self.plan, &wanted.key);
         let key = wanted.key.as_str();
         let ask = match wanted.access {
-            Access::Exclusive => client.lock(key),
-            Access::Shared => client.read(key),
+            LockAccess::Exclusive => client.lock(key),
+            LockAccess::Shared => client.read(key),
         };
         if wanted.permits.is_some()
             && site != LockSite::Native
             && site.permits().map(Permits::count) != wanted.permits
         {
-            return Err(Error::Key(
+            return Err(LockClientError::Key(
                 "the policy has its lock elsewhere, or for another number of holders".into(),
             ));
         }
@@ -113,7 +117,7 @@ impl ZooKeeperLockSource {
     }
 }
 
-impl KeyPlacement {
+impl KeyLockRules {
     fn new(plan: &GatewayPlan, key: &ResourceKey) -> Self {
         let serving = &plan.serving;
         let routes = serving.routes.routes().iter();
@@ -142,17 +146,17 @@ impl DirectLock {
     }
 }
 
-fn acquire_error(key: &ResourceKey, error: Error) -> AcquireLockError {
+fn acquire_error(key: &ResourceKey, error: LockClientError) -> AcquireLockError {
     let key = key.clone();
     match error {
-        Error::Locked => AcquireLockError::Held(key),
-        Error::Unavailable(_) | Error::KeyLimit(_) => {
+        LockClientError::Locked => AcquireLockError::Held(key),
+        LockClientError::Unavailable(_) | LockClientError::KeyLimit(_) => {
             AcquireLockError::Unavailable { key, why: error.to_string() }
         }
-        Error::Options(error)
-        | Error::Key(error)
-        | Error::NotInitialised(error)
-        | Error::RolledBack(error) => AcquireLockError::Permanent { key, why: error },
+        LockClientError::Options(error)
+        | LockClientError::Key(error)
+        | LockClientError::NotInitialised(error)
+        | LockClientError::RolledBack(error) => AcquireLockError::Permanent { key, why: error },
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use fencegate_http::network::{
     listen_addr::ListenAddr,
-    socket_path_lock::Takeover,
+    socket_path_lock::SocketTakeover,
     sockets::{listen_shared, reserve_address},
 };
 use fencegate_policies::plan::{self, BindAddress};
@@ -59,6 +59,6 @@ pub(super) fn bind_public(listener: &plan::Listener, beside: bool) -> Result<Lis
 }
 
 /// `beside`: another gateway that is about to stop may listen there.
-fn takeover(beside: bool) -> Takeover {
-    if beside { Takeover::FromPredecessor } else { Takeover::Never }
+fn takeover(beside: bool) -> SocketTakeover {
+    if beside { SocketTakeover::FromPredecessor } else { SocketTakeover::Never }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::Router;
-use fencegate_http::listen::certificates::Certificates;
+use fencegate_http::listen::certificates::ListenerCertificates;
 use fencegate_lock::peer_endpoint::PageAddress;
 use fencegate_policies::{
     host::{CanonicalHost, HostPattern},
@@ -29,7 +29,7 @@ pub(super) struct BoundAdminListener {
     listener: TcpListener,
     /// Authenticates requests.
     door: AdminAuth,
-    certificates: Option<Arc<Certificates>>,
+    certificates: Option<Arc<ListenerCertificates>>,
 }
 
 impl BoundAdminListener {
@@ -40,7 +40,7 @@ impl BoundAdminListener {
         beside: bool,
         metrics: &Metrics,
     ) -> Result<Self, ProcessError> {
-        let shown = |tls| Certificates::load(tls, ListenerProtocols::Http1, metrics.clients());
+        let shown = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
         let auth = AdminAuth::new(admin)?;
         Ok(Self { listener: bind_admin(admin.address, beside)?, door: auth, certificates })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::buffered::Budget;
+use fencegate_http::buffered::MemoryBudget;
 use fencegate_process::clock::SharedClock;
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +13,7 @@ pub struct ProcessContext {
     pub clock: SharedClock,
     pub metrics: Arc<Metrics>,
     /// The memory for bodies that are buffered in full.
-    pub budget: Budget,
+    pub budget: MemoryBudget,
     /// Cancelled when the process drains: from then on nothing new is started.
     pub drain: CancellationToken,
     /// The threads that must make progress.
@@ -22,7 +22,7 @@ pub struct ProcessContext {
 
 impl ProcessContext {
     pub fn new(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
-        let budget = Budget::for_process(metrics.buffered().clone());
+        let budget = MemoryBudget::for_process(metrics.buffered().clone());
         let drain = CancellationToken::new();
         let threads = ThreadMonitor::with_counter(metrics.hung_seconds());
         Self { clock, metrics, budget, drain, threads }

@@ -4,11 +4,11 @@ use std::io;
 
 use fencegate_guard::ticket::KeyFileError;
 use fencegate_http::listen::certificates::ListenerTlsError;
-use fencegate_lock::{session::credentials::CredentialsError, state::OpenStateError};
+use fencegate_lock::{session::credentials::ZkTlsCredentialsError, state::OpenStateError};
 use fencegate_process::client_tls::ClientTlsError;
 
 use super::worker::BindError;
-use crate::{bearer::BearerTokenError, key_secret::KeySecretError, peers::PeerTlsError};
+use crate::{bearer::BearerTokenError, key_secret::KeyHashSecretError, peers::PeerTlsError};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +26,13 @@ pub enum ProcessError {
     #[error("FG0510: speak TLS with other gateways")]
     PeerTls(#[from] PeerTlsError),
     #[error("FG0510: use the files that `zookeeper` names")]
-    ZooKeeperTls(#[from] CredentialsError),
+    ZooKeeperTls(#[from] ZkTlsCredentialsError),
     #[error("read the token of the admin listener")]
     AdminToken(#[from] BearerTokenError),
     #[error("read a token of `leases.principals`")]
     LeaseToken(#[source] BearerTokenError),
     #[error(transparent)]
-    KeySecret(#[from] KeySecretError),
+    KeySecret(#[from] KeyHashSecretError),
     #[error("FG0512: read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_http::{listen::certificates::Certificates, network::Network};
+use fencegate_http::{listen::certificates::ListenerCertificates, network::Network};
 use fencegate_policies::plan::{self, Enforcement};
 use fencegate_process::{clock::MachineClock, key_redaction};
 use tracing::{info, warn};
@@ -12,19 +12,19 @@ use super::{
     context::ProcessContext,
     error::ProcessError,
     main_thread::MainThread,
-    sd_notify::ServiceNotifier,
+    sd_notify::SystemdNotifier,
     signals::{SignalAction, Signals},
     worker::{WorkerContext, WorkerDeps, WorkerRole},
     worker_pool::{self, WorkerPool, WorkerPoolConfig},
 };
 use crate::{
     admin,
-    frontend::{RawRequest, Role},
+    frontend::{RawRequest, ServingRole},
     handler::Handler,
     key_secret,
     metrics::Metrics,
     pipeline,
-    steps::{extract_claim::Bypass, filter},
+    steps::{extract_claim::TokenBypassPolicy, filter},
 };
 
 /// The filter's state of a worker.
@@ -32,11 +32,11 @@ use crate::{
 pub struct FilterRole {
     clock_error: Duration,
     enforce: Enforcement,
-    bypass: Arc<Bypass>,
+    bypass: Arc<TokenBypassPolicy>,
 }
 
 impl<N: Network> WorkerRole<N> for FilterRole {
-    const ROLE: Role = Role::Filter;
+    const ROLE: ServingRole = ServingRole::Filter;
 
     fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition: config, parts, forward, .. } = deps;
@@ -60,7 +60,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_filter());
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
-    let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
     let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
     let shared = worker_pool::build_context(&plan.serving, &base, equipment)?;
@@ -70,7 +70,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let routes = admin::filter_routes(base.metrics.clone(), base.threads.clone());
     reception.open(routes, base.threads.clone().watch())?;
     info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
-    let manager = ServiceNotifier::from_env();
+    let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.notify_ready_when(|| true) => {}
@@ -87,12 +87,12 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
 /// Returns when a signal demands the end. A filter reads its file once, as a guard does.
 async fn wait_shutdown(
     signals: &mut Signals,
-    certificates: Option<&Certificates>,
-    manager: &ServiceNotifier,
+    certificates: Option<&ListenerCertificates>,
+    manager: &SystemdNotifier,
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a filter does not read its file again");
         // Certificates that cannot be used are logged by their reader.
-        manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
+        manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }
 }

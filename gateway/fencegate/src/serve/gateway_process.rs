@@ -20,7 +20,7 @@ pub use self::{builder::GatewayParts, options::GatewayOptions, resources::Proces
 use self::{reload_loop::ReloadLoop, sessions::SessionThread};
 use super::{
     admin_listener::BoundAdminListener, context::ProcessContext, error::ProcessError,
-    main_thread::MainThread, sd_notify::ServiceNotifier, worker_pool::WorkerPool,
+    main_thread::MainThread, sd_notify::SystemdNotifier, worker_pool::WorkerPool,
 };
 use crate::{key_secret, leases::lease_worker::LeaseWorker, metrics::Metrics};
 
@@ -53,7 +53,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let in_force = made.in_force.clone();
     // It would keep the channel of the spans open, and the end of the process waits for the last of them.
     drop(made);
-    let manager = ServiceNotifier::from_env();
+    let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = reloads.run(&mut main.signals, commands, &manager) => Ok(()),

@@ -10,8 +10,8 @@ mod store_setup;
 
 use std::sync::Arc;
 
-use fencegate_guard::{Guard, ticket::Verifier};
-use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets};
+use fencegate_guard::{Guard, ticket::TicketVerifier};
+use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::Sockets};
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_process::{clock::MachineClock, key_redaction};
 use tracing::{info, warn};
@@ -27,7 +27,7 @@ use super::{
     error::ProcessError,
     filter_process,
     main_thread::MainThread,
-    sd_notify::ServiceNotifier,
+    sd_notify::SystemdNotifier,
     signals::{SignalAction, Signals},
     worker::WorkerContext,
     worker_pool::{self, WorkerPool, WorkerPoolConfig},
@@ -67,7 +67,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     let staff = WorkerPool::start(shared)?;
 
     let end = admin_setup::start_admin(reception, plan, &base, (guard.clone(), unbelieved))?;
-    let manager = ServiceNotifier::from_env();
+    let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.notify_ready_when(|| guard.is_admitting()) => Ok(()),
@@ -101,7 +101,7 @@ pub fn assemble(
     plan: &plan::GuardPlan,
     base: &ProcessContext,
     guard: Arc<Guard>,
-    tickets: Option<Arc<Verifier>>,
+    tickets: Option<Arc<TicketVerifier>>,
     workers: usize,
 ) -> Result<WorkerContext<GuardRole>, ProcessError> {
     let role = GuardRole::new(plan, guard, tickets);
@@ -113,12 +113,12 @@ pub fn assemble(
 /// settings.
 async fn wait_shutdown(
     signals: &mut Signals,
-    certificates: Option<&Certificates>,
-    manager: &ServiceNotifier,
+    certificates: Option<&ListenerCertificates>,
+    manager: &SystemdNotifier,
 ) {
     while signals.next().await == SignalAction::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
         // Certificates that cannot be used are logged by their reader.
-        manager.notify_reload(async { certificates.map(Certificates::reload) }).await;
+        manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }
 }

@@ -6,8 +6,8 @@ use fencegate_process::log_writer::flush_stderr;
 use tokio::runtime::Runtime;
 use tracing::{error, info};
 
-use super::{context::ProcessContext, sd_notify::ServiceNotifier, signals::Signals, worker_pool::WorkerPool};
-use crate::liveness::{ThreadMonitor, ThreadRole, sleep_running};
+use super::{context::ProcessContext, sd_notify::SystemdNotifier, signals::Signals, worker_pool::WorkerPool};
+use crate::liveness::{ThreadMonitor, ThreadRole, sleep_unsuspended};
 
 /// The longest time from the end of the drain to the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ impl MainThread {
     /// requests were still running.
     pub(super) fn drain(
         self,
-        manager: ServiceNotifier,
+        manager: SystemdNotifier,
         base: &ProcessContext,
         staff: WorkerPool,
         patience: Duration,
@@ -57,8 +57,8 @@ impl MainThread {
 
 /// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
 async fn exit_after(patience: Duration, threads: &ThreadMonitor) {
-    sleep_running(patience).await;
-    let hung = threads.not_ready();
+    sleep_unsuspended(patience).await;
+    let hung = threads.unready_thread();
     let hung = hung.as_deref().unwrap_or("a thread has not ended");
     error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");
     flush_stderr();

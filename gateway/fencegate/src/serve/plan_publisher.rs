@@ -15,13 +15,13 @@ use std::{
 use fencegate_lock::session::{local_member::LocalMember, plan_publication::PlanPublication};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{GatewayPlan, Plan},
-    plan_digest::PlanDigest,
+    plan::{GatewayPlan, ServingPlan},
+    plan_digest::PublishedLockRules,
 };
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
-    active_config::KeyGeneration,
+    active_config::KeyRulesGeneration,
     leases::{ConfigSwitchGuard, lease::Lease},
     plan_compat::PlanCompat,
 };
@@ -30,16 +30,16 @@ use crate::{
 pub struct PlanPublisher {
     nameplate: LocalMember,
     agreement: Arc<PlanCompat>,
-    told: Arc<Mutex<PublishedState>>,
+    told: Arc<Mutex<PublishedPlanState>>,
     /// Publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
 }
 
-struct PublishedState {
+struct PublishedPlanState {
     /// The plan that other gateways see.
-    now: PlanDigest,
+    now: PublishedLockRules,
     /// The digest of the plan in force.
-    latest: PlanDigest,
+    latest: PublishedLockRules,
     /// How many plans were in force.
     plans: u64,
 }
@@ -50,8 +50,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 impl PlanPublisher {
     /// The publisher of a process that has published this plan.
     pub fn new(nameplate: LocalMember, compat: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
-        let now = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
-        let published = PublishedState { latest: now.clone(), now, plans: 1 };
+        let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
+        let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
         Self { nameplate, agreement: compat, told: Arc::new(Mutex::new(published)), waiting: None }
     }
 
@@ -61,12 +61,13 @@ impl PlanPublisher {
     /// until its end, and no route waits for that.
     pub fn publish(
         &mut self,
-        plan: &Plan,
+        plan: &ServingPlan,
         leases: Option<&ConfigSwitchGuard<'_>>,
-        left: Vec<Arc<KeyGeneration>>,
+        left: Vec<Arc<KeyRulesGeneration>>,
     ) {
         let terms = leases.map(ConfigSwitchGuard::settings);
-        let next = PlanDigest::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
+        let next =
+            PublishedLockRules::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
         let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
         // Before any other part of it is published: a session that switches checks which keys are leased.
         self.agreement.set_leases(&next, keys(&held));
@@ -77,7 +78,7 @@ impl PlanPublisher {
             let mut published = lock(&published);
             published.latest = next.clone();
             published.plans += 1;
-            let now = published.now.during_switch_to(&next);
+            let now = published.now.merge_for_switch_to(&next);
             published.set_published(now, &nameplate);
             published.plans
         };
@@ -93,11 +94,11 @@ impl PlanPublisher {
             {
                 let mut published = lock(&published);
                 // Another plan may have come since, and its own config generations are not over yet.
-                let next = next.during_switch_to(&published.latest).with_leases_of(&published.now);
+                let next = next.merge_for_switch_to(&published.latest).with_leases_of(&published.now);
                 published.set_published(next, &nameplate);
             }
             // The next plan's routes do not wait for leases.
-            drop(tokio::spawn(forget_leases((published, nameplate, compat), turn, held)));
+            drop(tokio::spawn(unpublish_ended_leases((published, nameplate, compat), turn, held)));
         }));
     }
 }
@@ -105,8 +106,8 @@ impl PlanPublisher {
 /// Publishes less and less, as the leases end that are `held`: all that began under plans before the one in force. A
 /// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
 /// its own task does that.
-async fn forget_leases(
-    (published, nameplate, compat): (Arc<Mutex<PublishedState>>, LocalMember, Arc<PlanCompat>),
+async fn unpublish_ended_leases(
+    (published, nameplate, compat): (Arc<Mutex<PublishedPlanState>>, LocalMember, Arc<PlanCompat>),
     turn: u64,
     mut held: Vec<Arc<Lease>>,
 ) {
@@ -136,12 +137,12 @@ fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
     held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
 }
 
-fn lock(published: &Mutex<PublishedState>) -> MutexGuard<'_, PublishedState> {
+fn lock(published: &Mutex<PublishedPlanState>) -> MutexGuard<'_, PublishedPlanState> {
     published.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl PublishedState {
-    fn set_published(&mut self, next: PlanDigest, nameplate: &LocalMember) {
+impl PublishedPlanState {
+    fn set_published(&mut self, next: PublishedLockRules, nameplate: &LocalMember) {
         if mem::replace(&mut self.now, next) != self.now {
             nameplate.publish(PlanPublication::from_bytes(self.now.to_bytes()));
         }

@@ -3,10 +3,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
+use fencegate_http::{
+    listen::certificates::ListenerCertificates, network::sockets::Sockets, upstream::health,
+};
 use fencegate_lock::{manager::lock_manager::LockManager, session::local_member::LocalMember};
 use fencegate_policies::{
-    diff::Difference, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PlanDigest,
+    diff::Difference, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedLockRules,
 };
 use fencegate_process::{clock::SharedClock, display::error_chain, key_redaction};
 use tokio::sync::{mpsc, oneshot};
@@ -48,7 +50,7 @@ pub struct Reloader {
     pub threads: ThreadMonitor,
     pub guards: Arc<GuardRegistry>,
     /// The certificates of each listener that speaks TLS.
-    pub certificates: Vec<Arc<Certificates>>,
+    pub certificates: Vec<Arc<ListenerCertificates>>,
     pub keeper: LockManager,
     pub nameplate: LocalMember,
     pub in_force: CurrentConfig,
@@ -82,7 +84,7 @@ impl Reloader {
             fleet: None,
         };
         let checked = match PolicyFile::open(&self.file) {
-            Ok(file) => file.plan(file::load_in),
+            Ok(file) => file.plan(file::load_with_environment),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
         let lines = checked.said;
@@ -109,12 +111,13 @@ impl Reloader {
         let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
         let fleets =
-            old.fleets.next_plan(&plan, self.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
+            old.fleets.for_next_plan(&plan, self.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
         let site =
             |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
-        let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retired().clone());
-        let looked_after = health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
+        let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let looked_after =
+            health::start_health_checks(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
         looked_after.map_err(|failed| {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
@@ -164,11 +167,12 @@ impl Reloader {
 
     /// Compares the file with all other gateways. `Err`: why that is not possible.
     pub async fn compare(&self) -> Result<FleetReport, String> {
-        let checked =
-            PolicyFile::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
+        let checked = PolicyFile::open(&self.file)
+            .map_err(|unreadable| unreadable.to_string())?
+            .plan(file::load_with_environment);
         let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
         let fleet = self.keeper.published_plans().await.map_err(|untold| untold.to_string())?;
-        let file = PlanDigest::from_plan(&gateway.serving, gateway.leases.as_ref());
+        let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 

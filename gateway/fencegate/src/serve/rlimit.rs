@@ -7,7 +7,7 @@ use tracing::warn;
 ///
 /// Systems start processes with a soft limit of 1024, because of programs that use `select`. With that limit a
 /// thousand idle clients would take all descriptors, also those for upstreams and ZooKeeper.
-pub fn raise_limit() -> Option<u64> {
+pub fn raise_descriptor_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
         return current;
@@ -22,10 +22,10 @@ pub fn raise_limit() -> Option<u64> {
 }
 
 /// Warns if so many client connections would leave no descriptors for other uses.
-pub(super) fn warn_if_insufficient(connections: usize) {
+pub(super) fn warn_if_few_descriptors(connections: usize) {
     // A request in flight has a connection to its upstream.
     let wanted = 2 * connections as u64 + RESERVED_DESCRIPTORS;
-    if let Some(allowed) = raise_limit().filter(|allowed| *allowed < wanted) {
+    if let Some(allowed) = raise_descriptor_limit().filter(|allowed| *allowed < wanted) {
         warn!(
             allowed,
             wanted, connections, "fewer open files are allowed than the listener's connections need"

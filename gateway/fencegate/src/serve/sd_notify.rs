@@ -25,7 +25,7 @@ use crate::liveness::ThreadMonitor;
 
 /// The service manager that has started this process, if it wants reports. Often there is none.
 #[derive(Debug)]
-pub(super) struct ServiceNotifier {
+pub(super) struct SystemdNotifier {
     address: Option<SocketAddr>,
     /// It kills a process that has not reported its threads for so long.
     watchdog: Option<Duration>,
@@ -36,7 +36,7 @@ pub(super) struct ServiceNotifier {
 /// How often the end of the start is checked. Only a user at a terminal waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl ServiceNotifier {
+impl SystemdNotifier {
     /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
     pub(super) fn from_env() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
@@ -48,7 +48,7 @@ impl ServiceNotifier {
             }
         });
         let [within, whom] = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| env::var(name).ok());
-        let watchdog = address.as_ref().and_then(|_| watchdog(within.as_deref(), whom.as_deref()));
+        let watchdog = address.as_ref().and_then(|_| parse_watchdog(within.as_deref(), whom.as_deref()));
         Self { address, watchdog, started: AtomicBool::new(false) }
     }
 
@@ -114,7 +114,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
 }
 
 /// `whom` is the id of the process for which the watchdog is meant, if there is one.
-fn watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
+fn parse_watchdog(within: Option<&str>, whom: Option<&str>) -> Option<Duration> {
     if whom.is_some_and(|whom| whom != process::id().to_string()) {
         return None;
     }
@@ -137,11 +137,11 @@ mod tests {
     fn watchdog_of_other_process_is_ignored() {
         let ours = process::id().to_string();
         let half_a_minute = Some(Duration::from_secs(30));
-        assert_eq!(watchdog(Some("30000000"), None), half_a_minute);
-        assert_eq!(watchdog(Some("30000000"), Some(&ours)), half_a_minute);
-        assert_eq!(watchdog(Some("30000000"), Some("1")), None);
+        assert_eq!(parse_watchdog(Some("30000000"), None), half_a_minute);
+        assert_eq!(parse_watchdog(Some("30000000"), Some(&ours)), half_a_minute);
+        assert_eq!(parse_watchdog(Some("30000000"), Some("1")), None);
         for none in [None, Some(""), Some("soon"), Some("0"), Some("1")] {
-            assert_eq!(watchdog(none, Some(&ours)), None, "{none:?}");
+            assert_eq!(parse_watchdog(none, Some(&ours)), None, "{none:?}");
         }
     }
 }

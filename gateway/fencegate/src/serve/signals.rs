@@ -35,7 +35,7 @@ impl Signals {
     }
 
     /// Returns at the next signal that requests the end.
-    async fn wait_end(&mut self) {
+    async fn wait_shutdown_signal(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => (),
             _ = self.interrupt.recv() => (),
@@ -54,7 +54,7 @@ impl Signals {
     /// During the drain: a further signal that requests the end stops the process at once. Connections to services
     /// are reset by that, as after a kill.
     pub(super) async fn exit_on_second_signal(mut self) {
-        self.wait_end().await;
+        self.wait_shutdown_signal().await;
         warn!("second signal: stopping at once; locks go by the session timeout");
         // The line is in the queue of the log. A reader that stalls delays the end by a second at most.
         flush_stderr();

@@ -3,11 +3,11 @@
 use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_http::{
-    buffered::Budget,
+    buffered::MemoryBudget,
     client_quota::ClientQuotas,
-    listen::{Acceptor, certificates::Certificates},
+    listen::{Acceptor, certificates::ListenerCertificates},
     network::{Accept, Network, listen_addr::ListenAddr},
-    upstream::pool::Pool,
+    upstream::pool::ConnectionPool,
 };
 use fencegate_process::clock::SharedClock;
 use futures_util::future::join;
@@ -22,14 +22,14 @@ use super::reload::ConfigUpdate;
 use crate::{
     active_config::ActiveConfig,
     concurrency_limit::ConcurrencyLimit,
-    frontend::{Frontend, PipelineInstance, RawRequest, Role},
+    frontend::{Frontend, PipelineInstance, RawRequest, ServingRole},
     guard_identity::GuardRegistry,
     handler::Handler,
     liveness::{ThreadMonitor, ThreadRole},
     metrics::{Metrics, WorkerMetrics},
     peers::{self, LocalPeer},
     pipeline::PipelineDeps,
-    steps::{fence::peer_forward::PeerForwarder, forward::UpstreamForwarder, limit::ClientLimit},
+    steps::{fence::peer_forward::PeerForwarder, forward::UpstreamForwarder, limit::ClientConcurrencyLimit},
     telemetry::TelemetrySinks,
     via::ViaName,
 };
@@ -50,7 +50,7 @@ pub struct WorkerContext<R> {
     /// The number of requests of each client.
     pub shares: ClientQuotas,
     /// The memory for bodies that are buffered in full.
-    pub budget: Budget,
+    pub budget: MemoryBudget,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
     /// How many workers there are.
@@ -59,7 +59,7 @@ pub struct WorkerContext<R> {
     /// The threads of the process. Each worker joins them.
     pub threads: ThreadMonitor,
     /// The certificates of the public listener, where it speaks TLS.
-    pub certificates: Option<Arc<Certificates>>,
+    pub certificates: Option<Arc<ListenerCertificates>>,
     /// The address and credentials of this process for other gateways, if they can reach it.
     pub ours: Option<LocalPeer>,
     pub role: R,
@@ -70,7 +70,7 @@ pub struct WorkerDeps<N> {
     pub edition: Arc<ActiveConfig>,
     pub parts: PipelineDeps,
     pub metrics: Rc<WorkerMetrics>,
-    pub pool: Rc<Pool<N>>,
+    pub pool: Rc<ConnectionPool<N>>,
     pub forward: UpstreamForwarder<N>,
     /// Forwards requests to other gateways, where these can reach this one as well.
     pub courier: Option<Rc<PeerForwarder<N>>>,
@@ -78,7 +78,7 @@ pub struct WorkerDeps<N> {
 
 /// The role of the process: it decides which steps a request passes.
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
-    const ROLE: Role;
+    const ROLE: ServingRole;
 
     fn pipeline(
         shared: &WorkerContext<Self>,
@@ -175,7 +175,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let idle = Rc::<peers::PeerPool>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.evict_idle().await });
-    let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
+    let pool = Rc::new(ConnectionPool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
     let tended = pool.clone();
     let bell = shared.edition.fleets.subscribe();
     tokio::task::spawn_local(async move { tended.run_sweeper(bell).await });
@@ -191,8 +191,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         let listens = ours.listener(listens);
         let certificates = ours.certificates.clone();
         Rc::new(
-            Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients)
-                .rejecting_when_full(),
+            Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients).reject_when_full(),
         )
     });
     let factory = PipelineFactory {
@@ -262,7 +261,7 @@ struct PipelineFactory<N, R> {
     network: N,
     /// Connections to other gateways.
     idle: Rc<peers::PeerPool>,
-    pool: Rc<Pool<N>>,
+    pool: Rc<ConnectionPool<N>>,
     running: TaskTracker,
     /// Continues from one config generation to the next.
     in_flight: ConcurrencyLimit,
@@ -277,7 +276,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         budget.update(limits);
         let parts = PipelineDeps {
             in_flight: self.in_flight.with_limit(share),
-            per_client: ClientLimit { shares: shares.clone(), most: limits.per_client },
+            per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
             budget: budget.clone(),
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
@@ -308,7 +307,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         });
         let (config, pool, plan) = (config.clone(), self.pool.clone(), config.plan.clone());
         let deps = WorkerDeps { edition: config, parts, metrics: metrics.clone(), pool, forward, courier };
-        let audience = self.shared.tellers.sinks(&plan.log);
+        let audience = self.shared.tellers.plan_sinks(&plan.log);
         PipelineInstance::new(R::pipeline(&self.shared, deps), metrics).with_sinks(audience)
     }
 }

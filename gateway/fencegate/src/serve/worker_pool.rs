@@ -4,12 +4,12 @@ use std::{sync::Arc, thread};
 
 use fencegate_http::{
     client_quota::ClientQuotas,
-    listen::certificates::Certificates,
+    listen::certificates::ListenerCertificates,
     network::sockets::Sockets,
     upstream::{endpoint_set::Upstreams, health},
 };
 use fencegate_lock::state::TokenHistory;
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::ServingPlan;
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use tokio::sync::mpsc;
 use tracing::{error, info, warn};
@@ -61,7 +61,7 @@ pub fn default_workers() -> usize {
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
 pub(super) fn build_context<R>(
-    plan: &Plan,
+    plan: &ServingPlan,
     base: &ProcessContext,
     equipment: WorkerPoolConfig<R>,
 ) -> Result<WorkerContext<R>, ProcessError> {
@@ -70,10 +70,10 @@ pub(super) fn build_context<R>(
     let plan = Arc::new(plan.clone());
     let fleets = Upstreams::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
     let guards = Arc::new(GuardRegistry::new(memory));
-    let turning = threads.register_until(ThreadRole::Endpoints, fleets.retired().clone());
-    health::start(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
+    let turning = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+    health::start_health_checks(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
     let certificates =
-        Certificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
+        ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
     let tellers = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
         edition: ActiveConfig::initial(plan, fleets),
@@ -103,7 +103,7 @@ impl WorkerPool {
         let plan = shared.edition.plan.clone();
         let workers = shared.workers;
         let listeners = 1 + usize::from(shared.ours.is_some());
-        rlimit::warn_if_insufficient(plan.listener.limits.connections.saturating_mul(listeners));
+        rlimit::warn_if_few_descriptors(plan.listener.limits.connections.saturating_mul(listeners));
         let mut place = addresses::bind_public(&plan.listener, shared.beside)?;
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {

@@ -6,7 +6,7 @@ use std::{future::poll_fn, time::Duration};
 use bytes::Bytes;
 use fencegate_http::{
     body::{Body, BodyError, Chunk, Reply},
-    buffered::{AddChunkError, Budget, ChunkBuffer},
+    buffered::{AddChunkError, ChunkBuffer, MemoryBudget},
     upgrade::TunnelEnd,
 };
 use fencegate_process::failpoint;
@@ -77,11 +77,11 @@ impl ReadResponseError {
 /// Reads the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
 /// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
 /// cannot be refused.
-pub async fn receive<K: ExchangeObserver>(
+pub async fn receive_response<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
     bounds: ResponseLimits,
-    budget: &Budget,
+    budget: &MemoryBudget,
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
     let (head, mut body) = reply.into_parts();

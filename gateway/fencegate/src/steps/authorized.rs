@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The keys are held until `hold` is dropped.
-pub struct AuthorizedRequest<H> {
+pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
     pub notes: Rc<RequestContext>,
     pub plan: PlanHandle,

@@ -6,9 +6,9 @@ use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use fencegate_http::{
     body::{Body, Reply},
-    buffered::{AddChunkError, Budget, ChunkBuffer},
+    buffered::{AddChunkError, ChunkBuffer, MemoryBudget},
 };
-use fencegate_policies::plan::{LargeBodyPolicy, Plan};
+use fencegate_policies::plan::{LargeBodyPolicy, ServingPlan};
 use hyper::{
     HeaderMap, Request,
     body::Body as _,
@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
-pub struct Buffered<R>(pub R);
+pub struct BufferedRequest<R>(pub R);
 
-impl<R: BufferableRequest> BufferableRequest for Buffered<R> {
+impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
     fn http(&mut self) -> &mut Request<Body> {
         self.0.http()
     }
@@ -38,11 +38,11 @@ impl<R: BufferableRequest> BufferableRequest for Buffered<R> {
 /// The limits for bodies.
 #[derive(Clone)]
 pub struct BufferConfig {
-    pub plan: Arc<Plan>,
-    pub budget: Budget,
+    pub plan: Arc<ServingPlan>,
+    pub budget: MemoryBudget,
 }
 
-pub async fn buffer<R: BufferableRequest, S: Handler<Buffered<R>>>(
+pub async fn buffer<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
     buffering: &BufferConfig,
     mut request: R,
     next: &S,
@@ -55,7 +55,7 @@ pub async fn buffer<R: BufferableRequest, S: Handler<Buffered<R>>>(
             Box::pin(buffer_body(buffering, request.http(), large)).await?;
         }
     }
-    next.handle(Buffered(request)).await
+    next.handle(BufferedRequest(request)).await
 }
 
 async fn buffer_body(
@@ -65,7 +65,7 @@ async fn buffer_body(
 ) -> Result<(), Refusal> {
     let mut body = mem::replace(http.body_mut(), Body::empty());
     let max_body = plan.listener.limits.max_body;
-    let most = body_limit(max_body, budget.largest(), large);
+    let most = body_limit(max_body, budget.largest_body(), large);
     let limit_note = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
     let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{limit_note}"));
     // A body that announces too large a length is not read at all.
@@ -83,7 +83,7 @@ async fn buffer_body(
             if !whole.is_empty() {
                 http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
             }
-            Body::whole(whole)
+            Body::from_bytes(whole)
         }
         (BufferedBody::Prefix(begun), LargeBodyPolicy::Stream { .. }) => body.prepend(begun),
         (BufferedBody::Prefix(_), LargeBodyPolicy::Refuse) => return Err(too_large()),
@@ -122,7 +122,7 @@ enum BufferedBody {
 async fn read_body(
     body: &mut Body,
     (most, large): (usize, LargeBodyPolicy),
-    budget: &Budget,
+    budget: &MemoryBudget,
 ) -> Result<BufferedBody, Refusal> {
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let mut taken = ChunkBuffer::new(budget, announced.map_or(most, |length| length.min(most)));
@@ -147,12 +147,16 @@ async fn read_body(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencegate_http::buffered::metrics::BufferedMetrics;
+    use fencegate_http::buffered::metrics::BufferMetrics;
 
-    async fn taken(size: usize, memory: usize, large: LargeBodyPolicy) -> Result<Option<usize>, Reason> {
-        let budget = Budget::new(memory, BufferedMetrics::detached());
-        let most = body_limit(1 << 20, budget.largest(), large);
-        let mut body = Body::whole(Bytes::from(vec![7; size]));
+    async fn buffered_size(
+        size: usize,
+        memory: usize,
+        large: LargeBodyPolicy,
+    ) -> Result<Option<usize>, Reason> {
+        let budget = MemoryBudget::new(memory, BufferMetrics::detached());
+        let most = body_limit(1 << 20, budget.largest_body(), large);
+        let mut body = Body::from_bytes(Bytes::from(vec![7; size]));
         match read_body(&mut body, (most, large), &budget).await {
             Ok(BufferedBody::Whole(whole)) => Ok(Some(whole.len())),
             Ok(BufferedBody::Prefix(_)) => Ok(None),
@@ -164,16 +168,20 @@ mod tests {
     #[tokio::test]
     async fn body_beyond_capacity_is_too_large() {
         let refuse = LargeBodyPolicy::Refuse;
-        assert_eq!(taken(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
-        assert_eq!(taken((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");
+        assert_eq!(buffered_size(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
+        assert_eq!(buffered_size((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");
         assert_eq!(
-            taken(64 << 10, 64 << 10, refuse).await,
+            buffered_size(64 << 10, 64 << 10, refuse).await,
             Ok(Some(64 << 10)),
             "small ones may take all of it"
         );
-        assert_eq!(taken((64 << 10) + 1, 64 << 10, refuse).await, Ok(None));
-        assert_eq!(taken((1 << 20) + 1, 8 << 20, refuse).await, Ok(None));
+        assert_eq!(buffered_size((64 << 10) + 1, 64 << 10, refuse).await, Ok(None));
+        assert_eq!(buffered_size((1 << 20) + 1, 8 << 20, refuse).await, Ok(None));
         let stream = LargeBodyPolicy::Stream { within: LargeBodyPolicy::WITHIN };
-        assert_eq!(taken((384 << 10) + 1, 1 << 20, stream).await, Ok(None), "the rest is left where it is");
+        assert_eq!(
+            buffered_size((384 << 10) + 1, 1 << 20, stream).await,
+            Ok(None),
+            "the rest is left where it is"
+        );
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
-pub fn read_lease(request: &SanitizedRequest) {
+pub fn record_presented_lease(request: &SanitizedRequest) {
     if let Some(line) = request.presented.get(FENCING_LEASE) {
         let shown = match context::lease_id(&request.presented) {
             Ok(id) => PresentedLease::Valid(Rc::new(id), line.clone()),
@@ -29,7 +29,7 @@ pub fn read_lease(request: &SanitizedRequest) {
 
 /// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
 /// that step needs the result.
-pub fn read_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
+pub fn record_presented_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
     if let Some(shown) = tickets.and_then(|tickets| caller_ticket(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }

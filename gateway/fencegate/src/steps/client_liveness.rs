@@ -1,27 +1,27 @@
 //! Whether the client of a detached request still waits for its answer.
 
-use fencegate_guard::waiter::Waiter;
+use fencegate_guard::waiter::WaitingClient;
 use tokio::sync::oneshot;
 
 /// The client of a request, which waits for its answer.
-pub struct ClientWatch {
+pub struct ClientDisconnectWatch {
     /// `None` for a client that is not detached: its request ends with it.
     gone: Option<oneshot::Receiver<()>>,
 }
 
 /// Lives as long as the client waits for its answer.
-pub struct ClientGuard {
+pub struct ClientPresenceGuard {
     _here: oneshot::Sender<()>,
 }
 
-pub fn client_channel() -> (ClientGuard, ClientWatch) {
+pub fn client_channel() -> (ClientPresenceGuard, ClientDisconnectWatch) {
     let (here, gone) = oneshot::channel();
-    (ClientGuard { _here: here }, ClientWatch { gone: Some(gone) })
+    (ClientPresenceGuard { _here: here }, ClientDisconnectWatch { gone: Some(gone) })
 }
 
-impl ClientWatch {
+impl ClientDisconnectWatch {
     /// The client of a request that ends with its client.
-    pub fn attached() -> Self {
+    pub fn for_attached_request() -> Self {
         Self { gone: None }
     }
 
@@ -32,7 +32,7 @@ impl ClientWatch {
     }
 
     /// Returns when the client has disconnected.
-    pub async fn disconnected(&mut self) {
+    pub async fn wait_disconnected(&mut self) {
         // A channel must not be polled again after it has reported the end.
         if self.is_disconnected() {
             return;
@@ -45,8 +45,8 @@ impl ClientWatch {
     }
 }
 
-impl Waiter for ClientWatch {
+impl WaitingClient for ClientDisconnectWatch {
     async fn wait_closed(&mut self) {
-        Self::disconnected(self).await;
+        Self::wait_disconnected(self).await;
     }
 }

@@ -25,30 +25,32 @@ use crate::{
     refusal::{Reason, Refusal},
     steps::{
         bufferable::BufferableRequest,
-        client_liveness::{ClientGuard, ClientWatch, client_channel},
+        client_liveness::{ClientDisconnectWatch, ClientPresenceGuard, client_channel},
     },
 };
 
 /// A request that goes on when its client disconnects. Steps that wait can still detect that.
-pub struct Detached<R> {
+pub struct DetachedRequest<R> {
     pub request: R,
-    pub client: ClientWatch,
+    pub client: ClientDisconnectWatch,
 }
 
 /// Unfenced requests stay attached: when their client disconnects, they end.
-pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
+pub async fn detach<R: BufferableRequest + 'static, S: Handler<DetachedRequest<R>>>(
     running: &TaskTracker,
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     if !request.is_fenced() || failpoint::is_off("rule_detach") {
-        return next.handle(Detached { request, client: ClientWatch::attached() }).await;
+        return next
+            .handle(DetachedRequest { request, client: ClientDisconnectWatch::for_attached_request() })
+            .await;
     }
     let (here, client) = client_channel();
-    let request = Detached { request, client };
+    let request = DetachedRequest { request, client };
     let next = next.clone();
     let exchange = Box::pin(AssertUnwindSafe(async move { next.handle(request).await }).catch_unwind());
-    let exchange = Exchange { left: Some(exchange), here: Some(here), running: running.token() };
+    let exchange = DetachedExchange { left: Some(exchange), here: Some(here), running: running.token() };
     exchange.await.unwrap_or_else(|panic| {
         Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {}", panic_message(&*panic))))
     })
@@ -57,15 +59,15 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
 type ExchangeResult = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
 
 /// An exchange from its start to its end, whether or not its client waits.
-struct Exchange {
+struct DetachedExchange {
     /// `None` once it is over.
     left: Option<Pin<Box<dyn Future<Output = ExchangeResult>>>>,
-    here: Option<ClientGuard>,
+    here: Option<ClientPresenceGuard>,
     /// The exchange counts as running until this is dropped.
     running: TaskTrackerToken,
 }
 
-impl Future for Exchange {
+impl Future for DetachedExchange {
     type Output = ExchangeResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ExchangeResult> {
@@ -78,7 +80,7 @@ impl Future for Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for DetachedExchange {
     /// The client has disconnected. Steps that wait because of it detect that; everything else goes on.
     fn drop(&mut self) {
         drop(self.here.take());

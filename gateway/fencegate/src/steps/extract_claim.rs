@@ -8,18 +8,18 @@ use std::{rc::Rc, sync::Arc, time::SystemTime};
 use bytes::Bytes;
 use fencegate_guard::{
     Guard,
-    admission::Claim,
+    admission::DispatchClaim,
     error::{AdmitError, MalformedTokenError},
     identity::ANNOUNCEMENT,
-    ticket::Verifier,
+    ticket::TicketVerifier,
 };
 use fencegate_http::{
     body::{Body, Reply},
     connection_info::ConnectionInfo,
 };
 use fencegate_policies::{
-    operation::Operation,
-    plan::{Enforcement, MissingToken, UpstreamId},
+    operation::OperationHeader,
+    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
 };
 use fencegate_process::key_redaction::KeyRedaction;
 use hyper::{
@@ -52,8 +52,8 @@ pub struct ClaimedRequest {
 
 /// A claim that has the right form and, where needed, a valid ticket.
 pub struct VerifiedClaim {
-    pub claim: Claim,
-    pub operation: Option<Operation>,
+    pub claim: DispatchClaim,
+    pub operation: Option<OperationHeader>,
     /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
     /// Whether it arrived before the moment after which it must not be started.
@@ -76,24 +76,24 @@ pub struct ClaimDeps {
     pub guard: Arc<Guard>,
     pub plan: PlanHandle,
     /// Verifies tickets, where they are required.
-    pub tickets: Option<Arc<Verifier>>,
-    pub bypass: Arc<Bypass>,
+    pub tickets: Option<Arc<TicketVerifier>>,
+    pub bypass: Arc<TokenBypassPolicy>,
     /// For operators.
     pub unbelieved: Arc<RejectedCallers>,
 }
 
 /// The requests that may pass without a token.
 #[derive(Debug, Clone)]
-pub struct Bypass {
+pub struct TokenBypassPolicy {
     /// Methods that need no token.
     pub unfenced: Vec<String>,
     /// What happens to requests with another method.
-    pub missing: MissingToken,
+    pub missing: MissingTokenPolicy,
 }
 
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
-pub async fn announce<S: Handler<SanitizedRequest>>(
+pub async fn answer_announcement<S: Handler<SanitizedRequest>>(
     claiming: &ClaimDeps,
     request: SanitizedRequest,
     next: &S,
@@ -105,7 +105,7 @@ pub async fn announce<S: Handler<SanitizedRequest>>(
     next.handle(request).await
 }
 
-pub async fn claim<S: Handler<ClaimedRequest>>(
+pub async fn extract_claim<S: Handler<ClaimedRequest>>(
     claiming: &ClaimDeps,
     request: SanitizedRequest,
     next: &S,
@@ -184,7 +184,7 @@ impl ClaimDeps {
         }
         self.log_rejected(http, &refused, context, peer);
         if self.guard.config.enforce == Enforcement::Observe
-            || (missing && self.bypass.missing == MissingToken::Observe)
+            || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
             context.observed.set(Some(Reason::from(&refused)));
             context.fenced.set(true);
@@ -239,7 +239,7 @@ fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
 
 fn json_reply(value: &impl serde::Serialize) -> Reply {
     let body = serde_json::to_vec(value).expect("plain fields serialise");
-    let mut reply = Response::new(Body::whole(Bytes::from(body)));
+    let mut reply = Response::new(Body::from_bytes(Bytes::from(body)));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
 }

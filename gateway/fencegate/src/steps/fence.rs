@@ -25,7 +25,7 @@ use fencegate_http::{
 };
 use fencegate_lock::{idempotency::OperationPermit, manager::lock_request::WaitPlace};
 use fencegate_policies::{
-    plan::{self, CachedHold, Enforcement, Fence, FencingLevel},
+    plan::{self, CachedHoldLimits, Enforcement, Fence, FencingLevel},
     prefer,
 };
 use fencegate_process::key_redaction;
@@ -34,36 +34,37 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use self::{
-    abandoned::AbandonPolicy, callback::CallContext, hold_guard::HoldGuard, wait_or_forward::WaitOutcome,
+    abandoned::AbandonPolicy, callback::CallerContext, hold_guard::HoldGuard,
+    wait_or_forward::LockWaitOutcome,
 };
-pub use self::{deadlock_hints::TraceIndex, deps::FenceDeps, request_grant::RequestGrant};
+pub use self::{deadlock_hints::TraceKeyIndex, deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     handler::Handler,
     refusal::{Outcome, Reason, Refusal},
     request_context::RequestContext,
-    request_tracker::{ActiveRequest, FinishedRequest, TrackGuard},
+    request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard},
     steps::{
         answer::{self, ResponseLimits},
-        authorized::AuthorizedRequest,
-        client_liveness::ClientWatch,
-        detach::Detached,
+        authorized::DispatchableRequest,
+        client_liveness::ClientDisconnectWatch,
+        detach::DetachedRequest,
         key::{KeyedRequest, RequestLock},
     },
 };
 
-pub async fn fence<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+pub async fn fence<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
-    request: Detached<KeyedRequest>,
+    request: DetachedRequest<KeyedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Detached { mut request, client } = request;
-    let called = fencing.call_context(&request);
+    let DetachedRequest { mut request, client } = request;
+    let called = fencing.caller_context(&request);
     let waits = match called {
-        Ok(CallContext::SameKeys(_) | CallContext::UnderLease(_)) | Err(_) => WaitPlace::Here,
-        Ok(CallContext::NoCaller | CallContext::OtherKeys) => fencing.wait_location(&request)?,
+        Ok(CallerContext::SameKeys(_) | CallerContext::UnderLease(_)) | Err(_) => WaitPlace::Here,
+        Ok(CallerContext::NoCaller | CallerContext::OtherKeys) => fencing.wait_location(&request)?,
     };
     match request.fenced.take() {
-        None => next.handle(authorize(request, None)).await,
+        None => next.handle(into_dispatchable(request, None)).await,
         // Boxed, so that a request without a lock does not carry this future along.
         Some(fenced) => {
             let context = request.notes.clone();
@@ -77,56 +78,56 @@ pub async fn fence<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     }
 }
 
-async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
-    (mut request, fenced, stay): (KeyedRequest, RequestLock, Rc<TrackGuard>),
-    (called, waits): (Result<CallContext, Refusal>, WaitPlace),
-    mut client: ClientWatch,
+    (mut request, fenced, stay): (KeyedRequest, RequestLock, Rc<RequestTrackGuard>),
+    (called, waits): (Result<CallerContext, Refusal>, WaitPlace),
+    mut client: ClientDisconnectWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let plan = request.plan.clone();
     let fence = fenced.fence(&plan);
-    let share = match fencing.share(&request, &fenced, fence) {
+    let share = match fencing.acquire_client_share(&request, &fenced, fence) {
         Ok(share) => share.map(Rc::new),
-        Err(refusal) => return observe(fence.enforce, refusal, request, &mut client, next).await,
+        Err(refusal) => return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await,
     };
     let called = match called {
         Ok(called) => called,
-        Err(refusal) => return observe(fence.enforce, refusal, request, &mut client, next).await,
+        Err(refusal) => return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await,
     };
     let (patience, mut second) = match called {
-        CallContext::NoCaller => (max_wait(&request, fence), fencing.retry_copy(&request, fence)),
+        CallerContext::NoCaller => (max_wait(&request, fence), fencing.retry_copy(&request, fence)),
         // The request waits for its turn under the lease. It is not tried again under another lock.
-        CallContext::UnderLease(_) => (max_wait(&request, fence), None),
+        CallerContext::UnderLease(_) => (max_wait(&request, fence), None),
         // The caller waits for this request, and others wait for the caller, so it must not wait itself.
-        CallContext::SameKeys(_) | CallContext::OtherKeys => (Duration::ZERO, None),
+        CallerContext::SameKeys(_) | CallerContext::OtherKeys => (Duration::ZERO, None),
     };
-    let deadline = wait_or_forward::deadline(&request, Instant::now() + patience);
+    let deadline = wait_or_forward::wait_deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
     if let Err(refusal) = fencing.wait_former_keys(&request, fence, deadline, &mut client).await {
         let refusal = called.as_deadlock(refusal);
-        return observe(fence.enforce, refusal, request, &mut client, next).await;
+        return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
         if let Err(refusal) = fencing.wait_compatible(&request, &fenced, deadline, &mut client).await {
             let refusal = called.as_deadlock(refusal);
-            return observe(fence.enforce, refusal, request, &mut client, next).await;
+            return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await;
         }
         let waited = match &called {
             // Boxed, so that other requests do not carry this future along.
-            CallContext::SameKeys(from) => {
-                Box::pin(fencing.run_inside(&request, (&fenced, fence), from, &mut client)).await
+            CallerContext::SameKeys(from) => {
+                Box::pin(fencing.run_in_caller_dispatch(&request, (&fenced, fence), from, &mut client)).await
             }
-            CallContext::UnderLease(id) => {
+            CallerContext::UnderLease(id) => {
                 Box::pin(fencing.acquire_under_lease(&request, (&fenced, fence), id, (deadline, &mut client)))
                     .await
             }
-            CallContext::NoCaller | CallContext::OtherKeys => {
-                fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
+            CallerContext::NoCaller | CallerContext::OtherKeys => {
+                fencing.wait_or_forward(&request, &fenced, fence, (deadline, waits), &mut client).await
             }
         };
         let held = match waited.map_err(|refusal| called.as_deadlock(refusal)) {
-            Ok(WaitOutcome::Held(held)) => {
+            Ok(LockWaitOutcome::Held(held)) => {
                 let traced = fencing.record_trace(&request, &held, fence);
                 stay.mark_granted();
                 Rc::new(RequestGrant {
@@ -137,23 +138,23 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
                 })
             }
             // The request is counted until its answer is through, as one that is served here.
-            Ok(WaitOutcome::Answered(reply)) => {
+            Ok(LockWaitOutcome::Answered(reply)) => {
                 return Ok((*reply).map(|body| body.keep_until_dropped((share, fenced.running))));
             }
             Err(refusal) => {
                 let refusal = fencing.add_deadlock_hint(&request, &fenced, refusal);
-                return observe(fence.enforce, refusal, request, &mut client, next).await;
+                return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await;
             }
         };
         // The lock is held by another session than the one that was checked. That session has to be compatible with
         // other gateways as well.
-        if !matches!(called, CallContext::SameKeys(_) | CallContext::UnderLease(_))
+        if !matches!(called, CallerContext::SameKeys(_) | CallerContext::UnderLease(_))
             && !fencing.is_compatible(&fenced, &held)
         {
             continue;
         }
         // The rest of its body will not come.
-        if client.is_disconnected() && request.http.body().upload().is_some() {
+        if client.is_disconnected() && request.http.body().upload_exchange().is_some() {
             return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
         }
         // A client that left during the second attempt may already have repeated the request elsewhere.
@@ -177,7 +178,7 @@ async fn with_lock<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
             }
             (Reason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
                 context.token.set(None);
-                return observe(fence.enforce, refusal, again, &mut client, next).await;
+                return pass_if_observing(fence.enforce, refusal, again, &mut client, next).await;
             }
             _ => return Err(refusal),
         }
@@ -222,11 +223,11 @@ fn finished_request(
 
 /// On a route that only observes, the request goes out without a token, and its refusal is only reported. A client
 /// that left while it waited is refused all the same.
-async fn observe<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     enforce: Enforcement,
     refusal: Refusal,
     request: KeyedRequest,
-    client: &mut ClientWatch,
+    client: &mut ClientDisconnectWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
     if enforce == Enforcement::Refuse || refusal.reason == Reason::Draining || client.is_disconnected() {
@@ -234,7 +235,7 @@ async fn observe<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
     request.notes.observed.set(Some(refusal.reason));
-    next.handle(authorize(request, None)).await
+    next.handle(into_dispatchable(request, None)).await
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -246,14 +247,17 @@ pub fn max_wait(request: &KeyedRequest, fence: &Fence) -> Duration {
     preferred.map_or(fence.wait, |preferred| preferred.min(fence.wait))
 }
 
-fn authorize(request: KeyedRequest, hold: Option<Rc<RequestGrant>>) -> AuthorizedRequest<Rc<RequestGrant>> {
+fn into_dispatchable(
+    request: KeyedRequest,
+    hold: Option<Rc<RequestGrant>>,
+) -> DispatchableRequest<Rc<RequestGrant>> {
     let KeyedRequest { http, notes: context, plan, upstream, .. } = request;
-    AuthorizedRequest { http, notes: context, plan, upstream, hold }
+    DispatchableRequest { http, notes: context, plan, upstream, hold }
 }
 
 impl<N: Network> FenceDeps<N> {
     /// A place in the client's share of the route; `None` where shares are not limited.
-    fn share(
+    fn acquire_client_share(
         &self,
         request: &KeyedRequest,
         fenced: &RequestLock,
@@ -282,7 +286,7 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fence: &Fence,
         deadline: Instant,
-        client: &mut ClientWatch,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<(), Refusal> {
         if self.edition.is_open(request.upstream) {
             return Ok(());
@@ -294,12 +298,12 @@ impl<N: Network> FenceDeps<N> {
                 Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
             }
             () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
-            () = client.disconnected() => Err(locked("the client went away while waiting")),
+            () = client.wait_disconnected() => Err(locked("the client went away while waiting")),
         }
     }
 
     /// Sends the request under the tenure, and reads the answer.
-    async fn exchange<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+    async fn exchange<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
         &self,
         request: KeyedRequest,
         fence: &Fence,
@@ -309,8 +313,8 @@ impl<N: Network> FenceDeps<N> {
     ) -> Result<Reply, Refusal> {
         let upstream = request.plan.upstream(request.upstream);
         let longest = match fence.hold {
-            plan::Hold::Cached(caching) => caching.max_tenure,
-            plan::Hold::Strict => CachedHold::default().max_tenure,
+            plan::HoldPolicy::Cached(caching) => caching.max_tenure,
+            plan::HoldPolicy::Strict => CachedHoldLimits::default().max_tenure,
         };
         let bounds = ResponseLimits {
             most: fence.max_response,
@@ -326,8 +330,8 @@ impl<N: Network> FenceDeps<N> {
             running: self.running.clone(),
         };
         let kept = HoldGuard::new(hold.clone(), terms, self.clock.clone(), once, context.clone());
-        let taken = match next.handle(authorize(request, Some(hold.clone()))).await {
-            Ok(reply) => answer::receive(reply, kept, bounds, &self.budget, &self.running).await,
+        let taken = match next.handle(into_dispatchable(request, Some(hold.clone()))).await {
+            Ok(reply) => answer::receive_response(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
                 kept.on_refused(&refusal).await;
                 Err(refusal)
@@ -335,7 +339,7 @@ impl<N: Network> FenceDeps<N> {
         };
         context.proof_lost.set(!hold.tenure.validity().is_valid_at(self.clock.now()));
         match &taken {
-            Err(refusal) if refusal.retires() => {
+            Err(refusal) if refusal.retires_grant() => {
                 // The upstream may still be at work under this token, or have a newer one. Dropping the tenure
                 // without a report that the outcome is certain retires it: nothing more is dispatched under it, and
                 // the next tenure has a larger token.

@@ -7,7 +7,7 @@ use fencegate_guard::error::AdmitError;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     not_after::NotAfter,
-    plan::{Enforcement, MissingToken, UpstreamId},
+    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
 };
 use fencegate_process::{
     clock::{BootInstant, Clock, SendPermission, SharedClock},
@@ -25,11 +25,11 @@ use crate::{
     refusal::{Outcome, Reason, Refusal},
     request_context::{PlanHandle, RequestContext},
     steps::{
-        authorized::AuthorizedRequest,
-        buffer::Buffered,
+        authorized::DispatchableRequest,
+        buffer::BufferedRequest,
         bufferable::BufferableRequest,
-        extract_claim::{Bypass, parse_headers},
-        guard_admission::Admission,
+        extract_claim::{TokenBypassPolicy, parse_headers},
+        guard_admission::AdmissionPermit,
         strip_headers::SanitizedRequest,
         validate_head::ValidatedRequest,
     },
@@ -42,7 +42,7 @@ pub struct FilterDeps {
     /// By how much the sender's wall clock may differ from this machine's.
     pub clock_error: Duration,
     pub enforce: Enforcement,
-    pub bypass: Arc<Bypass>,
+    pub bypass: Arc<TokenBypassPolicy>,
     pub plan: PlanHandle,
 }
 
@@ -82,7 +82,7 @@ impl SendPermission for StartDeadline {
 }
 
 /// Every answer to the request shows the clock of this process, a refusal as well.
-pub fn show_clock(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+pub fn add_clock_header(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let FilterDeps { clock, clock_error, .. } = filtering;
     let shown = ClockHeader { clock: clock.clone(), error: *clock_error };
     request.notes.shown_clock.get_or_init(|| shown);
@@ -103,7 +103,7 @@ pub async fn filter<S: Handler<FilteredRequest>>(
     let permission = match filtering.permission(&http, &presented) {
         Ok(permission) => permission,
         Err(refused) => {
-            filtering.observe(refused, &context)?;
+            filtering.pass_if_observing(refused, &context)?;
             None
         }
     };
@@ -119,9 +119,9 @@ pub async fn filter<S: Handler<FilteredRequest>>(
 }
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
-pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
+pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
     filtering: &FilterDeps,
-    Buffered(request): Buffered<FilteredRequest>,
+    BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let FilteredRequest { http, notes: context, plan, upstream, permission } = request;
@@ -129,7 +129,8 @@ pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
         return Err(AdmitError::Expired.into());
     }
     context.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
-    match next.handle(AuthorizedRequest { http, notes: context.clone(), plan, upstream, hold: None }).await {
+    match next.handle(DispatchableRequest { http, notes: context.clone(), plan, upstream, hold: None }).await
+    {
         Ok(mut reply) => {
             // The report of a stale token by a service that compares tokens is for the sender.
             if let Some(word) = context.refused_by_service.take() {
@@ -171,9 +172,11 @@ impl FilterDeps {
     }
 
     /// Lets a request pass that would be refused, where the filter only observes.
-    fn observe(&self, refused: AdmitError, context: &RequestContext) -> Result<(), Refusal> {
+    fn pass_if_observing(&self, refused: AdmitError, context: &RequestContext) -> Result<(), Refusal> {
         let missing = refused == AdmitError::NotAfterMissing;
-        if self.enforce == Enforcement::Refuse && !(missing && self.bypass.missing == MissingToken::Observe) {
+        if self.enforce == Enforcement::Refuse
+            && !(missing && self.bypass.missing == MissingTokenPolicy::Observe)
+        {
             return Err(refused.into());
         }
         let reason = Reason::from(&refused);

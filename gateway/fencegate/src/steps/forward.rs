@@ -14,17 +14,17 @@ use fencegate_http::{
     body::{Body, Reply},
     network::Network,
     upstream::{
-        checkout::Checkout,
+        checkout::CheckedOutConnection,
         endpoint_set::Upstreams,
-        gate::{CutOnBodyError, Gate, ShutReason},
-        pool::Pool,
+        gate::{CutOnBrokenBody, GateShutReason, WriteGate},
+        pool::ConnectionPool,
     },
 };
 use fencegate_lock::manager::grant_guard::Dispatch;
 use fencegate_policies::{
     key::join_keys,
     load_balance,
-    plan::{ExpiryPolicy, FencingLevel, LargeBodyPolicy, ReservedFields, Route, Upstream},
+    plan::{FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedFieldNames, Route, Upstream},
     token::Token,
 };
 use fencegate_process::{clock::SharedClock, failpoint};
@@ -39,14 +39,16 @@ use tracing::{error, info};
 
 use self::{
     guard_report::GuardReport,
-    reply::{UpstreamResponse, is_coded, is_expired_refusal, is_stale_refusal, record_endpoint_result},
+    reply::{
+        UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
+    },
     retry::{RetryCopy, retry_copy},
-    send_result::{AttemptError, SendAttempt, abandoned_refusal, classify_failure, not_connected_kind},
+    send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, not_connected_kind},
     stamp::stamp,
     timeouts::{AttemptTimeouts, TimeoutKind},
     tunnel::{PendingUpgrade, TunnelContext},
 };
-pub use self::{stamp::claim, timeouts::wait_lock_lost};
+pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
 use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     clock_header::ClockOffset,
@@ -57,31 +59,31 @@ use crate::{
     metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
     request_context::{PlanHandle, RequestContext},
-    steps::authorized::{AuthorizedRequest, DispatchPermit},
+    steps::authorized::{DispatchPermit, DispatchableRequest},
 };
 
 /// Sends requests to the upstreams of a plan.
 pub struct UpstreamForwarder<N> {
-    pub pool: Rc<Pool<N>>,
+    pub pool: Rc<ConnectionPool<N>>,
     pub clock: SharedClock,
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<GuardRegistry>,
     pub fleets: Arc<Upstreams>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
-    pub fields: Arc<ReservedFields>,
+    pub fields: Arc<ReservedFieldNames>,
     /// The tunnels of unfenced requests.
     pub running: TaskTracker,
     pub drain: CancellationToken,
 }
 
-impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamForwarder<N> {
-    async fn handle(&self, request: AuthorizedRequest<H>) -> Result<Reply, Refusal> {
-        let AuthorizedRequest { mut http, notes: context, plan, upstream, hold } = request;
+impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
+    async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
+        let DispatchableRequest { mut http, notes: context, plan, upstream, hold } = request;
         let mut tour = self.fleets.get(upstream).cursor(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
-        frame(&mut http);
+        set_body_framing(&mut http);
         if let Some(field) = &upstream.operation_field {
             rename_operation(http.headers_mut(), field);
         }
@@ -129,7 +131,7 @@ impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamFo
 fn expired_refusal(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
     let reason = if level == FencingLevel::Upstream { Reason::Expired } else { Reason::Fenced };
-    Refusal::new(reason, detail).with_retirement()
+    Refusal::new(reason, detail).with_grant_retirement()
 }
 
 /// A number that is the same for requests that should go to one endpoint.
@@ -138,7 +140,7 @@ fn affinity(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
 }
 
 /// The HTTP library sends no body with a GET unless a field announces one.
-fn frame(http: &mut Request<Body>) {
+fn set_body_framing(http: &mut Request<Body>) {
     let announced = http.headers().contains_key(CONTENT_LENGTH);
     if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
         http.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -167,9 +169,9 @@ fn leaves_unfinished(upstream: &Upstream, status: StatusCode) -> bool {
 }
 
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
-fn attach_gate(http: &mut Request<Body>, gate: &Rc<Gate>) {
+fn attach_gate(http: &mut Request<Body>, gate: &Rc<WriteGate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
-    *http.body_mut() = body.with_observer(Box::new(CutOnBodyError(gate.clone())));
+    *http.body_mut() = body.with_observer(Box::new(CutOnBrokenBody(gate.clone())));
 }
 
 fn large_bodies(route: &Route) -> Option<LargeBodyPolicy> {
@@ -189,7 +191,7 @@ struct AttemptContext<'a> {
 impl<N: Network> UpstreamForwarder<N> {
     async fn exchange(
         &self,
-        mut checkout: Checkout,
+        mut checkout: CheckedOutConnection,
         mut http: Box<Request<Body>>,
         dispatch: Option<Dispatch>,
         way: AttemptContext<'_>,
@@ -226,18 +228,18 @@ impl<N: Network> UpstreamForwarder<N> {
         let progress = checkout.pooled().progress();
         let answered = tokio::select! {
             answered = answer => answered,
-            late = patience.wait_elapsed(progress, limit) => return Err(self.timed_out(&checkout, late, limit)),
+            late = patience.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
             () = patience.wait_unproven(validity.as_deref(), level, &self.clock) => {
-                checkout.gate().shut(ShutReason::ProofLost);
+                checkout.gate().shut(GateShutReason::ProofLost);
                 let detail = "the session could not be proven any more".to_owned();
-                return Err(self.abandoned(&checkout, "proof", Reason::OutcomeUnknown, detail));
+                return Err(self.abandoned_error(&checkout, "proof", Reason::OutcomeUnknown, detail));
             }
         };
-        let attempt = SendAttempt { upload: patience.upload.as_deref(), spare };
+        let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare };
         let response =
             answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
+            let Some(switch) = switch.filter(|switch| switch.asked.is_accepted(&response)) else {
                 return Err(self.protocol_error(&checkout, "switched protocols unasked"));
             };
             self.metrics.record_upstream_response(
@@ -249,7 +251,7 @@ impl<N: Network> UpstreamForwarder<N> {
             let around = TunnelContext { clock, metrics, running, drain };
             return Ok(switch.tunnel(&around, response, (checkout, validity), (plan, context)));
         }
-        if is_coded(response.headers()) {
+        if has_content_coding(response.headers()) {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
@@ -302,7 +304,7 @@ impl<N: Network> UpstreamForwarder<N> {
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
         }
-        if upstream.expiry == ExpiryPolicy::Enforced && is_expired_refusal(status, headers) {
+        if upstream.expiry == LateDispatchPolicy::Enforced && is_expired_refusal(status, headers) {
             let direct = self.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
@@ -312,7 +314,7 @@ impl<N: Network> UpstreamForwarder<N> {
                 return Err(AttemptError::Refused(expired_refusal(level)));
             }
             // Of two copies the first one may be executed.
-            answer.lend.gate().shut(ShutReason::Cut);
+            answer.lend.gate().shut(GateShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
             return Err(AttemptError::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
         }
@@ -342,7 +344,7 @@ impl<N: Network> UpstreamForwarder<N> {
         context.replayed.set(account.replayed);
         context.observed.set(account.observed);
         let judged = account.check(answer.response.status(), self.guards.is_direct(upstream));
-        if let (true, Some(guard)) = (account.has_admitted(), answer.lend.process()) {
+        if let (true, Some(guard)) = (account.has_admitted(), answer.lend.verified_process()) {
             self.guards.record_admitted(upstream, guard, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
@@ -358,18 +360,23 @@ impl<N: Network> UpstreamForwarder<N> {
     /// Logs once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
     /// is still at work.
     fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
-        let Some(shown) = intermediary::detect(answer.response.headers()) else { return };
-        if answer.lend.fleet().note_intermediary() {
+        let Some(shown) = intermediary::find_intermediary_field(answer.response.headers()) else { return };
+        if answer.lend.endpoint_set().note_intermediary() {
             let upstream = &answer.lend.upstream().name;
             info!(%upstream, shown, "upstream.hop_seen: an intermediary answers, so its retries have to be off");
         }
     }
 
     /// The upstream took too long, or the client did. A slow client does not count as a failure of the endpoint.
-    fn timed_out(&self, checkout: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
+    fn timeout_error(
+        &self,
+        checkout: &CheckedOutConnection,
+        late: TimeoutKind,
+        limit: Duration,
+    ) -> AttemptError {
         let detail = match late {
             TimeoutKind::Response => {
-                checkout.gate().shut(ShutReason::Late);
+                checkout.gate().shut(GateShutReason::Late);
                 format!("no answer within {limit:?}")
             }
             TimeoutKind::UpstreamRead => "the request was not taken within its `upload_timeout`".to_owned(),
@@ -383,13 +390,13 @@ impl<N: Network> UpstreamForwarder<N> {
             }
         };
         checkout.record_failure();
-        self.abandoned(checkout, "timeout", Reason::OutcomeLate, detail)
+        self.abandoned_error(checkout, "timeout", Reason::OutcomeLate, detail)
     }
 
     /// The gateway waits no longer for the answer.
-    fn abandoned(
+    fn abandoned_error(
         &self,
-        checkout: &Checkout,
+        checkout: &CheckedOutConnection,
         kind: &'static str,
         reason: Reason,
         detail: String,
@@ -399,8 +406,8 @@ impl<N: Network> UpstreamForwarder<N> {
     }
 
     /// The answer is one that HTTP does not allow here.
-    fn protocol_error(&self, checkout: &Checkout, what: &str) -> AttemptError {
-        checkout.gate().shut(ShutReason::Cut);
+    fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> AttemptError {
+        checkout.gate().shut(GateShutReason::Cut);
         self.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
         AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", checkout.endpoint())))
     }

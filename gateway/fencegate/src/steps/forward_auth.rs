@@ -11,7 +11,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Mode, Plan, UnfinishedStatuses, Upstream, UpstreamId},
+    plan::{Fence, Mode, ServingPlan, UnfinishedStatuses, Upstream, UpstreamId},
 };
 use hyper::{
     HeaderMap, Method, Response, StatusCode, Uri,
@@ -22,7 +22,7 @@ use serde::Deserialize;
 
 use super::{
     buffer::refuse_early_data,
-    forward::claim,
+    forward::write_claim_headers,
     parameters::{RequestParameters, compare_sources},
     route::{find_ambiguity, find_override},
 };
@@ -33,7 +33,7 @@ use crate::{
         LeaseApi, LeaseCaller, PREFIX,
         api::{client::check_ttl, context::lease_id},
         auth::may_take,
-        lease::{Lease, NewLease, StageSnapshot},
+        lease::{Lease, LeaseStageSnapshot, NewLease},
     },
     refusal::{Reason, Refusal},
 };
@@ -43,7 +43,7 @@ pub const PATH: &str = "auth";
 
 /// The query of the other proxy.
 #[derive(Debug, Default, Deserialize)]
-struct AuthQuery {
+struct ForwardAuthQuery {
     /// How long the lock is held if its end is not reported. It must be longer than the other proxy waits for its
     /// upstream.
     ttl_ms: Option<u64>,
@@ -59,13 +59,17 @@ struct AuthQuery {
 ///
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be recorded.
-pub async fn answer(interface: &LeaseApi, caller: &LeaseCaller, head: &Parts) -> Result<Reply, Refusal> {
+pub async fn answer_forward_auth(
+    interface: &LeaseApi,
+    caller: &LeaseCaller,
+    head: &Parts,
+) -> Result<Reply, Refusal> {
     let behind = original_target(&head.uri);
     let query = match behind {
         // The query is that of the request itself.
-        Some(_) => AuthQuery::default(),
+        Some(_) => ForwardAuthQuery::default(),
         None => {
-            let query = Query::<AuthQuery>::try_from_uri(&head.uri);
+            let query = Query::<ForwardAuthQuery>::try_from_uri(&head.uri);
             query.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
         }
     };
@@ -86,7 +90,7 @@ async fn end_lock(
     interface: &LeaseApi,
     caller: &LeaseCaller,
     head: &Parts,
-    query: &AuthQuery,
+    query: &ForwardAuthQuery,
 ) -> Result<Reply, Refusal> {
     let id = match lease_id(&head.headers) {
         Ok(id) => id,
@@ -98,7 +102,7 @@ async fn end_lock(
     };
     let whole = query.completed.as_ref().is_none_or(|word| word == "OK");
     let plan = interface.in_force.plan();
-    if whole && query.status.is_none_or(|status| is_whole(status, &plan.serving.upstreams)) {
+    if whole && query.status.is_none_or(|status| is_complete_status(status, &plan.serving.upstreams)) {
         interface.release_lease(interface.locate(caller, id)).await?;
     }
     // Otherwise the upstream may still be at work, so the lock is held until its time is over.
@@ -111,7 +115,7 @@ async fn end_lock(
 ///
 /// The calling proxy is such a proxy itself, so the statuses that it makes count whatever the policy has. A lease
 /// does not know its upstream, so the statuses that any of them lists count as well.
-fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
+fn is_complete_status(status: u16, upstreams: &[Upstream]) -> bool {
     let ends = |unfinished: &UnfinishedStatuses| !unfinished.contains(status);
     (200..600).contains(&status)
         && status != 499
@@ -123,7 +127,7 @@ async fn take_lock(
     interface: &LeaseApi,
     caller: &LeaseCaller,
     head: &Parts,
-    query: &AuthQuery,
+    query: &ForwardAuthQuery,
 ) -> Result<Reply, Refusal> {
     let principal = caller.require_principal()?;
     let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
@@ -147,7 +151,7 @@ async fn take_lock(
     let request = Some(config.track_request(upstream));
     let wanted = NewLease {
         request,
-        placed: interface.place_locks(gateway.clone(), &keys, (mode, None)).await?,
+        placed: interface.check_lease_locks(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
         keys: keys.into(),
         mode,
@@ -174,12 +178,12 @@ fn stamp(
     upstream: &Upstream,
 ) -> Result<(), Refusal> {
     // The other proxy may work as long as it was promised.
-    let StageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
+    let LeaseStageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
     let keys = lease.shown_keys(&lock);
-    claim(headers, token, &keys, lease.mode, upstream);
+    write_claim_headers(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
     if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session())) {
         headers.insert(FENCING_TICKET, ticket);
@@ -262,7 +266,7 @@ impl<'h> OriginalRequest<'h> {
     /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
     async fn fence_target<'p>(
         &self,
-        plan: &'p Plan,
+        plan: &'p ServingPlan,
         config: &ActiveConfig,
     ) -> Result<Option<FenceTarget<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());

@@ -12,16 +12,16 @@ use fencegate_guard::{
     dispatch_target::DispatchTarget,
     error::AdmitError,
     execution::Execution,
-    journal::{JournalLookup, TakeOutcome},
-    operation::{JournalEntry, Resolution, StoredResponse},
+    journal::{JournalLookup, TakeUnfinishedOutcome},
+    operation::{JournalEntry, ResolutionSource, StoredResponse},
     reserve::{OperationRequest, ReservedOperation},
-    waiter::WaitLimit,
+    waiter::ClientWaitLimit,
 };
 use fencegate_http::{
     body::Reply,
-    buffered::Budget,
+    buffered::MemoryBudget,
     network::Network,
-    upstream::{address::Address, endpoint_set::EndpointSet, pool::Pool},
+    upstream::{address::EndpointAddress, endpoint_set::EndpointSet, pool::ConnectionPool},
 };
 use fencegate_policies::{operation::OperationId, plan::Enforcement};
 use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
@@ -29,7 +29,7 @@ use hyper::http::response::Parts;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-pub use self::admission::Admission;
+pub use self::admission::AdmissionPermit;
 use self::{
     probe::ProbeAnswer,
     replay::{replay, replayable_fields, unseen_answer},
@@ -40,10 +40,10 @@ use crate::{
     refusal::{Outcome, Reason, Refusal},
     request_context::RequestContext,
     steps::{
-        authorized::AuthorizedRequest,
-        buffer::Buffered,
-        client_liveness::ClientWatch,
-        detach::Detached,
+        authorized::DispatchableRequest,
+        buffer::BufferedRequest,
+        client_liveness::ClientDisconnectWatch,
+        detach::DetachedRequest,
         extract_claim::{ClaimedRequest, VerifiedClaim},
     },
 };
@@ -54,10 +54,10 @@ pub struct GuardAdmissionDeps<N> {
     /// Answers too large to be buffered in full, still on their way. Probes of the upstream are not waited for: a
     /// process that stops while one is open has no less information than before.
     pub running: TaskTracker,
-    pub pool: Rc<Pool<N>>,
+    pub pool: Rc<ConnectionPool<N>>,
     pub fleet: Arc<EndpointSet>,
     /// The memory for answers that are buffered in full.
-    pub budget: Budget,
+    pub budget: MemoryBudget,
 }
 
 impl<N> Clone for GuardAdmissionDeps<N> {
@@ -76,14 +76,14 @@ impl<N> Clone for GuardAdmissionDeps<N> {
 /// Bytes of an answer that are buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
-pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
+pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
     checking: &GuardAdmissionDeps<N>,
-    request: Detached<Buffered<ClaimedRequest>>,
+    request: DetachedRequest<BufferedRequest<ClaimedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Detached { request: Buffered(mut request), mut client } = request;
+    let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
     let Some(mut claimed) = request.claimed.take() else {
-        return next.handle(authorize(request, None)).await;
+        return next.handle(into_dispatchable(request, None)).await;
     };
     let ticket = claimed.ticket.take();
     let running = match checking.decide(&request, claimed, &mut client).await? {
@@ -97,11 +97,11 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = Admission::new(&running, ticket);
+    let admission = AdmissionPermit::new(&running, ticket);
     let context = request.notes.clone();
     let kept = AdmittedRequest { running, checking: checking.clone(), notes: context.clone() };
-    match next.handle(authorize(request, Some(admission))).await {
-        Ok(reply) => answer::receive(reply, kept, bounds, &checking.budget, &checking.running).await,
+    match next.handle(into_dispatchable(request, Some(admission))).await {
+        Ok(reply) => answer::receive_response(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
             kept.on_unanswered();
             Err(refusal)
@@ -113,9 +113,12 @@ pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
     }
 }
 
-fn authorize(request: ClaimedRequest, hold: Option<Admission>) -> AuthorizedRequest<Admission> {
+fn into_dispatchable(
+    request: ClaimedRequest,
+    hold: Option<AdmissionPermit>,
+) -> DispatchableRequest<AdmissionPermit> {
     let ClaimedRequest { http, notes: context, plan, upstream, .. } = request;
-    AuthorizedRequest { http, notes: context, plan, upstream, hold }
+    DispatchableRequest { http, notes: context, plan, upstream, hold }
 }
 
 /// The decision about a claim that is not refused.
@@ -129,9 +132,9 @@ impl<N: Network> GuardAdmissionDeps<N> {
         &self,
         request: &ClaimedRequest,
         claimed: VerifiedClaim,
-        client: &mut ClientWatch,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<AdmissionDecision, Refusal> {
-        let mut patience = WaitLimit::new(client, self.guard.config.settle);
+        let mut patience = ClientWaitLimit::new(client, self.guard.config.settle);
         let refused = match self.admit(request, &claimed, &mut patience).await {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
@@ -152,10 +155,10 @@ impl<N: Network> GuardAdmissionDeps<N> {
         &self,
         request: &ClaimedRequest,
         claimed: &VerifiedClaim,
-        patience: &mut WaitLimit<'_, ClientWatch>,
+        patience: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
-            return Err(self.guard.late_error(&claimed.claim).await);
+            return Err(self.guard.late_dispatch_error(&claimed.claim).await);
         }
         let reserved = match admission_request(request, claimed) {
             None => None,
@@ -181,8 +184,8 @@ impl<N: Network> GuardAdmissionDeps<N> {
     fn wait_limit<'p>(
         &self,
         claimed: &VerifiedClaim,
-        patience: &'p mut WaitLimit<'_, ClientWatch>,
-    ) -> WaitLimit<'p, ClientWatch> {
+        patience: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+    ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
         let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
         patience.limited_to(longest)
     }
@@ -201,7 +204,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
             ProbeAnswer::Done => {
                 self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
-                reserved.reservation.resolve_done(entry, Resolution::Probe).await?;
+                reserved.reservation.resolve_done(entry, ResolutionSource::Probe).await?;
                 Ok(None)
             }
             ProbeAnswer::NotDone
@@ -224,11 +227,11 @@ impl<N: Network> GuardAdmissionDeps<N> {
         for pause in probe::backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.take_unfinished(id).await {
-                Ok(TakeOutcome::Taken(reservation, entry)) => (reservation, entry),
+                Ok(TakeUnfinishedOutcome::Taken(reservation, entry)) => (reservation, entry),
                 // A repeat may send the same probe at this moment, but its client may leave before the answer. And a
                 // store that is away may come back.
-                Ok(TakeOutcome::InProgress) | Err(_) => continue,
-                Ok(TakeOutcome::Settled) => return,
+                Ok(TakeUnfinishedOutcome::InProgress) | Err(_) => continue,
+                Ok(TakeUnfinishedOutcome::Settled) => return,
             };
             let probing = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
             if probing.await != ProbeAnswer::Done {
@@ -236,7 +239,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
             }
             let recorded = async {
                 self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
-                reservation.resolve_done(&entry, Resolution::Probe).await
+                reservation.resolve_done(&entry, ResolutionSource::Probe).await
             };
             if let Err(refused) = recorded.await {
                 let reference = id.reference();
@@ -248,7 +251,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
 }
 
 /// The address for which time has to pass. An endpoint that is an address itself has no other one.
-fn probe_place(address: &Address) -> DispatchTarget {
+fn probe_target(address: &EndpointAddress) -> DispatchTarget {
     let socket = address.socket.to_string();
     DispatchTarget {
         endpoint: address.name.to_string(),
@@ -281,12 +284,12 @@ impl<N: Network> AdmittedRequest<N> {
     /// goes on.
     fn on_unanswered(self) {
         let gate = self.notes.gate.take();
-        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_by());
+        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_bound());
         self.mark_in_doubt(last);
     }
 
     fn mark_in_doubt(self, last: BootInstant) {
-        let place = self.notes.address.take().map(|address| probe_place(&address));
+        let place = self.notes.address.take().map(|address| probe_target(&address));
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         let operation = self.running.operation();
         self.running.mark_in_doubt(last, place.clone());

@@ -8,7 +8,7 @@ use fencegate_http::{
     connection_info::ConnectionInfo,
     header_list::{append, list_entries},
 };
-use fencegate_policies::{plan::Plan, trusted_proxies::TrustedProxies};
+use fencegate_policies::{plan::ServingPlan, trusted_proxies::TrustedProxies};
 use hyper::{
     HeaderMap,
     header::{FORWARDED, HeaderName, HeaderValue},
@@ -26,17 +26,17 @@ use crate::{
 /// One process on a request's way.
 #[derive(Clone)]
 pub struct HopConfig {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<ServingPlan>,
     /// The name of this process in `Via`. No other process has it.
     pub name: Rc<ViaName>,
     /// Where services may call back.
     pub callers: Option<Arc<TicketIssuer>>,
 }
 
-pub fn hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
+pub fn apply_hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     // The caller is read first, because the detection of loops needs it.
-    callback_ticket::read_ticket(hop.callers.as_deref(), &request);
-    callback_ticket::read_lease(&request);
+    callback_ticket::record_presented_ticket(hop.callers.as_deref(), &request);
+    callback_ticket::record_presented_lease(&request);
     let received = request.request.http.version();
     let admitted = &mut request.request;
     let headers = admitted.http.headers_mut();

@@ -8,20 +8,20 @@ use std::rc::Rc;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{CompleteBody, ContentDeclaration, ResourceKey, json},
-    operation::Operation,
-    plan::{Enforcement, Fence, LockSite, Mode, Plan, Route, RouteId, UpstreamId},
+    operation::OperationHeader,
+    plan::{Enforcement, Fence, LockSite, Mode, Route, RouteId, ServingPlan, UpstreamId},
 };
 use hyper::{HeaderMap, Request};
 
 use crate::{
-    active_config::RequestToken,
+    active_config::RunningRequestGuard,
     handler::Handler,
     refusal::{Reason, Refusal},
     request_context::{PlanHandle, RequestContext},
-    steps::{buffer::Buffered, route::RoutedRequest},
+    steps::{buffer::BufferedRequest, route::RoutedRequest},
     steps::{
         bufferable::{BufferableRequest, copy_buffered},
-        parameters::{RequestParameters, compare_sources, field},
+        parameters::{RequestParameters, compare_sources, header_field},
     },
 };
 
@@ -43,9 +43,9 @@ pub struct RequestLock {
     pub sites: Rc<[LockSite]>,
     pub mode: Mode,
     /// The operation, where the route has `once`.
-    pub operation: Option<Rc<Operation>>,
+    pub operation: Option<Rc<OperationHeader>>,
     /// Kept for as long as any part of the request runs: another plan may wait for its end.
-    pub running: Rc<RequestToken>,
+    pub running: Rc<RunningRequestGuard>,
 }
 
 impl KeyedRequest {
@@ -58,7 +58,7 @@ impl KeyedRequest {
 }
 
 impl RequestLock {
-    pub fn fence<'a>(&self, plan: &'a Plan) -> &'a Fence {
+    pub fn fence<'a>(&self, plan: &'a ServingPlan) -> &'a Fence {
         plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
     }
 }
@@ -73,12 +73,12 @@ impl BufferableRequest for KeyedRequest {
     }
 }
 
-pub async fn key<S: Handler<KeyedRequest>>(
+pub async fn derive_keys<S: Handler<KeyedRequest>>(
     _: &(),
-    request: Buffered<RoutedRequest>,
+    request: BufferedRequest<RoutedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Buffered(routed) = request;
+    let BufferedRequest(routed) = request;
     let fenced = match request_lock(&routed) {
         // On a route that only observes, a request without a key goes out without a token.
         Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe) => {
@@ -117,7 +117,7 @@ fn expand_keys(
     routed: &RoutedRequest,
     route: &Route,
     fence: &Fence,
-) -> Result<(Rc<[ResourceKey]>, Option<Operation>), Refusal> {
+) -> Result<(Rc<[ResourceKey]>, Option<OperationHeader>), Refusal> {
     let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
@@ -135,7 +135,10 @@ fn expand_keys(
 }
 
 fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
-    ContentDeclaration { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") }
+    ContentDeclaration {
+        kind: header_field(headers, "content-type"),
+        coding: header_field(headers, "content-encoding"),
+    }
 }
 
 /// The operation of a request, on a route with `once`.
@@ -143,7 +146,7 @@ fn operation(
     routed: &RoutedRequest,
     fence: &Fence,
     values: &RequestParameters<'_>,
-) -> Result<Option<Operation>, Refusal> {
+) -> Result<Option<OperationHeader>, Refusal> {
     let Some(once) = fence.once_rule(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let credentials = match &once.principal {

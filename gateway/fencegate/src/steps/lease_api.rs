@@ -76,7 +76,7 @@ fn first_segment(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
 
-pub async fn answer<S: Handler<SanitizedRequest>>(
+pub async fn answer_lease_api<S: Handler<SanitizedRequest>>(
     asking: &Option<LeaseApiStep>,
     request: SanitizedRequest,
     next: &S,
@@ -108,7 +108,7 @@ async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Rep
             head.headers.append(FENCING_LEASE, lease.clone());
         }
         // The body is not read: a proxy may announce the body of its client's request and send none.
-        return forward_auth::answer(&asking.interface, &caller, &head).await.map(no_store);
+        return forward_auth::answer_forward_auth(&asking.interface, &caller, &head).await.map(with_no_store);
     }
     let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
@@ -148,13 +148,13 @@ async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     head.extensions.clear();
     let body = match content_type(&head.headers) {
         Some("text/event-stream") => stream_body(body),
-        _ => Body::whole(to_bytes(body, usize::MAX).await.unwrap_or_default()),
+        _ => Body::from_bytes(to_bytes(body, usize::MAX).await.unwrap_or_default()),
     };
-    Ok(no_store(Reply::from_parts(head, body)))
+    Ok(with_no_store(Reply::from_parts(head, body)))
 }
 
 /// No cache may store the answer: it is true only now, and may contain a secret.
-fn no_store(mut reply: Reply) -> Reply {
+fn with_no_store(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }

@@ -15,7 +15,7 @@ use crate::{
 
 /// How many requests one client has in flight at most, over all workers.
 #[derive(Debug, Clone)]
-pub struct ClientLimit {
+pub struct ClientConcurrencyLimit {
     pub shares: ClientQuotas,
     /// `None` for no limit.
     pub most: Option<usize>,
@@ -23,7 +23,7 @@ pub struct ClientLimit {
 
 /// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
 /// over.
-pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+pub fn limit_concurrency(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let Some(permit) = limit.try_acquire() else {
         return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
     };
@@ -32,7 +32,10 @@ pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest
 }
 
 /// Runs when the client is known. The client's count lasts as long as the request.
-pub fn per_client(limit: &ClientLimit, request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
+pub fn limit_per_client(
+    limit: &ClientConcurrencyLimit,
+    request: SanitizedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
         let context = &request.request.notes;
         let client = ClientId::from_ip(context.client.get().expect("set where the client is named"));

@@ -33,7 +33,7 @@ impl RequestValues for RequestParameters<'_> {
     }
 
     fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
-        field(self.headers, name)
+        header_field(self.headers, name)
     }
 
     fn host(&self) -> Option<&str> {
@@ -66,7 +66,7 @@ pub fn compare_sources(
 }
 
 /// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
-pub fn field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderField<'a> {
+pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderField<'a> {
     let mut field = HeaderField::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
         // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
@@ -109,7 +109,7 @@ mod tests {
                 let name = HeaderName::from_bytes(line.as_bytes()).expect("a field name");
                 headers.append(name, HeaderValue::from_static("1"));
             }
-            assert_eq!(field(&headers, "x-account"), found, "{lines:?}");
+            assert_eq!(header_field(&headers, "x-account"), found, "{lines:?}");
         }
     }
 }

@@ -7,7 +7,8 @@ use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
     plan::{
-        Fence, FencingLevel, LargeBodyPolicy, Plan, RouteId, UnmatchedPolicy, UpstreamId, is_spelling_of,
+        Fence, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
+        is_spelling_of,
     },
 };
 use hyper::{
@@ -17,7 +18,7 @@ use hyper::{
 };
 
 use crate::{
-    active_config::{ActiveConfig, RequestToken},
+    active_config::{ActiveConfig, RunningRequestGuard},
     handler::Handler,
     metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
@@ -39,7 +40,7 @@ pub struct RoutedRequest {
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
     /// The count of the route, on fenced routes.
-    pub running: Option<Rc<RequestToken>>,
+    pub running: Option<Rc<RunningRequestGuard>>,
 }
 
 impl RoutedRequest {
@@ -149,7 +150,7 @@ pub(super) fn find_ambiguity(
 }
 
 /// A guard stands at the upstream.
-fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
+fn is_guarded(plan: &ServingPlan, upstream: UpstreamId) -> bool {
     let service = plan.upstream(upstream).service.id;
     plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == FencingLevel::Guard)
 }

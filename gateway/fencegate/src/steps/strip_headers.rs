@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencegate_http::{body::hop_by_hop::strip_hop_by_hop, upstream::client_connection::AcceptsTrailers};
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::ServingPlan;
 use hyper::{
     HeaderMap,
     header::{self, HeaderValue},
@@ -11,7 +11,7 @@ use hyper::{
 
 use crate::{
     handler::ShortCircuit,
-    steps::{upgrade::OfferedProtocols, validate_head::ValidatedRequest},
+    steps::{upgrade::OfferedUpgradeProtocols, validate_head::ValidatedRequest},
 };
 
 /// A request without hop-by-hop fields, and without fields that only the gateway may write.
@@ -22,13 +22,13 @@ pub struct SanitizedRequest {
 }
 
 pub fn strip_headers(
-    plan: &Arc<Plan>,
+    plan: &Arc<ServingPlan>,
     mut request: ValidatedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(AcceptsTrailers);
     }
-    if let Some(wanted) = OfferedProtocols::from_request(&request.http) {
+    if let Some(wanted) = OfferedUpgradeProtocols::from_request(&request.http) {
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();

@@ -7,15 +7,15 @@ use super::strip_headers::SanitizedRequest;
 use crate::{
     handler::ShortCircuit,
     headers::{TRACEPARENT, X_REQUEST_ID},
-    trace::{Sampling, Trace},
+    trace::{Sampling, TraceContext},
 };
 
 pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     let headers = request.request.http.headers_mut();
-    let trace = Trace::from_headers(headers, *recording);
+    let trace = TraceContext::from_headers(headers, *recording);
     let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
-    let named = match headers.get(X_REQUEST_ID).filter(|value| is_name(value.as_bytes())) {
+    let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
         // Copied, because the id is kept for longer than the buffer that it stands in.
         Some(named) => HeaderValue::from_bytes(named.as_bytes()).unwrap_or(name),
         None => name,
@@ -28,7 +28,7 @@ pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<Sani
 }
 
 /// Short, and safe in a log and in a shell.
-fn is_name(text: &[u8]) -> bool {
+fn is_safe_request_id(text: &[u8]) -> bool {
     (1..=128).contains(&text.len())
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:+/=".contains(byte))
 }
@@ -40,9 +40,9 @@ mod tests {
     /// A request name that could forge a line of the log is rejected.
     #[test]
     fn log_forging_request_name_is_rejected() {
-        assert!(is_name(b"req-42/a.b:c") && is_name(&[b'a'; 128]));
+        assert!(is_safe_request_id(b"req-42/a.b:c") && is_safe_request_id(&[b'a'; 128]));
         for bad in [&b""[..], b"a b", b"a\"b", b"a\tb", b"\xff", &[b'a'; 129]] {
-            assert!(!is_name(bad), "{bad:?}");
+            assert!(!is_safe_request_id(bad), "{bad:?}");
         }
     }
 }

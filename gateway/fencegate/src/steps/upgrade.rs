@@ -13,7 +13,7 @@ use fencegate_http::body::Body;
 /// The protocols that a client requests, the preferred one first. Removed from the request with all other hop-by-hop
 /// fields.
 #[derive(Debug, Clone)]
-pub struct OfferedProtocols(HeaderValue);
+pub struct OfferedUpgradeProtocols(HeaderValue);
 
 /// The protocol that is requested from an upstream.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct RequestedUpgrade {
     protocol: HeaderValue,
 }
 
-impl OfferedProtocols {
+impl OfferedUpgradeProtocols {
     /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
     pub fn from_request(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
@@ -39,7 +39,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 
 /// Requests the protocol from the upstream, if the route allows it and nothing prevents it.
 pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
-    let OfferedProtocols(protocol) = http.extensions_mut().remove()?;
+    let OfferedUpgradeProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
@@ -62,13 +62,13 @@ fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
 
 impl RequestedUpgrade {
     /// The upstream has switched to the requested protocol.
-    pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
+    pub fn is_accepted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
         chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
     }
 
     /// Announces the switch to the client, after all hop-by-hop fields of the upstream were removed.
-    pub fn grant(&self, headers: &mut HeaderMap) {
+    pub fn write_upgrade_headers(&self, headers: &mut HeaderMap) {
         set_upgrade_headers(headers, &self.protocol);
     }
 }
@@ -85,7 +85,7 @@ mod tests {
             for (name, value) in fields {
                 http = http.header(*name, *value);
             }
-            OfferedProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
+            OfferedUpgradeProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(offers(&good, Version::HTTP_11));

@@ -7,7 +7,7 @@ use fencegate_http::{
     body::{Body, Reply},
     connection_info::ConnectionInfo,
 };
-use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::ServingPlan};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri, Version,
     header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
@@ -33,7 +33,7 @@ pub struct ValidatedRequest {
 /// The settings and state for the validation of heads.
 #[derive(Clone)]
 pub struct HeadValidator {
-    plan: Arc<Plan>,
+    plan: Arc<ServingPlan>,
     hosts: Rc<HostCache>,
 }
 
@@ -43,7 +43,7 @@ pub struct HeadValidator {
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
 impl HeadValidator {
-    pub fn new(plan: &Arc<Plan>) -> Self {
+    pub fn new(plan: &Arc<ServingPlan>) -> Self {
         Self { plan: plan.clone(), hosts: Rc::default() }
     }
 }

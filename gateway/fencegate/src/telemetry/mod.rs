@@ -12,5 +12,5 @@ mod stdout;
 
 pub use self::{
     reporter::RequestReporter,
-    sinks::{PlanSinks, SENDS_SPANS, TelemetrySinks},
+    sinks::{PlanTelemetrySinks, SENDS_SPANS, TelemetrySinks},
 };

@@ -5,12 +5,12 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use fencegate_http::{body::observer::Observer, connection_info::ConnectionInfo};
+use fencegate_http::{body::observer::BodyObserver, connection_info::ConnectionInfo};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
     record::{RequestRecord, ResponseRecord, truncate},
-    sinks::PlanSinks,
+    sinks::PlanTelemetrySinks,
 };
 use crate::{
     refusal::{Outcome, Reason},
@@ -19,13 +19,13 @@ use crate::{
 
 /// The facts about one request so far. Dropping it sends the report.
 pub struct RequestReporter {
-    sinks: Rc<PlanSinks>,
+    sinks: Rc<PlanTelemetrySinks>,
     record: RequestRecord,
 }
 
 impl RequestReporter {
     pub fn begin(
-        audience: &Rc<PlanSinks>,
+        audience: &Rc<PlanTelemetrySinks>,
         method: &Method,
         target: &Uri,
         peer: &Rc<ConnectionInfo>,
@@ -61,7 +61,7 @@ impl RequestReporter {
     }
 }
 
-impl Observer for RequestReporter {
+impl BodyObserver for RequestReporter {
     fn on_data(&mut self, bytes: usize) {
         self.record.sent += bytes as u64;
     }

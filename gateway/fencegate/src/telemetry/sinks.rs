@@ -22,7 +22,7 @@ pub struct TelemetrySinks {
 
 /// The receivers that a plan configures.
 #[derive(Debug)]
-pub struct PlanSinks {
+pub struct PlanTelemetrySinks {
     /// How keys are shown to them.
     pub(super) keys: KeyVisibility,
     log: Option<AccessLog>,
@@ -42,8 +42,8 @@ impl TelemetrySinks {
     }
 
     /// `None` if the plan has no receiver.
-    pub fn sinks(&self, log: &LogSettings) -> Option<Rc<PlanSinks>> {
-        let audience = PlanSinks {
+    pub fn plan_sinks(&self, log: &LogSettings) -> Option<Rc<PlanTelemetrySinks>> {
+        let audience = PlanTelemetrySinks {
             keys: log.keys,
             log: (log.access == AccessLogTarget::Stdout).then(|| self.log.clone()),
             #[cfg(feature = "otlp")]
@@ -59,7 +59,7 @@ impl TelemetrySinks {
     }
 }
 
-impl PlanSinks {
+impl PlanTelemetrySinks {
     #[cfg(feature = "otlp")]
     fn is_enabled(&self) -> bool {
         self.log.is_some() || self.spans.is_some()

@@ -12,19 +12,19 @@ use opentelemetry_proto::tonic::{
 use super::record::RequestRecord;
 use crate::{
     refusal::{Outcome, Reason},
-    trace::Trace,
+    trace::TraceContext,
 };
 
 /// The spans of one request; empty if its trace is not recorded.
 pub(super) fn spans_for(exchange: &RequestRecord) -> Vec<Span> {
-    let Some(trace) = exchange.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
+    let Some(trace) = exchange.notes.trace.get().filter(TraceContext::is_recorded) else { return Vec::new() };
     let mut spans = vec![request_span(exchange, &trace)];
     spans.extend(lock_span(exchange, &trace));
     spans.extend(upstream_span(exchange, &trace));
     spans
 }
 
-fn request_span(exchange: &RequestRecord, trace: &Trace) -> Span {
+fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
     let route = exchange.route.as_deref();
     let (method, verb) = method_attribute(&exchange.method);
     let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
@@ -54,7 +54,7 @@ fn request_span(exchange: &RequestRecord, trace: &Trace) -> Span {
 }
 
 /// `None` if the lock was held here already.
-fn lock_span(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
+fn lock_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
     let began = exchange.notes.asked.get()?.into_std();
     // Without a grant the wait ended with the answer that refuses, or when the client disconnected.
     let waited = exchange.notes.waited.get().unwrap_or_else(|| time_to_response(exchange, began));
@@ -63,7 +63,7 @@ fn lock_span(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
 }
 
 /// The last sending. `None` where nothing was sent.
-fn upstream_span(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
+fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
     let sent = exchange.notes.sent.borrow();
     let (began, upstream) = sent.as_ref()?;
     let began = began.into_std();
@@ -99,7 +99,7 @@ fn upstream_span(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
 /// A span below the request, with an id of its own.
 fn span(
     exchange: &RequestRecord,
-    trace: &Trace,
+    trace: &TraceContext,
     name: String,
     attributes: impl IntoIterator<Item = Option<KeyValue>>,
     began: Instant,

@@ -3,7 +3,7 @@
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
-use fencegate_process::log_writer::{FlushGuard, NonBlocking, queue_stdout};
+use fencegate_process::log_writer::{FlushGuard, NonBlocking, stdout_queue_writer};
 use humantime::format_rfc3339_millis;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(super) struct AccessLog {
 
 impl AccessLog {
     pub(super) fn start(metrics: &Metrics) -> Self {
-        let (lines, writes) = queue_stdout();
+        let (lines, writes) = stdout_queue_writer();
         metrics.set_access_line_counter(lines.error_counter());
         Self { lines, _writes: Arc::new(writes) }
     }

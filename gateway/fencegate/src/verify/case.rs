@@ -1,20 +1,20 @@
 //! A case: how it is run, its requirements, and the meaning of a failure.
 
 use super::{
-    service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Service, Sharing},
-    step::Step,
+    service::{DeadlineSupport, FieldNameForm, KeySharing, KeysPerRequest, TestedService},
+    step::CaseStep,
     token_headers::ComparedField,
 };
 
 /// One test of the service.
 #[derive(Debug)]
-pub struct Case {
+pub struct TestCase {
     pub group: CaseGroup,
     /// One word or a few with dashes; unique.
     pub name: &'static str,
     /// The behaviour of a service that passes.
     pub title: &'static str,
-    pub needs: &'static [Requirement],
+    pub needs: &'static [CaseRequirement],
     pub play: Scenario,
     /// The damage if the service fails.
     pub money: &'static str,
@@ -37,7 +37,7 @@ pub enum CaseGroup {
 
 /// A requirement of a case that not every service meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Requirement {
+pub enum CaseRequirement {
     Tokens,
     Numbers,
     Body,
@@ -62,9 +62,9 @@ pub enum Requirement {
 /// How a case is run.
 #[derive(Debug, Clone, Copy)]
 pub enum Scenario {
-    Steps(&'static [Step]),
+    Steps(&'static [CaseStep]),
     /// The same, and all requests and probes are about one operation.
-    OneOperation(&'static [Step]),
+    OneOperation(&'static [CaseStep]),
     /// Texts in the place of a token, and of a number.
     Malformed {
         token: &'static [&'static str],
@@ -112,9 +112,9 @@ impl CaseGroup {
     }
 }
 
-impl Case {
+impl TestCase {
     /// Why the case does not apply; `None` if it does.
-    pub fn skip_reason(&self, service: &Service) -> Option<String> {
+    pub fn skip_reason(&self, service: &TestedService) -> Option<String> {
         if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
             return Some("`--only` names other cases".to_owned());
         }
@@ -123,15 +123,15 @@ impl Case {
     }
 }
 
-impl Requirement {
-    fn is_met(self, service: &Service) -> bool {
+impl CaseRequirement {
+    fn is_met(self, service: &TestedService) -> bool {
         match self {
             Self::Tokens => service.fields.form == ComparedField::Token,
             Self::Numbers => service.fields.form == ComparedField::Number,
             Self::Body => service.write.has_body(),
             Self::Several => service.reach == KeysPerRequest::Several,
             Self::TwoPlaces => service.write.names_two_keys(),
-            Self::Shared => service.sharing == Sharing::TwoMarks,
+            Self::Shared => service.sharing == KeySharing::TwoMarks,
             Self::Slow => service.slow.is_some(),
             Self::Instances => service.instances.len() > 1,
             Self::Restart => service.restart.is_some(),

@@ -11,9 +11,9 @@ mod sequential;
 mod several;
 mod width;
 
-use super::case::Case;
+use super::case::TestCase;
 
-const GROUPS: [&[Case]; 9] = [
+const GROUPS: [&[TestCase]; 9] = [
     sequential::CASES,
     forged::CASES,
     width::CASES,
@@ -25,7 +25,7 @@ const GROUPS: [&[Case]; 9] = [
     crash::CASES,
 ];
 
-pub fn all() -> impl Iterator<Item = &'static Case> {
+pub fn all() -> impl Iterator<Item = &'static TestCase> {
     GROUPS.into_iter().flatten()
 }
 

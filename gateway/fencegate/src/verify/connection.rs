@@ -28,7 +28,7 @@ use super::template::RenderedRequest;
 
 /// The address of an instance.
 #[derive(Debug, Clone)]
-pub struct Instance {
+pub struct ServiceInstance {
     /// As the user wrote it.
     pub url: String,
     /// Host and port.
@@ -41,7 +41,7 @@ pub struct Instance {
 /// An open connection.
 pub struct Connection {
     sender: SendRequest<SplitBody>,
-    instance: Instance,
+    instance: ServiceInstance,
 }
 
 /// A complete answer.
@@ -77,7 +77,7 @@ pub struct SplitBody {
 const MAX_RESPONSE_LEN: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Instance {
+impl ServiceInstance {
     /// # Errors
     /// The text is not an `http` or `https` URL with a host.
     pub fn parse(url: &str, secured: impl FnOnce() -> Arc<UpstreamTls>) -> Result<Self, ParseInstanceError> {
@@ -210,13 +210,14 @@ mod tests {
     /// The URL of an instance has a scheme, a host, a port and perhaps a path.
     #[test]
     fn instance_has_host_port_and_path() {
-        let read = |url| Instance::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
+        let read =
+            |url| ServiceInstance::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
         let read = |url| read(url).expect(url);
         assert_eq!(read("http://127.0.0.1:8000"), ("127.0.0.1:8000".into(), String::new(), false));
         assert_eq!(read("http://pay.example/api/"), ("pay.example:80".into(), "/api".into(), false));
         assert_eq!(read("https://[::1]"), ("[::1]:443".into(), String::new(), true));
         for bad in ["", "pay.example", "127.0.0.1:8000", "ftp://pay.example", "http://a/?b", "http:///a"] {
-            assert!(Instance::parse(bad, none).is_err(), "{bad}");
+            assert!(ServiceInstance::parse(bad, none).is_err(), "{bad}");
         }
     }
 

@@ -11,17 +11,17 @@ use tokio::{
 use super::{
     case_result::{CaseError, StepRecord},
     connection::{Connection, RequestError},
-    effects::{self, EffectChange, EffectSource, EffectUnit, Reading},
+    effects::{self, EffectChange, EffectReading, EffectSource, EffectUnit},
     sent_request::{RequestOutcome, SentRequest},
-    service::{DeadlineSupport, Service},
-    template::{RenderedRequest, Template, TemplateValues},
+    service::{DeadlineSupport, TestedService},
+    template::{RenderedRequest, RequestTemplate, RequestTemplateValues},
     token_headers::{SyntheticToken, TokenHeaders},
 };
 use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_OUTCOME};
 
 /// The service under test, and the facts about it so far.
 pub struct TestContext<'a> {
-    pub service: &'a Service,
+    pub service: &'a TestedService,
     /// The beginning of all keys of this run.
     run: String,
     next: Cell<u32>,
@@ -75,11 +75,11 @@ pub struct PreparedRequest {
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 impl<'a> TestContext<'a> {
-    pub fn new(service: &'a Service, run: String) -> Self {
+    pub fn new(service: &'a TestedService, run: String) -> Self {
         Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
     }
 
-    fn name(&self) -> String {
+    fn fresh_name(&self) -> String {
         let next = self.next.get() + 1;
         self.next.set(next);
         // All keys have one length, so that none is the beginning of another.
@@ -88,21 +88,21 @@ impl<'a> TestContext<'a> {
 
     /// An unused key, with a second one if the request names two.
     pub fn fresh_keys(&self) -> TestKeys {
-        self.keys_for(self.name(), self.name())
+        self.keys_for(self.fresh_name(), self.fresh_name())
     }
 
     /// Two given keys, used or unused.
     pub fn keys_for(&self, key: String, other: String) -> TestKeys {
         let both = self.service.write.names_two_keys();
-        self.listing(key, other, both)
+        self.test_keys(key, other, both)
     }
 
     /// A request that lists both keys, even if it names only one.
     pub fn keys_for_both(&self, key: String, other: String) -> TestKeys {
-        self.listing(key, other, true)
+        self.test_keys(key, other, true)
     }
 
-    fn listing(&self, key: String, other: String, both: bool) -> TestKeys {
+    fn test_keys(&self, key: String, other: String, both: bool) -> TestKeys {
         let called = |key: &str| self.service.fencing_key.replace("{key}", key);
         let mut listed = vec![called(&key)];
         if both {
@@ -126,11 +126,12 @@ impl<'a> TestContext<'a> {
     ///
     /// # Panics
     /// The service has no probe. Only cases that need one call this.
-    pub async fn ask_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
+    pub async fn probe_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
-        let mut filled = probe.ask.render(&TemplateValues { operation, ..TemplateValues::default() });
+        let mut filled =
+            probe.ask.render(&RequestTemplateValues { operation, ..RequestTemplateValues::default() });
         let stamp = stamp.headers(&self.service.fields);
-        let token = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let token = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
         filled.fields.extend(stamp);
         let name = HeaderValue::from_str(operation).expect("letters and digits");
         filled.fields.push((IDEMPOTENCY_KEY, name));
@@ -142,15 +143,17 @@ impl<'a> TestContext<'a> {
     /// Connects without sending.
     pub async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
         let template = self.template(spec.ask);
-        let operation = spec.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
-        let places = TemplateValues { key: &spec.keys.key, other: &spec.keys.other, operation: &operation };
+        let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
+        let places =
+            RequestTemplateValues { key: &spec.keys.key, other: &spec.keys.other, operation: &operation };
         let mut filled = template.render(&places);
         let stamp = spec.stamp.headers(&self.service.fields);
-        let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let shown = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
         let mode = if spec.ask == RequestKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
-        let not_after = self.not_after(spec.stamp);
-        let deadline = not_after.iter().map(|field| format!(", {}", self::shown(field))).collect::<String>();
+        let not_after = self.not_after_headers(spec.stamp);
+        let deadline =
+            not_after.iter().map(|field| format!(", {}", format_header(field))).collect::<String>();
         filled.fields.extend(not_after);
         filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
         let listed = HeaderValue::from_str(&spec.keys.listed).expect("looked at when it was read");
@@ -158,13 +161,19 @@ impl<'a> TestContext<'a> {
         let socket = self.service.instances[spec.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
         let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
-        PreparedRequest { socket, filled, sent, mint: spec.stamp.mint(), patience: self.service.patience }
+        PreparedRequest {
+            socket,
+            filled,
+            sent,
+            mint: spec.stamp.synthetic_token(),
+            patience: self.service.patience,
+        }
     }
 
     /// `Fencing-Not-After`, where the service claims to check it.
-    fn not_after(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
+    fn not_after_headers(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
-            DeadlineSupport::Enforced => stamp.not_after().values(),
+            DeadlineSupport::Enforced => stamp.deadline_field().values(),
             DeadlineSupport::Unclaimed => Vec::new(),
         };
         let field = |text: String| {
@@ -176,7 +185,7 @@ impl<'a> TestContext<'a> {
         texts.into_iter().map(field).collect()
     }
 
-    fn template(&self, ask: RequestKind) -> &Template {
+    fn template(&self, ask: RequestKind) -> &RequestTemplate {
         match ask {
             RequestKind::Write => &self.service.write,
             RequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
@@ -186,7 +195,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// Reads the effects on the first key; `None` if effects cannot be seen.
-    pub async fn read_effects(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
+    pub async fn read_effects(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
         if self.service.sight.is_observable() {
             sleep(self.service.settle).await;
         }
@@ -195,7 +204,7 @@ impl<'a> TestContext<'a> {
             EffectSource::Answers => Ok(None),
             EffectSource::File(file) => effects::count_lines(file, &keys.key).map(Some).map_err(blind),
             EffectSource::Observe { ask, pick } => {
-                let places = TemplateValues { key: &keys.key, other: &keys.other, operation: "look" };
+                let places = RequestTemplateValues { key: &keys.key, other: &keys.other, operation: "look" };
                 let socket = self.service.instances[0].open().await;
                 let socket = socket.map_err(|error| blind(error.to_string()))?;
                 let answer = socket.send(&ask.render(&places), None, self.service.patience).await;
@@ -206,7 +215,11 @@ impl<'a> TestContext<'a> {
     }
 
     /// The change between two readings.
-    pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<EffectChange> {
+    pub fn change(
+        &self,
+        before: Option<&EffectReading>,
+        after: Option<&EffectReading>,
+    ) -> Option<EffectChange> {
         Some(before?.change_to(after?, self.scale))
     }
 }
@@ -270,6 +283,6 @@ impl SentRequest {
 }
 
 /// A field as the report shows it; other characters than visible ones are escaped.
-fn shown((name, value): &(HeaderName, HeaderValue)) -> String {
+fn format_header((name, value): &(HeaderName, HeaderValue)) -> String {
     format!("{name}: {}", value.as_bytes().escape_ascii())
 }

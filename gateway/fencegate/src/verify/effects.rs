@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     connection::ServiceResponse,
-    template::{Template, TemplateValues},
+    template::{RequestTemplate, RequestTemplateValues},
 };
 
 /// Where effects can be seen.
@@ -16,7 +16,7 @@ pub enum EffectSource {
     /// Nowhere: only the answers of the service are visible.
     Answers,
     /// In the answer to this request.
-    Observe { ask: Template, pick: EffectSelector },
+    Observe { ask: RequestTemplate, pick: EffectSelector },
     /// In a file with a line per effect, which contains the key.
     File(PathBuf),
 }
@@ -34,7 +34,7 @@ pub enum EffectSelector {
 
 /// The reading at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum EffectReading {
     /// The service does not have the key yet.
     Nothing,
     /// A level, in millionths.
@@ -71,33 +71,41 @@ impl EffectSelector {
     /// # Errors
     /// The expression is malformed.
     pub fn count(expression: &str) -> Result<Self, regex::Error> {
-        Regex::new(&TemplateValues { key: "k", other: "o", operation: "" }.fill(expression))?;
+        Regex::new(&RequestTemplateValues { key: "k", other: "o", operation: "" }.fill(expression))?;
         Ok(Self::Count(expression.to_owned()))
     }
 
     /// # Errors
     /// The answer cannot be read in this way.
-    pub fn read(&self, answer: &ServiceResponse, places: &TemplateValues<'_>) -> Result<Reading, String> {
+    pub fn read(
+        &self,
+        answer: &ServiceResponse,
+        places: &RequestTemplateValues<'_>,
+    ) -> Result<EffectReading, String> {
         match answer.status.as_u16() {
             200..=299 => {}
-            404 => return Ok(Reading::Nothing),
+            404 => return Ok(EffectReading::Nothing),
             other => return Err(format!("the observation is answered {other}")),
         }
         match self {
-            Self::Whole => Ok(Reading::Text(String::from_utf8_lossy(&answer.body).into_owned())),
+            Self::Whole => Ok(EffectReading::Text(String::from_utf8_lossy(&answer.body).into_owned())),
             Self::Count(expression) => {
                 let regex = Regex::new(&places.fill(expression)).map_err(|error| error.to_string())?;
-                Ok(Reading::Count(regex.find_iter(&String::from_utf8_lossy(&answer.body)).count() as i128))
+                Ok(EffectReading::Count(
+                    regex.find_iter(&String::from_utf8_lossy(&answer.body)).count() as i128
+                ))
             }
             Self::Pointer(pointer) => {
                 let value: Value = serde_json::from_slice(&answer.body)
                     .map_err(|error| format!("the observation is no JSON: {error}"))?;
                 match value.pointer(pointer) {
-                    None | Some(Value::Null) => Ok(Reading::Nothing),
-                    Some(Value::String(text)) => Ok(parse_level(text).unwrap_or(Reading::Text(text.clone()))),
+                    None | Some(Value::Null) => Ok(EffectReading::Nothing),
+                    Some(Value::String(text)) => {
+                        Ok(parse_level(text).unwrap_or(EffectReading::Text(text.clone())))
+                    }
                     Some(other) => {
                         let text = other.to_string();
-                        Ok(parse_level(&text).unwrap_or(Reading::Text(text)))
+                        Ok(parse_level(&text).unwrap_or(EffectReading::Text(text)))
                     }
                 }
             }
@@ -109,16 +117,16 @@ impl EffectSelector {
 ///
 /// # Errors
 /// The file cannot be read. A missing file has no lines.
-pub fn count_lines(file: &PathBuf, key: &str) -> Result<Reading, String> {
+pub fn count_lines(file: &PathBuf, key: &str) -> Result<EffectReading, String> {
     match fs::read_to_string(file) {
-        Ok(text) => Ok(Reading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Reading::Count(0)),
+        Ok(text) => Ok(EffectReading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(EffectReading::Count(0)),
         Err(error) => Err(format!("read {}: {error}", file.display())),
     }
 }
 
 /// A decimal number with at most six digits behind the point.
-fn parse_level(text: &str) -> Option<Reading> {
+fn parse_level(text: &str) -> Option<EffectReading> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -126,23 +134,23 @@ fn parse_level(text: &str) -> Option<Reading> {
         return None;
     }
     let millionths: i128 = format!("{whole}{part:0<6}").parse().ok()?;
-    Some(Reading::Level(if negative { -millionths } else { millionths }))
+    Some(EffectReading::Level(if negative { -millionths } else { millionths }))
 }
 
 impl EffectUnit {
     /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
-    pub fn learn(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
-        let (Reading::Level(one), Reading::Level(two)) = (one, two) else { return None };
+    pub fn learn(before: &EffectReading, one: &EffectReading, two: &EffectReading) -> Option<Self> {
+        let (EffectReading::Level(one), EffectReading::Level(two)) = (one, two) else { return None };
         let unit = two - one;
         let alike = match before {
-            Reading::Level(before) => one - before == unit,
-            other => *other == Reading::Nothing,
+            EffectReading::Level(before) => one - before == unit,
+            other => *other == EffectReading::Nothing,
         };
         (unit != 0 && alike).then_some(Self { unit, origin: one - unit })
     }
 }
 
-impl Reading {
+impl EffectReading {
     pub fn change_to(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
         if self == later {
             return EffectChange::Effects(0);
@@ -206,11 +214,11 @@ mod tests {
 
     use super::*;
 
-    fn read(pick: &EffectSelector, status: u16, body: &'static str) -> Result<Reading, String> {
+    fn read(pick: &EffectSelector, status: u16, body: &'static str) -> Result<EffectReading, String> {
         let status = StatusCode::from_u16(status).expect("a status");
         let answer =
             ServiceResponse { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
-        pick.read(&answer, &TemplateValues { key: "k-1", other: "", operation: "" })
+        pick.read(&answer, &RequestTemplateValues { key: "k-1", other: "", operation: "" })
     }
 
     /// A pointer finds numbers also in a string; a 404 is no value, and other failures are errors.
@@ -218,11 +226,11 @@ mod tests {
     fn pointer_reads_numbers_from_text() {
         let pick = EffectSelector::Pointer("/balance".to_owned());
         for body in [r#"{"balance":99.5}"#, r#"{"balance":"99.50"}"#] {
-            assert_eq!(read(&pick, 200, body), Ok(Reading::Level(99_500_000)));
+            assert_eq!(read(&pick, 200, body), Ok(EffectReading::Level(99_500_000)));
         }
-        assert_eq!(read(&pick, 200, r#"{"balance":-3}"#), Ok(Reading::Level(-3_000_000)));
-        assert_eq!(read(&pick, 200, r#"{"balance":"open"}"#), Ok(Reading::Text("open".into())));
-        assert_eq!(read(&pick, 404, "nothing"), Ok(Reading::Nothing));
+        assert_eq!(read(&pick, 200, r#"{"balance":-3}"#), Ok(EffectReading::Level(-3_000_000)));
+        assert_eq!(read(&pick, 200, r#"{"balance":"open"}"#), Ok(EffectReading::Text("open".into())));
+        assert_eq!(read(&pick, 404, "nothing"), Ok(EffectReading::Nothing));
         assert!(read(&pick, 500, "").is_err() && read(&pick, 200, "no JSON").is_err());
     }
 
@@ -230,19 +238,19 @@ mod tests {
     fn only_matches_of_key_are_counted() {
         let pick = EffectSelector::count(r#""key":"{key}""#).expect("an expression");
         let body = r#"[{"key":"k-1"},{"key":"k-2"},{"key":"k-1"}]"#;
-        assert_eq!(read(&pick, 200, body), Ok(Reading::Count(2)));
+        assert_eq!(read(&pick, 200, body), Ok(EffectReading::Count(2)));
         assert!(EffectSelector::count("(").is_err());
     }
 
     /// Once the unit of a level is known, effects are computed from its changes; other changes are inconsistent.
     #[test]
     fn effects_are_computed_from_levels() {
-        let at = Reading::Level;
+        let at = EffectReading::Level;
         let scale = EffectUnit::learn(&at(1000), &at(900), &at(800));
         assert_eq!(at(800).change_to(&at(600), scale), EffectChange::Effects(2));
         assert_eq!(at(800).change_to(&at(900), scale), EffectChange::Effects(1));
         assert!(matches!(at(800).change_to(&at(750), scale), EffectChange::Inconsistent(_)));
-        assert_eq!(Reading::Nothing.change_to(&at(900), scale), EffectChange::Effects(1));
+        assert_eq!(EffectReading::Nothing.change_to(&at(900), scale), EffectChange::Effects(1));
         assert_eq!(at(800).change_to(&at(600), None), EffectChange::AtLeastOne);
         assert_eq!(EffectUnit::learn(&at(1000), &at(900), &at(850)), None);
         assert_eq!(EffectUnit::learn(&at(1000), &at(1000), &at(1000)), None);

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// `shots` are all writes of one key, beginning with the first.
-pub fn check(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+pub fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let accepted: Vec<&SentRequest> =
         shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).collect();
     check_stale(&accepted, form)?;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::verify::token_headers::epoch;
 
-    fn shot(mint: SyntheticToken, began: u64, ended: u64, came: RequestOutcome) -> SentRequest {
+    fn sent_write(mint: SyntheticToken, began: u64, ended: u64, came: RequestOutcome) -> SentRequest {
         let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);
         SentRequest {
             sent: format!("{mint:?}"),
@@ -108,41 +108,44 @@ mod tests {
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     const YES: RequestOutcome = RequestOutcome::Accepted(200);
 
-    fn fails(shots: &[SentRequest], form: ComparedField) -> bool {
-        matches!(check(shots, form), Err(CaseError::Failed(_)))
+    fn check_fails(shots: &[SentRequest], form: ComparedField) -> bool {
+        matches!(check_linearizable(shots, form), Err(CaseError::Failed(_)))
     }
 
     /// An older token that is accepted after a newer one fails; beside it, it may have come first.
     #[test]
     fn older_after_newer_fails_unless_concurrent() {
         for form in [ComparedField::Token, ComparedField::Number] {
-            let newer = shot(epoch(6), 0, 10, YES);
-            assert!(fails(&[newer.clone(), shot(epoch(5), 11, 20, YES)], form));
-            assert_eq!(check(&[newer.clone(), shot(epoch(5), 9, 20, YES)], form), Ok(()));
-            assert_eq!(check(&[newer, shot(epoch(5), 9, 20, RequestOutcome::Stale)], form), Ok(()));
+            let newer = sent_write(epoch(6), 0, 10, YES);
+            assert!(check_fails(&[newer.clone(), sent_write(epoch(5), 11, 20, YES)], form));
+            assert_eq!(check_linearizable(&[newer.clone(), sent_write(epoch(5), 9, 20, YES)], form), Ok(()));
+            assert_eq!(
+                check_linearizable(&[newer, sent_write(epoch(5), 9, 20, RequestOutcome::Stale)], form),
+                Ok(())
+            );
         }
     }
 
     /// A token is accepted once; a number may be accepted again.
     #[test]
     fn token_counts_once_number_does_not() {
-        let both = [shot(epoch(6), 0, 10, YES), shot(epoch(6), 5, 10, YES)];
-        assert!(fails(&both, ComparedField::Token));
-        assert_eq!(check(&both, ComparedField::Number), Ok(()));
+        let both = [sent_write(epoch(6), 0, 10, YES), sent_write(epoch(6), 5, 10, YES)];
+        assert!(check_fails(&both, ComparedField::Token));
+        assert_eq!(check_linearizable(&both, ComparedField::Number), Ok(()));
     }
 
     /// A refusal as stale requires an accepted newer token that may have come first.
     #[test]
     fn refusal_requires_newer_accepted_token() {
-        let refused = shot(epoch(5), 5, 10, RequestOutcome::Stale);
-        assert!(fails(std::slice::from_ref(&refused), ComparedField::Token));
+        let refused = sent_write(epoch(5), 5, 10, RequestOutcome::Stale);
+        assert!(check_fails(std::slice::from_ref(&refused), ComparedField::Token));
         assert!(
-            fails(&[refused.clone(), shot(epoch(6), 11, 12, YES)], ComparedField::Token),
+            check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedField::Token),
             "it came too late to be one"
         );
-        assert!(fails(&[refused.clone(), shot(epoch(4), 0, 2, YES)], ComparedField::Token));
-        let perhaps = shot(epoch(6), 0, 2, RequestOutcome::TimedOut(String::new()));
-        let judged = check(&[refused, perhaps], ComparedField::Token);
+        assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedField::Token));
+        let perhaps = sent_write(epoch(6), 0, 2, RequestOutcome::TimedOut(String::new()));
+        let judged = check_linearizable(&[refused, perhaps], ComparedField::Token);
         assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
 
@@ -167,9 +170,9 @@ mod tests {
                 if came == YES {
                     watermark = watermark.max(Some(token));
                 }
-                shots.push(shot(token, at.saturating_sub(before), at + after + 1, came));
+                shots.push(sent_write(token, at.saturating_sub(before), at + after + 1, came));
             }
-            prop_assert_eq!(check(&shots, form), Ok(()));
+            prop_assert_eq!(check_linearizable(&shots, form), Ok(()));
         }
     }
 }

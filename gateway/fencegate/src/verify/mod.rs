@@ -28,7 +28,7 @@ use self::{
     context::{RequestKind, RequestSpec, TestContext},
     effects::{EffectSource, EffectUnit},
     report::{CaseReport, VerifyReport},
-    service::Service,
+    service::TestedService,
     token_headers::{TokenHeaders, epoch},
 };
 
@@ -56,7 +56,7 @@ pub enum KeyForm {
 
 impl KeyForm {
     /// A beginning for all keys of one run, which no other run has.
-    fn run(self) -> Result<String, io::Error> {
+    fn key_prefix(self) -> Result<String, io::Error> {
         let random = getrandom::u64().map_err(io::Error::other)?;
         Ok(match self {
             Self::Alphanumeric => {
@@ -76,14 +76,14 @@ impl KeyForm {
 /// # Errors
 /// [`VerifyError`] if there was no service to test.
 pub fn verify(
-    service: &Service,
+    service: &TestedService,
     names: KeyForm,
     mut on_result: impl FnMut(&CaseReport),
 ) -> Result<VerifyReport, VerifyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
-        let context = rehearse(service, names.run()?).await?;
+        let context = measure_service(service, names.key_prefix()?).await?;
         let strength =
             if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
         let mut entries = Vec::new();
@@ -109,7 +109,10 @@ pub fn verify(
 }
 
 /// Checks that a service answers, and measures how long a write takes and what one effect changes.
-async fn rehearse<'a>(service: &'a Service, run: String) -> Result<TestContext<'a>, VerifyError> {
+async fn measure_service<'a>(
+    service: &'a TestedService,
+    run: String,
+) -> Result<TestContext<'a>, VerifyError> {
     for instance in &service.instances {
         let unreachable = |why| VerifyError::Unreachable { url: instance.url.clone(), why };
         instance.open().await.map_err(unreachable)?;

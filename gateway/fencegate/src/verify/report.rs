@@ -7,14 +7,14 @@ pub mod text;
 use std::time::Duration;
 
 use super::{
-    case::Case,
+    case::TestCase,
     case_result::{CaseResult, StepRecord},
 };
 
 /// The result of one case.
 #[derive(Debug)]
 pub struct CaseReport {
-    pub case: &'static Case,
+    pub case: &'static TestCase,
     pub verdict: CaseResult,
     pub events: Vec<StepRecord>,
     pub took: Duration,
@@ -37,7 +37,7 @@ pub struct ResultCounts {
 }
 
 impl CaseReport {
-    pub fn skipped(case: &'static Case, reason: String) -> Self {
+    pub fn skipped(case: &'static TestCase, reason: String) -> Self {
         Self { case, verdict: CaseResult::Skipped(reason), events: Vec::new(), took: Duration::ZERO }
     }
 }

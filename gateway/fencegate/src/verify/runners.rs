@@ -7,18 +7,21 @@ mod sequence;
 mod slow;
 
 use super::{
-    case::{Case, Scenario},
+    case::{Scenario, TestCase},
     case_result::{CaseError, StepRecord},
     context::TestContext,
 };
 
 /// Runs the case, and returns its result and its events.
-pub async fn run_case(context: &TestContext<'_>, case: &Case) -> (Result<(), CaseError>, Vec<StepRecord>) {
+pub async fn run_case(
+    context: &TestContext<'_>,
+    case: &TestCase,
+) -> (Result<(), CaseError>, Vec<StepRecord>) {
     let mut events = Vec::new();
     let log = &mut events;
     let outcome = match case.play {
         Scenario::Steps(steps) => sequence::run_steps(context, steps, log).await,
-        Scenario::OneOperation(steps) => sequence::about_one_operation(context, steps, log).await,
+        Scenario::OneOperation(steps) => sequence::run_steps_of_one_operation(context, steps, log).await,
         Scenario::Malformed { token, number } => malformed::run(context, token, number, log).await,
         Scenario::Concurrent(spread) => race::run_concurrent(context, spread, log).await,
         Scenario::Overtaken(spread) => race::run_overtaken(context, spread, log).await,

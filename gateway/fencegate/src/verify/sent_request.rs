@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    fn came(status: u16, refusal: Option<&'static str>) -> RequestOutcome {
+    fn outcome_of(status: u16, refusal: Option<&'static str>) -> RequestOutcome {
         let mut fields = HeaderMap::new();
         if let Some(refusal) = refusal {
             fields.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
@@ -130,14 +130,14 @@ mod tests {
     /// Only a status 412 whose reason is `stale` counts as stale.
     #[test]
     fn only_marked_412_is_stale() {
-        assert_eq!(came(412, Some("stale")), RequestOutcome::Stale);
-        assert_eq!(came(412, Some("expired")), RequestOutcome::Expired);
+        assert_eq!(outcome_of(412, Some("stale")), RequestOutcome::Stale);
+        assert_eq!(outcome_of(412, Some("expired")), RequestOutcome::Expired);
         assert!(!RequestOutcome::Expired.may_have_been_done());
-        assert_eq!(came(412, None), RequestOutcome::Refused(412, "so [1m it is".into()));
-        assert_eq!(came(412, Some("floor")), RequestOutcome::Refused(412, "so [1m it is".into()));
-        assert_eq!(came(409, Some("stale")), RequestOutcome::Refused(409, "so [1m it is".into()));
-        assert_eq!(came(204, Some("stale")), RequestOutcome::Accepted(204));
-        assert!(matches!(came(500, None), RequestOutcome::Unclear(500, _)));
-        assert!(came(500, None).may_have_been_done() && !came(412, None).may_have_been_done());
+        assert_eq!(outcome_of(412, None), RequestOutcome::Refused(412, "so [1m it is".into()));
+        assert_eq!(outcome_of(412, Some("floor")), RequestOutcome::Refused(412, "so [1m it is".into()));
+        assert_eq!(outcome_of(409, Some("stale")), RequestOutcome::Refused(409, "so [1m it is".into()));
+        assert_eq!(outcome_of(204, Some("stale")), RequestOutcome::Accepted(204));
+        assert!(matches!(outcome_of(500, None), RequestOutcome::Unclear(500, _)));
+        assert!(outcome_of(500, None).may_have_been_done() && !outcome_of(412, None).may_have_been_done());
     }
 }

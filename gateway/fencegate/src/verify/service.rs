@@ -2,27 +2,30 @@
 
 use std::time::Duration;
 
-use super::{connection::Instance, effects::EffectSource, template::Template, token_headers::TokenFields};
+use super::{
+    connection::ServiceInstance, effects::EffectSource, template::RequestTemplate,
+    token_headers::TokenFieldNames,
+};
 
 /// A service, as its user describes it.
-pub struct Service {
+pub struct TestedService {
     /// At least one. All instances share one database.
-    pub instances: Vec<Instance>,
-    pub write: Template,
-    pub read: Template,
+    pub instances: Vec<ServiceInstance>,
+    pub write: RequestTemplate,
+    pub read: RequestTemplate,
     /// A write of another kind, about the same key.
-    pub also: Option<Template>,
+    pub also: Option<RequestTemplate>,
     /// A write that takes long, where there is one.
-    pub slow: Option<Template>,
-    pub fields: TokenFields,
+    pub slow: Option<RequestTemplate>,
+    pub fields: TokenFieldNames,
     /// The gateway's form of a key, with the placeholder `{key}` in it.
     pub fencing_key: String,
-    pub sharing: Sharing,
+    pub sharing: KeySharing,
     pub reach: KeysPerRequest,
     pub names: FieldNameForm,
     pub deadlines: DeadlineSupport,
     /// The probe for the outcome of an operation, if there is one.
-    pub probe: Option<Probe>,
+    pub probe: Option<OutcomeProbeTemplate>,
     pub sight: EffectSource,
     /// How long a watermark must be stored while its key is unused.
     pub remember: Option<Duration>,
@@ -40,16 +43,16 @@ pub struct Service {
 
 /// How a guard probes the service for the outcome of an operation, and the meaning of the answers.
 #[derive(Debug, Clone)]
-pub struct Probe {
+pub struct OutcomeProbeTemplate {
     /// A GET, with the placeholder `{operation}` in it.
-    pub ask: Template,
+    pub ask: RequestTemplate,
     pub done: Vec<u16>,
     pub not_done: Vec<u16>,
 }
 
 /// Whether readers share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
+pub enum KeySharing {
     /// One watermark.
     Exclusive,
     /// Two watermarks, one of writes and one of reads.

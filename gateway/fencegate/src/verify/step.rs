@@ -4,7 +4,7 @@ use super::token_headers::{SyntheticToken, TokenHeaders};
 
 /// One request of a case, or an incident.
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
+pub struct CaseStep {
     pub act: StepKind,
     pub who: KeySelector,
     pub stamp: TokenHeaders,
@@ -74,20 +74,20 @@ pub const B: usize = 1;
 pub const C: usize = 2;
 pub const D: usize = 3;
 
-pub const fn write(mint: SyntheticToken) -> Step {
+pub const fn write(mint: SyntheticToken) -> CaseStep {
     with_headers(TokenHeaders::Whole(mint))
 }
 
-pub const fn read(mint: SyntheticToken) -> Step {
-    Step { act: StepKind::Read, ..write(mint) }
+pub const fn read(mint: SyntheticToken) -> CaseStep {
+    CaseStep { act: StepKind::Read, ..write(mint) }
 }
 
-pub const fn write_other(mint: SyntheticToken) -> Step {
-    Step { act: StepKind::WriteOther, ..write(mint) }
+pub const fn write_other(mint: SyntheticToken) -> CaseStep {
+    CaseStep { act: StepKind::WriteOther, ..write(mint) }
 }
 
-pub const fn with_headers(stamp: TokenHeaders) -> Step {
-    Step {
+pub const fn with_headers(stamp: TokenHeaders) -> CaseStep {
+    CaseStep {
         act: StepKind::Write,
         who: KeySelector::One(A),
         stamp,
@@ -96,23 +96,23 @@ pub const fn with_headers(stamp: TokenHeaders) -> Step {
     }
 }
 
-pub const fn repeat(mint: SyntheticToken) -> Step {
-    Step { act: StepKind::Repeat, ..write(mint) }
+pub const fn repeat(mint: SyntheticToken) -> CaseStep {
+    CaseStep { act: StepKind::Repeat, ..write(mint) }
 }
 
-pub const fn probe(mint: SyntheticToken) -> Step {
-    Step { act: StepKind::Question, ..write(mint) }
+pub const fn probe(mint: SyntheticToken) -> CaseStep {
+    CaseStep { act: StepKind::Question, ..write(mint) }
 }
 
-pub const fn crash() -> Step {
-    Step { act: StepKind::Crash, ..with_headers(TokenHeaders::Absent) }
+pub const fn crash() -> CaseStep {
+    CaseStep { act: StepKind::Crash, ..with_headers(TokenHeaders::Absent) }
 }
 
-pub const fn wait() -> Step {
-    Step { act: StepKind::Wait, ..with_headers(TokenHeaders::Absent) }
+pub const fn wait() -> CaseStep {
+    CaseStep { act: StepKind::Wait, ..with_headers(TokenHeaders::Absent) }
 }
 
-impl Step {
+impl CaseStep {
     #[must_use]
     pub const fn on_key(self, key: usize) -> Self {
         Self { who: KeySelector::One(key), ..self }

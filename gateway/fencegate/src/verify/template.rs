@@ -8,7 +8,7 @@ use hyper::{
 
 /// A request with placeholders.
 #[derive(Debug, Clone)]
-pub struct Template {
+pub struct RequestTemplate {
     method: Method,
     target: String,
     fields: Vec<(HeaderName, String)>,
@@ -17,7 +17,7 @@ pub struct Template {
 
 /// The values for the placeholders.
 #[derive(Debug, Clone, Default)]
-pub struct TemplateValues<'a> {
+pub struct RequestTemplateValues<'a> {
     pub key: &'a str,
     pub other: &'a str,
     pub operation: &'a str,
@@ -34,7 +34,7 @@ pub struct RenderedRequest {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseTemplateError {
+pub enum ParseRequestTemplateError {
     #[error(
         "`{0}` is no request: write `'POST /v1/accounts/{{key}}/debit'`; places are `{{key}}`, `{{other}}` and `{{operation}}`"
     )]
@@ -51,30 +51,31 @@ const KEY: &str = "{key}";
 const OTHER: &str = "{other}";
 const OPERATION: &str = "{operation}";
 
-impl TemplateValues<'_> {
+impl RequestTemplateValues<'_> {
     pub fn fill(&self, text: &str) -> String {
         text.replace(KEY, self.key).replace(OTHER, self.other).replace(OPERATION, self.operation)
     }
 }
 
-impl Template {
+impl RequestTemplate {
     /// `line`: method and target. `fields`: each `name: value`.
     ///
     /// # Errors
     /// Such a request cannot be sent.
-    pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, ParseTemplateError> {
-        let no_line = || ParseTemplateError::Line(line.to_owned());
+    pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, ParseRequestTemplateError> {
+        let no_line = || ParseRequestTemplateError::Line(line.to_owned());
         let [method, target] = *line.split_ascii_whitespace().collect::<Vec<_>>() else {
             return Err(no_line());
         };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| no_line())?;
-        let example = TemplateValues { key: "k", other: "o", operation: "n" }.fill(target);
+        let example = RequestTemplateValues { key: "k", other: "o", operation: "n" }.fill(target);
         if !target.starts_with('/') || example.contains(['{', '}']) || example.parse::<hyper::Uri>().is_err()
         {
             return Err(no_line());
         }
-        let fields =
-            fields.iter().map(|field| read(field).ok_or_else(|| ParseTemplateError::Field(field.clone())));
+        let fields = fields
+            .iter()
+            .map(|field| read(field).ok_or_else(|| ParseRequestTemplateError::Field(field.clone())));
         let mut fields = fields.collect::<Result<Vec<_>, _>>()?;
         if !body.is_empty() && !fields.iter().any(|(name, _)| *name == CONTENT_TYPE) {
             fields.push((CONTENT_TYPE, "application/json".to_owned()));
@@ -84,8 +85,8 @@ impl Template {
 
     /// # Errors
     /// No placeholder names the key, so every request would concern the same resource.
-    pub fn with_key(self) -> Result<Self, ParseTemplateError> {
-        if self.mentions(KEY) { Ok(self) } else { Err(ParseTemplateError::NoKey(self.to_string())) }
+    pub fn with_key(self) -> Result<Self, ParseRequestTemplateError> {
+        if self.mentions(KEY) { Ok(self) } else { Err(ParseRequestTemplateError::NoKey(self.to_string())) }
     }
 
     pub fn names_two_keys(&self) -> bool {
@@ -105,7 +106,7 @@ impl Template {
         [self.target.as_str(), &self.body].into_iter().chain(fields).any(|text| text.contains(place))
     }
 
-    pub fn render(&self, places: &TemplateValues<'_>) -> RenderedRequest {
+    pub fn render(&self, places: &RequestTemplateValues<'_>) -> RenderedRequest {
         let value = |text: &str| {
             HeaderValue::from_bytes(places.fill(text).as_bytes()).expect("looked at when it was read")
         };
@@ -118,7 +119,7 @@ impl Template {
     }
 }
 
-impl std::fmt::Display for Template {
+impl std::fmt::Display for RequestTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.method, self.target)
     }
@@ -140,8 +141,9 @@ mod tests {
     fn placeholders_are_filled_other_braces_kept() {
         let fields = ["x-account: {key}".to_owned()];
         let body = r#"{"operation":"{operation}","to":"{other}"}"#;
-        let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
-        let filled = template.render(&TemplateValues { key: "k1", other: "k2", operation: "op" });
+        let template =
+            RequestTemplate::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
+        let filled = template.render(&RequestTemplateValues { key: "k1", other: "k2", operation: "op" });
         assert_eq!(filled.target, "/v1/k1/debit?a=op");
         assert_eq!(filled.body, r#"{"operation":"op","to":"k2"}"#);
         assert_eq!(filled.fields[0].1, "k1");
@@ -152,11 +154,11 @@ mod tests {
     #[test]
     fn unsendable_template_is_rejected() {
         for line in ["", "POST", "POST v1", "POST /a b", "P@ST /a", "POST /{id}/{key}", "POST /a\u{7}"] {
-            assert!(Template::new(line, &[], "").is_err(), "{line}");
+            assert!(RequestTemplate::new(line, &[], "").is_err(), "{line}");
         }
-        assert!(Template::new("GET /", &["no colon".to_owned()], "").is_err());
-        assert!(Template::new("GET /", &["a: \u{7}".to_owned()], "").is_err());
-        let same = Template::new("POST /v1/pay", &[], "{}").and_then(Template::with_key);
-        assert!(matches!(same, Err(ParseTemplateError::NoKey(_))), "{same:?}");
+        assert!(RequestTemplate::new("GET /", &["no colon".to_owned()], "").is_err());
+        assert!(RequestTemplate::new("GET /", &["a: \u{7}".to_owned()], "").is_err());
+        let same = RequestTemplate::new("POST /v1/pay", &[], "{}").and_then(RequestTemplate::with_key);
+        assert!(matches!(same, Err(ParseRequestTemplateError::NoKey(_))), "{same:?}");
     }
 }

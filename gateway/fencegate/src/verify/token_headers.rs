@@ -17,7 +17,7 @@ pub enum ComparedField {
 
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
-pub struct TokenFields {
+pub struct TokenFieldNames {
     pub form: ComparedField,
     pub token: HeaderName,
     pub number: HeaderName,
@@ -33,7 +33,7 @@ pub struct SyntheticToken {
 
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spelling {
+pub enum FieldNameSpelling {
     /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
     Underscore,
     /// `fencing.token`
@@ -73,9 +73,9 @@ pub enum TokenHeaders {
     /// The compared field once, with two values.
     Joined(SyntheticToken, SyntheticToken),
     /// A field with another spelling in place of the compared one.
-    Alias(Spelling, SyntheticToken),
+    Alias(FieldNameSpelling, SyntheticToken),
     /// The compared field, and one with another spelling and another value.
-    Beside(SyntheticToken, Spelling, SyntheticToken),
+    Beside(SyntheticToken, FieldNameSpelling, SyntheticToken),
 }
 
 /// The first dispatch of a tenure.
@@ -85,12 +85,12 @@ pub const fn epoch(epoch: u64) -> SyntheticToken {
 
 impl SyntheticToken {
     #[must_use]
-    pub const fn dispatch(self, dispatch: u32) -> Self {
+    pub const fn with_dispatch(self, dispatch: u32) -> Self {
         Self { dispatch, ..self }
     }
 
     #[must_use]
-    pub const fn sequence(self, sequence: u32) -> Self {
+    pub const fn with_sequence(self, sequence: u32) -> Self {
         Self { sequence, ..self }
     }
 
@@ -116,13 +116,13 @@ impl ComparedField {
     }
 }
 
-impl Default for TokenFields {
+impl Default for TokenFieldNames {
     fn default() -> Self {
         Self { form: ComparedField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
-impl TokenFields {
+impl TokenFieldNames {
     pub fn compared_header(&self) -> &HeaderName {
         match self.form {
             ComparedField::Token => &self.token,
@@ -133,7 +133,7 @@ impl TokenFields {
 
 impl TokenHeaders {
     /// The token, if the fields have the form of a gateway.
-    pub fn mint(self) -> Option<SyntheticToken> {
+    pub fn synthetic_token(self) -> Option<SyntheticToken> {
         match self {
             Self::Whole(mint) | Self::Alone(mint) | Self::Until(mint, _) => Some(mint),
             _ => None,
@@ -141,7 +141,7 @@ impl TokenHeaders {
     }
 
     /// The deadline of the request.
-    pub fn not_after(self) -> DeadlineField {
+    pub fn deadline_field(self) -> DeadlineField {
         match self {
             Self::Until(_, not_after) => not_after,
             _ => DeadlineField::InTime,
@@ -149,7 +149,7 @@ impl TokenHeaders {
     }
 
     /// The fields in the order in which they are sent.
-    pub fn headers(self, names: &TokenFields) -> Vec<(HeaderName, HeaderValue)> {
+    pub fn headers(self, names: &TokenFieldNames) -> Vec<(HeaderName, HeaderValue)> {
         let form = names.form;
         let ours = names.compared_header();
         let (other, other_form) = match form {
@@ -158,7 +158,8 @@ impl TokenHeaders {
         };
         let compared = |token: SyntheticToken| (ours.clone(), token.value_in(form));
         let beside = |token: SyntheticToken| (other.clone(), token.value_in(other_form));
-        let alias = |spelling: Spelling, token: SyntheticToken| (spelling.apply(ours), token.value_in(form));
+        let alias =
+            |spelling: FieldNameSpelling, token: SyntheticToken| (spelling.apply(ours), token.value_in(form));
         let texts = match self {
             Self::Whole(token) | Self::Until(token, _) => vec![compared(token), beside(token)],
             Self::Absent => Vec::new(),
@@ -191,7 +192,7 @@ impl DeadlineField {
     }
 }
 
-impl Spelling {
+impl FieldNameSpelling {
     fn apply(self, name: &HeaderName) -> HeaderName {
         let spelled = match self {
             Self::Underscore => name.as_str().replace('-', "_"),
@@ -207,23 +208,23 @@ mod tests {
 
     use super::*;
 
-    fn said(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
-        let fields = stamp.headers(&TokenFields { form, ..TokenFields::default() });
+    fn sent_values(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
+        let fields = stamp.headers(&TokenFieldNames { form, ..TokenFieldNames::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
     /// A synthetic token is spelled and ordered as a real one.
     #[test]
     fn synthetic_token_matches_real_token() {
-        let mint = epoch(0xAB).dispatch(3);
+        let mint = epoch(0xAB).with_dispatch(3);
         let token = Token::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
         assert_eq!(
-            said(TokenHeaders::Whole(mint), ComparedField::Number)[0],
+            sent_values(TokenHeaders::Whole(mint), ComparedField::Number)[0],
             format!("fencing-number: {}", token.number())
         );
-        assert!(epoch(1).dispatch(9) < epoch(2) && epoch(1) < epoch(1).dispatch(2));
-        assert!(epoch(1).sequence(8) > epoch(1).dispatch(9));
+        assert!(epoch(1).with_dispatch(9) < epoch(2) && epoch(1) < epoch(1).with_dispatch(2));
+        assert!(epoch(1).with_sequence(8) > epoch(1).with_dispatch(9));
     }
 
     /// The field that the service compares decides which field is spoiled.
@@ -232,14 +233,17 @@ mod tests {
         for (form, name) in
             [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
         {
-            assert!(said(TokenHeaders::Alias(Spelling::Underscore, epoch(5)), form)[0].starts_with(name));
+            assert!(
+                sent_values(TokenHeaders::Alias(FieldNameSpelling::Underscore, epoch(5)), form)[0]
+                    .starts_with(name)
+            );
         }
-        assert_eq!(said(TokenHeaders::Other(epoch(5)), ComparedField::Token), ["fencing-number: 5"]);
+        assert_eq!(sent_values(TokenHeaders::Other(epoch(5)), ComparedField::Token), ["fencing-number: 5"]);
         assert_eq!(
-            said(TokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
+            sent_values(TokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
             ["fencing-number: 5, 6"]
         );
-        assert!(said(TokenHeaders::Absent, ComparedField::Token).is_empty());
+        assert!(sent_values(TokenHeaders::Absent, ComparedField::Token).is_empty());
     }
 
     /// A deadline changes no token, and only a late one is over.
@@ -247,11 +251,11 @@ mod tests {
     fn deadline_leaves_token_unchanged() {
         let late = TokenHeaders::Until(epoch(5), DeadlineField::Late);
         assert_eq!(
-            said(late, ComparedField::Token),
-            said(TokenHeaders::Whole(epoch(5)), ComparedField::Token)
+            sent_values(late, ComparedField::Token),
+            sent_values(TokenHeaders::Whole(epoch(5)), ComparedField::Token)
         );
-        assert_eq!(late.mint(), Some(epoch(5)));
-        assert_eq!(TokenHeaders::Whole(epoch(5)).not_after(), DeadlineField::InTime);
+        assert_eq!(late.synthetic_token(), Some(epoch(5)));
+        assert_eq!(TokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineField::InTime);
         let read = |not_after: DeadlineField| -> Vec<u64> {
             not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
         };
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn grant_shares_number_not_token() {
         let first = epoch(5);
-        let second = epoch(5).dispatch(2);
+        let second = epoch(5).with_dispatch(2);
         assert!(
             ComparedField::Token.is_stale(first, second) && !ComparedField::Number.is_stale(first, second)
         );

@@ -14,12 +14,12 @@ use super::{
     key_state::InDoubtDispatch,
     quarantine::{Quarantine, QuarantineReason, QuarantineScope, QuarantineStatus},
 };
-use crate::store::{ActiveKeys, Change, RecoveredState, UnresolvedExecution};
+use crate::store::{ActiveKeys, RecoveredState, StoreChange, UnresolvedExecution};
 
 impl AdmissionTable {
     /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also records
     /// the remaining doubts.
-    pub(super) fn take_over(
+    pub(super) fn take_over_active_keys(
         &mut self,
         recovered: &RecoveredState,
         now: BootInstant,
@@ -49,7 +49,7 @@ impl AdmissionTable {
     }
 
     /// Takes over a doubt of the previous process.
-    pub(super) fn inherit(&mut self, left: &UnresolvedExecution, now: BootInstant) {
+    pub(super) fn inherit_doubt(&mut self, left: &UnresolvedExecution, now: BootInstant) {
         let id = self.next_id();
         let UnresolvedExecution { keys, token, mode, remaining, place } = left;
         let until = now + *remaining;
@@ -90,21 +90,21 @@ impl AdmissionTable {
     }
 
     /// The changes that have to be in the store before a dispatch is sent on these keys.
-    pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<Change> {
+    pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key)
                 && !std::mem::replace(&mut state.at_work, true)
             {
                 self.at_work += 1;
-                changes.push(Change::AtWork { key: key.clone() });
+                changes.push(StoreChange::AtWork { key: key.clone() });
             }
         }
         changes
     }
 
     /// The number of keys in the store's list, which would have to wait after an unclean stop.
-    pub fn active_keys(&self) -> usize {
+    pub fn active_key_count(&self) -> usize {
         self.at_work
     }
 
@@ -118,7 +118,7 @@ impl AdmissionTable {
     }
 
     /// Takes keys that have rested for `linger` out of the list. Called periodically; returns at most `most` changes.
-    pub fn release_resting(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<Change> {
+    pub fn release_resting(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<StoreChange> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
         while changes.len() < most
@@ -138,7 +138,7 @@ impl AdmissionTable {
             } else {
                 state.at_work = false;
                 self.at_work -= 1;
-                changes.push(Change::AtRest { key });
+                changes.push(StoreChange::AtRest { key });
             }
         }
         changes
@@ -160,7 +160,7 @@ impl AdmissionTable {
         }
     }
 
-    fn end_quarantine(&mut self, now: BootInstant) -> Vec<Change> {
+    fn end_quarantine(&mut self, now: BootInstant) -> Vec<StoreChange> {
         if self.quarantine(now).is_none()
             && let Some(closed) = self.quarantine.take()
         {
@@ -178,11 +178,11 @@ impl AdmissionTable {
     }
 
     /// The change that marks the store's list as complete.
-    fn mark_list_complete(&mut self) -> Vec<Change> {
+    fn mark_list_complete(&mut self) -> Vec<StoreChange> {
         self.listed = true;
         let open: Vec<ResourceKey> = self.open.values().flat_map(|open| open.keys.to_vec()).collect();
         let mut changes = self.mark_active(&open);
-        changes.push(Change::AtWorkListed);
+        changes.push(StoreChange::AtWorkListed);
         changes
     }
 }

@@ -9,7 +9,7 @@ use crate::dispatch_target::DispatchTarget;
 
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct DispatchClaim {
     /// Sorted, without duplicates, at least one.
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
@@ -44,7 +44,7 @@ pub struct OpenDispatch {
     pub place: Option<DispatchTarget>,
 }
 
-impl Claim {
+impl DispatchClaim {
     /// The caller of a callback, if that is of the same tenure.
     pub(crate) fn caller(&self) -> Option<Token> {
         self.parent.filter(|parent| parent.same_grant(self.token))
@@ -57,7 +57,7 @@ impl Claim {
 }
 
 impl OpenDispatch {
-    pub(super) fn from_claim(claim: &Claim) -> Self {
+    pub(super) fn from_claim(claim: &DispatchClaim) -> Self {
         Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
     }
 }

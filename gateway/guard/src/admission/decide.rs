@@ -14,14 +14,14 @@ use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::sync::futures::OwnedNotified;
 
 use super::{
-    claim::{Claim, DispatchId, OpenDispatch},
-    key_state::{Conflict, InDoubtDispatch, KeyState, RunningDispatch},
-    liveness::{EndpointWatch, LivenessAnswers, UnseenTime},
+    claim::{DispatchClaim, DispatchId, OpenDispatch},
+    key_state::{DispatchConflict, InDoubtDispatch, KeyState, RunningDispatch},
+    liveness::{EndpointProbeConfig, LivenessTracker, RequiredLivenessTime},
     quarantine::Quarantine,
 };
 use crate::{
     error::AdmitError,
-    store::{Change, CommitSeq, RecoveredState},
+    store::{CommitSeq, RecoveredState, StoreChange},
 };
 
 /// The guard's state of all its keys.
@@ -37,10 +37,10 @@ pub struct AdmissionTable {
     /// Executions in doubt, by the time at which each counts as over.
     pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
     /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
-    pub(super) unseen: BTreeMap<DispatchId, UnseenTime>,
+    pub(super) unseen: BTreeMap<DispatchId, RequiredLivenessTime>,
     /// `None`: the endpoints are not probed, and doubts end by the clock.
-    pub(super) watch: Option<EndpointWatch>,
-    pub(super) answers: LivenessAnswers,
+    pub(super) watch: Option<EndpointProbeConfig>,
+    pub(super) answers: LivenessTracker,
     /// A key without a watermark admits no token up to here, because its watermarks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
@@ -89,7 +89,7 @@ impl AdmissionTable {
             doubts: BTreeSet::new(),
             unseen: BTreeMap::new(),
             watch: None,
-            answers: LivenessAnswers::default(),
+            answers: LivenessTracker::default(),
             floor: recovered.floor,
             highest: recovered.floor,
             era: recovered.era,
@@ -109,22 +109,26 @@ impl AdmissionTable {
                 table.key_state(&watermark.key, now).make_exact(watermark.write, watermark.read);
             }
             for doubt in &stop.doubts {
-                table.inherit(doubt, now);
+                table.inherit_doubt(doubt, now);
             }
         }
-        table.take_over(recovered, now, max_execution);
+        table.take_over_active_keys(recovered, now, max_execution);
         table
     }
 
     /// Compares the claim with the watermarks of all its keys, and raises all or none. The changes have to be durable
-    /// before [`AdmissionTable::settle`] is called.
+    /// before [`AdmissionTable::check_and_register`] is called.
     ///
     /// Every announced token raises its watermark, even if the claim is never admitted. So a token that comes twice
     /// is found to be a duplicate at once.
     ///
     /// # Errors
     /// The claim is refused, and no watermark was raised.
-    pub fn announce(&mut self, claim: &Claim, now: BootInstant) -> Result<Vec<Change>, AdmitError> {
+    pub fn announce(
+        &mut self,
+        claim: &DispatchClaim,
+        now: BootInstant,
+    ) -> Result<Vec<StoreChange>, AdmitError> {
         let token = claim.token;
         if !self.is_plausible(claim) {
             return Err(AdmitError::Future { highest: self.highest });
@@ -135,13 +139,13 @@ impl AdmissionTable {
                 None => KeyState::new(self.floor, now).compare(token, claim.mode)?,
             }
         }
-        Ok(self.raise(claim, now))
+        Ok(self.raise_watermarks(claim, now))
     }
 
     /// Records the position in the commit queue at which these changes were submitted.
-    pub fn record_submitted(&mut self, changes: &[Change], moment: CommitSeq) {
+    pub fn record_submitted(&mut self, changes: &[StoreChange], moment: CommitSeq) {
         for change in changes {
-            if let Change::Mark { key, .. } | Change::AtWork { key } = change
+            if let StoreChange::Mark { key, .. } | StoreChange::AtWork { key } = change
                 && let Some(state) = self.keys.get_mut(key)
             {
                 state.written = moment;
@@ -150,14 +154,14 @@ impl AdmissionTable {
     }
 
     /// The position that has to be durable before the claim may be sent.
-    pub fn required_seq(&self, claim: &Claim) -> CommitSeq {
+    pub fn required_seq(&self, claim: &DispatchClaim) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
 
     /// Raises the watermarks that are below the claim. A token that is implausible, or not above the floor, raises
     /// nothing. The same holds for a guard that only observes, because its watermarks will be enforced one day.
-    pub fn raise(&mut self, claim: &Claim, now: BootInstant) -> Vec<Change> {
+    pub fn raise_watermarks(&mut self, claim: &DispatchClaim, now: BootInstant) -> Vec<StoreChange> {
         if !self.is_plausible(claim) {
             return Vec::new();
         }
@@ -166,7 +170,7 @@ impl AdmissionTable {
         // above all others.
         let later = self.later_era(claim);
         self.era = later.unwrap_or(self.era);
-        let mut changes: Vec<Change> = later.map(Change::Era).into_iter().collect();
+        let mut changes: Vec<StoreChange> = later.map(StoreChange::Era).into_iter().collect();
         for key in claim.keys.iter() {
             if let Some(change) = self.key_state(key, now).raise(key, claim.token, claim.mode) {
                 changes.push(change);
@@ -175,11 +179,11 @@ impl AdmissionTable {
         changes
     }
 
-    fn is_plausible(&self, claim: &Claim) -> bool {
+    fn is_plausible(&self, claim: &DispatchClaim) -> bool {
         self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
     }
 
-    fn later_era(&self, claim: &Claim) -> Option<u64> {
+    fn later_era(&self, claim: &DispatchClaim) -> Option<u64> {
         claim.era.filter(|era| *era > self.era)
     }
 
@@ -189,11 +193,11 @@ impl AdmissionTable {
     ///
     /// # Errors
     /// The claim is no longer the newest of its keys, or a key is in quarantine.
-    pub fn settle(
+    pub fn check_and_register(
         &mut self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         now: BootInstant,
-    ) -> Result<(AdmitDecision, Vec<Change>), AdmitError> {
+    ) -> Result<(AdmitDecision, Vec<StoreChange>), AdmitError> {
         if let Some(until) = self.quarantined_until(&claim.keys, now) {
             return Err(AdmitError::Quarantine { until });
         }
@@ -204,7 +208,7 @@ impl AdmissionTable {
         }
         for key in claim.keys.iter() {
             let state = self.key_state(key, now);
-            if let Some(Conflict { doubt }) = state.conflict(claim, now) {
+            if let Some(DispatchConflict { doubt }) = state.find_conflict(claim, now) {
                 // Subscribed under the caller's lock, so that no change is missed between check and wait.
                 return Ok((AdmitDecision::Wait { told: Box::pin(state.subscribe()), doubt }, Vec::new()));
             }
@@ -214,8 +218,8 @@ impl AdmissionTable {
     }
 
     /// Registers the claim as in flight, even beside conflicting dispatches. The changes are those of
-    /// [`AdmissionTable::settle`].
-    pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
+    /// [`AdmissionTable::check_and_register`].
+    pub fn register(&mut self, claim: &DispatchClaim, now: BootInstant) -> (DispatchId, Vec<StoreChange>) {
         let id = self.next_id();
         for key in claim.keys.iter() {
             let token = claim.token;
@@ -229,7 +233,13 @@ impl AdmissionTable {
     }
 
     /// Ends the dispatch, and wakes the requests that wait for its keys.
-    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: DispatchEnd, now: BootInstant) {
+    pub fn end_dispatch(
+        &mut self,
+        claim: &DispatchClaim,
+        id: DispatchId,
+        ended: DispatchEnd,
+        now: BootInstant,
+    ) {
         let doubt = match ended {
             DispatchEnd::Known => {
                 self.open.remove(&id);
@@ -242,17 +252,17 @@ impl AdmissionTable {
             }
         };
         for key in claim.keys.iter() {
-            self.key_state(key, now).end(id, doubt.clone());
+            self.key_state(key, now).end_dispatch(id, doubt.clone());
             self.enqueue_resting(key, now);
         }
     }
 
     /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
-    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
+    pub fn resolve_doubt(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
         let mut over = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key) {
-                over.extend(state.resolve(token));
+                over.extend(state.resolve_doubts(token));
             }
             self.enqueue_resting(key, now);
         }
@@ -265,11 +275,11 @@ impl AdmissionTable {
         !over.is_empty()
     }
 
-    pub fn floor(&self) -> u64 {
+    pub fn epoch_floor(&self) -> u64 {
         self.floor
     }
 
-    pub fn highest(&self) -> u64 {
+    pub fn highest_epoch(&self) -> u64 {
         self.highest
     }
 

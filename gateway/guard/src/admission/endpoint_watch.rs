@@ -9,19 +9,19 @@ use super::{
     claim::DispatchId,
     decide::AdmissionTable,
     key_state::KeyState,
-    liveness::{EndpointWatch, LivenessAnswer, LivenessSpan, UnseenTime},
+    liveness::{EndpointProbeConfig, LivenessAnswer, LivenessSpan, RequiredLivenessTime},
 };
 use crate::dispatch_target::DispatchTarget;
 
 impl AdmissionTable {
     /// Probes the endpoints from now on. Doubts and a quarantine of an earlier process then also end only after the
     /// endpoints were seen running.
-    pub fn watch(&mut self, watch: EndpointWatch, now: BootInstant) {
+    pub fn start_probing(&mut self, watch: EndpointProbeConfig, now: BootInstant) {
         let inherited: Vec<(BootInstant, DispatchId)> =
             std::mem::take(&mut self.doubts).into_iter().collect();
         if let Some(quarantine) = &mut self.quarantine {
             let everywhere = watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint));
-            quarantine.unseen = Some(UnseenTime::new(everywhere, quarantine.until.since(now), now));
+            quarantine.unseen = Some(RequiredLivenessTime::new(everywhere, quarantine.until.since(now), now));
         }
         self.watch = Some(watch);
         for (until, id) in inherited {
@@ -59,7 +59,7 @@ impl AdmissionTable {
             Some(target) => vec![target],
             None => watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect(),
         };
-        let unseen = UnseenTime::new(places, left, now);
+        let unseen = RequiredLivenessTime::new(places, left, now);
         let left = unseen.remaining();
         for key in open.keys.clone().iter() {
             if let Some(state) = self.keys.get_mut(key) {
@@ -80,7 +80,7 @@ impl AdmissionTable {
     pub fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
         let all: BTreeSet<&DispatchTarget> =
-            self.unseen.values().chain(quarantine).flat_map(UnseenTime::places).collect();
+            self.unseen.values().chain(quarantine).flat_map(RequiredLivenessTime::targets_to_probe).collect();
         let targets: Vec<DispatchTarget> = all.into_iter().cloned().collect();
         self.answers.retain(|target| targets.contains(target));
         targets
@@ -137,8 +137,8 @@ impl AdmissionTable {
         self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
     }
 
-    pub(super) fn is_stalled(&self, unseen: &UnseenTime) -> bool {
-        unseen.places().any(|target| self.answers.is_silent(target))
+    pub(super) fn is_stalled(&self, unseen: &RequiredLivenessTime) -> bool {
+        unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 
     /// Records that nothing ran here for this time: every end by the clock moves later.

@@ -3,20 +3,20 @@
 use fencegate_process::clock::BootInstant;
 
 use super::decide::AdmissionTable;
-use crate::store::Change;
+use crate::store::StoreChange;
 
 /// The result of one step.
 #[derive(Debug)]
-pub struct EvictionStep {
+pub struct IdleKeyEvictionStep {
     /// The changes of one transaction.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StoreChange>,
     /// Whether there may be more to evict.
     pub more: bool,
 }
 
 /// One eviction pass, in steps.
 #[derive(Debug)]
-pub struct EvictionPass {
+pub struct IdleKeyEvictionPass {
     idle_since: BootInstant,
     most: usize,
     /// The number of keys still to be checked. It is needed because keys that stay go back to the end of the queue.
@@ -27,14 +27,19 @@ impl AdmissionTable {
     /// Begins a pass that evicts keys not used since `idle_since`. While there are more than `most` keys, it also
     /// evicts others, the least recently used first. A key is checked twice at most, because it may have been used
     /// since it was queued.
-    pub fn eviction_pass(&self, idle_since: BootInstant, most: usize) -> EvictionPass {
-        EvictionPass { idle_since, most, looks: 2 * self.unused.len() }
+    pub fn eviction_pass(&self, idle_since: BootInstant, most: usize) -> IdleKeyEvictionPass {
+        IdleKeyEvictionPass { idle_since, most, looks: 2 * self.unused.len() }
     }
 
     /// The next step of the pass, which checks at most `at_once` keys. The same transaction raises the floor to the
     /// tokens of the evicted keys.
-    pub fn evict(&mut self, round: &mut EvictionPass, at_once: usize, now: BootInstant) -> EvictionStep {
-        let EvictionPass { idle_since, most, .. } = *round;
+    pub fn evict_step(
+        &mut self,
+        round: &mut IdleKeyEvictionPass,
+        at_once: usize,
+        now: BootInstant,
+    ) -> IdleKeyEvictionStep {
+        let IdleKeyEvictionPass { idle_since, most, .. } = *round;
         let mut changes = Vec::new();
         let mut looked = 0;
         while looked < at_once.min(round.looks)
@@ -55,21 +60,21 @@ impl AdmissionTable {
             self.at_work -= usize::from(state.at_work);
             self.keys.remove(&key);
             self.floor = self.floor.max(floor);
-            changes.push(Change::Forget { key });
+            changes.push(StoreChange::Forget { key });
         }
         if !changes.is_empty() {
-            changes.push(Change::Floor(self.floor));
+            changes.push(StoreChange::Floor(self.floor));
         }
         round.looks -= looked;
         let more = looked == at_once && round.looks > 0;
         if !more {
-            self.shrink();
+            self.shrink_memory();
         }
-        EvictionStep { changes, more }
+        IdleKeyEvictionStep { changes, more }
     }
 
     /// Frees memory that a larger number of keys needed before.
-    fn shrink(&mut self) {
+    fn shrink_memory(&mut self) {
         let most = self.keys.len().max(SMALL) * 4;
         if self.keys.capacity() > most {
             self.keys.shrink_to(most / 2);

@@ -10,10 +10,10 @@ use fencegate_process::clock::BootInstant;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
-use super::claim::{Claim, DispatchId};
+use super::claim::{DispatchClaim, DispatchId};
 use crate::{
     error::AdmitError,
-    store::{Change, CommitSeq, Epochs, KeyWatermarks},
+    store::{CommitSeq, KeyWatermarks, StoreChange, WatermarkEpochs},
 };
 
 /// The newest token seen for one kind of access.
@@ -95,7 +95,7 @@ struct ActiveWork {
 }
 
 /// Another dispatch is in the way.
-pub(super) struct Conflict {
+pub(super) struct DispatchConflict {
     /// Set if only doubts are in the way: when the last of them is over.
     pub(super) doubt: Option<BootInstant>,
 }
@@ -113,14 +113,14 @@ impl Watermark {
 
 /// The watermarks of writes and of reads, as the next process restores them. `whole`: present after a clean stop.
 pub(crate) fn recover_watermarks(
-    epochs: &Epochs,
+    epochs: &WatermarkEpochs,
     whole: Option<&KeyWatermarks>,
 ) -> (Option<Watermark>, Option<Watermark>) {
     let mut record = KeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
     if let Some(whole) = whole {
         record.make_exact(whole.write, whole.read);
     }
-    (record.write(), record.read())
+    (record.write_watermark(), record.read_watermark())
 }
 
 impl KeyState {
@@ -137,7 +137,7 @@ impl KeyState {
         }
     }
 
-    pub(super) fn from_epochs(epochs: &Epochs, base: u64, now: BootInstant) -> Self {
+    pub(super) fn from_epochs(epochs: &WatermarkEpochs, base: u64, now: BootInstant) -> Self {
         let write = epochs
             .write
             .and_then(Watermark::from_epoch)
@@ -152,26 +152,26 @@ impl KeyState {
         self.read = read.map(Watermark::exact).map(Box::new).or(self.read.take());
     }
 
-    pub(super) fn write(&self) -> Option<Watermark> {
+    pub(super) fn write_watermark(&self) -> Option<Watermark> {
         match self.write {
             WriteWatermark::Unseen { .. } => None,
             WriteWatermark::Seen(watermark) => Some(watermark),
         }
     }
 
-    pub(super) fn read(&self) -> Option<Watermark> {
+    pub(super) fn read_watermark(&self) -> Option<Watermark> {
         self.read.as_deref().copied()
     }
 
-    pub(super) fn epochs(&self) -> Epochs {
+    pub(super) fn epochs(&self) -> WatermarkEpochs {
         let epoch = |watermark: Option<Watermark>| watermark.map(|watermark| watermark.token.number());
-        Epochs { write: epoch(self.write()), read: epoch(self.read()) }
+        WatermarkEpochs { write: epoch(self.write_watermark()), read: epoch(self.read_watermark()) }
     }
 
     /// The first check, before the watermark moves.
     pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         self.check_base(token)?;
-        if let Some(write) = self.write()
+        if let Some(write) = self.write_watermark()
             && token <= write.token
         {
             let same = mode == Mode::Exclusive && token.number() == write.token.number();
@@ -206,12 +206,12 @@ impl KeyState {
 
     /// Raises the watermark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of
     /// a tenure cost no write.
-    pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<Change> {
+    pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<StoreChange> {
         // A watermark below the base would mean that nothing above it was ever seen.
         self.check_base(token).ok()?;
         let before = match mode {
-            Mode::Exclusive => self.write(),
-            Mode::Shared => self.read(),
+            Mode::Exclusive => self.write_watermark(),
+            Mode::Shared => self.read_watermark(),
         };
         if before.is_some_and(|watermark| token <= watermark.token) {
             return None;
@@ -225,12 +225,12 @@ impl KeyState {
         }
         // Wakes the requests that wait with an older token, because they are stale now.
         self.notify();
-        Some(Change::Mark { key: key.clone(), epochs: self.epochs() })
+        Some(StoreChange::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
     /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
     pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
-        match (mode, self.write()) {
+        match (mode, self.write_watermark()) {
             (Mode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
             (Mode::Exclusive, write) => {
                 Err(AdmitError::Stale { newest: write.map_or(token, |watermark| watermark.token) })
@@ -249,7 +249,7 @@ impl KeyState {
     }
 
     /// Ends the dispatch, or puts it in doubt, and wakes the requests that wait.
-    pub(super) fn end(&mut self, id: DispatchId, doubt: Option<InDoubtDispatch>) {
+    pub(super) fn end_dispatch(&mut self, id: DispatchId, doubt: Option<InDoubtDispatch>) {
         let Some(work) = &mut self.work else { return };
         work.running.retain(|running| running.id != id);
         work.doubts.extend(doubt);
@@ -281,7 +281,7 @@ impl KeyState {
     }
 
     /// Ends the doubts about this token, and returns them.
-    pub(super) fn resolve(&mut self, token: Token) -> Vec<DispatchId> {
+    pub(super) fn resolve_doubts(&mut self, token: Token) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
         let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
         self.notify();
@@ -305,7 +305,7 @@ impl KeyState {
     /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
     /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
     /// callers are no conflict, because they wait for it; a doubt about one of them is.
-    pub(super) fn conflict(&self, claim: &Claim, now: BootInstant) -> Option<Conflict> {
+    pub(super) fn find_conflict(&self, claim: &DispatchClaim, now: BootInstant) -> Option<DispatchConflict> {
         let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
         let callers = self.callers(claim);
         let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
@@ -314,13 +314,13 @@ impl KeyState {
             self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends_at(now)).max();
         match (running, doubt) {
             (false, None) => None,
-            (false, Some(doubt)) => Some(Conflict { doubt: Some(doubt) }),
-            (true, _) => Some(Conflict { doubt: None }),
+            (false, Some(doubt)) => Some(DispatchConflict { doubt: Some(doubt) }),
+            (true, _) => Some(DispatchConflict { doubt: None }),
         }
     }
 
     /// The dispatches in flight that the claim runs inside of: its caller, the caller of that, and so on.
-    fn callers(&self, claim: &Claim) -> SmallVec<[DispatchId; 2]> {
+    fn callers(&self, claim: &DispatchClaim) -> SmallVec<[DispatchId; 2]> {
         let mut callers = SmallVec::new();
         let mut next = claim.caller();
         while let Some(token) = next

@@ -14,14 +14,14 @@ use crate::dispatch_target::DispatchTarget;
 
 /// The endpoints of a service that answer probes, and how often they are probed while anything is in doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointWatch {
+pub struct EndpointProbeConfig {
     pub endpoints: Vec<String>,
     /// The pause between an answer and the next probe. At most this much counts between two answers, so a shorter
     /// pause of the process is not noticed.
     pub interval: Duration,
 }
 
-impl EndpointWatch {
+impl EndpointProbeConfig {
     /// Beyond this time between an answer and the next probe nothing counts. The prober may be late by a part of the
     /// interval; if it is later, it was asleep itself, and then the service may have been asleep, too.
     fn max_gap(&self) -> Duration {
@@ -39,14 +39,14 @@ pub struct LivenessAnswer {
 
 /// The rest of a wait at each of the targets that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UnseenTime {
+pub(crate) struct RequiredLivenessTime {
     since: BootInstant,
     left: BTreeMap<DispatchTarget, Duration>,
 }
 
 /// The last answers of each probed target.
 #[derive(Debug, Default)]
-pub(crate) struct LivenessAnswers {
+pub(crate) struct LivenessTracker {
     last: BTreeMap<DispatchTarget, LastAnswer>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct LivenessSpan {
     most: Duration,
 }
 
-impl UnseenTime {
+impl RequiredLivenessTime {
     /// The targets have to be seen running for `left` from `since` on.
     pub(crate) fn new(
         places: impl IntoIterator<Item = DispatchTarget>,
@@ -82,7 +82,7 @@ impl UnseenTime {
     }
 
     /// The targets that have to be probed.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &DispatchTarget> {
+    pub(crate) fn targets_to_probe(&self) -> impl Iterator<Item = &DispatchTarget> {
         self.left.iter().filter(|(_, left)| !left.is_zero()).map(|(target, _)| target)
     }
 
@@ -95,14 +95,14 @@ impl UnseenTime {
     }
 }
 
-impl LivenessAnswers {
+impl LivenessTracker {
     /// Records an answer. The counted span ends when the probe was sent: when exactly the process ran between probe
     /// and answer is not known.
     pub(crate) fn record(
         &mut self,
         target: &DispatchTarget,
         answer: LivenessAnswer,
-        watch: &EndpointWatch,
+        watch: &EndpointProbeConfig,
     ) -> Option<LivenessSpan> {
         let now = LastAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;

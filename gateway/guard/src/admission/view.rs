@@ -4,7 +4,7 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::clock::BootInstant;
 
 use super::{
-    claim::{Claim, InDoubtExecution, OpenDispatch},
+    claim::{DispatchClaim, InDoubtExecution, OpenDispatch},
     decide::AdmissionTable,
     key_state::{InDoubtDispatch, KeyState, RunningDispatch, Watermark},
 };
@@ -24,8 +24,8 @@ impl AdmissionTable {
     pub fn key_view(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
         let state = self.keys.get(key)?;
         Some(KeyView {
-            write: state.write().map(|watermark| watermark.token),
-            read: state.read().map(|watermark| watermark.token),
+            write: state.write_watermark().map(|watermark| watermark.token),
+            read: state.read_watermark().map(|watermark| watermark.token),
             running: state.running().to_vec(),
             doubts: state.doubts(now).cloned().collect(),
         })
@@ -43,8 +43,8 @@ impl AdmissionTable {
             let watermark = |of: fn(&KeyState) -> Option<Watermark>| exact(state.and_then(of));
             KeyWatermarks {
                 key: key.clone(),
-                write: watermark(KeyState::write),
-                read: watermark(KeyState::read),
+                write: watermark(KeyState::write_watermark),
+                read: watermark(KeyState::read_watermark),
             }
         });
         whole.collect()
@@ -80,9 +80,9 @@ impl AdmissionTable {
     }
 
     /// Everything in flight, once.
-    pub fn open_dispatches(&self) -> Vec<Claim> {
+    pub fn open_dispatches(&self) -> Vec<DispatchClaim> {
         let running = self.open.values().filter(|open| open.until.is_none());
-        let claim = |open: &OpenDispatch| Claim {
+        let claim = |open: &OpenDispatch| DispatchClaim {
             keys: open.keys.clone(),
             token: open.token,
             mode: open.mode,
@@ -94,7 +94,7 @@ impl AdmissionTable {
 
     /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::release_resting`]
     /// is called.
-    pub fn doubts(&self) -> usize {
+    pub fn doubt_count(&self) -> usize {
         self.doubts.len() + self.unseen.len()
     }
 }

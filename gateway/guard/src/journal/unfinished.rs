@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fencegate_policies::operation::OperationId;
 
-use super::TakeOutcome;
+use super::TakeUnfinishedOutcome;
 use crate::{
     error::AdmitError,
     guard::Guard,
-    operation::{JournalEntry, State},
-    reserve::Reservation,
+    operation::{JournalEntry, JournalEntryState},
+    reserve::OperationReservation,
 };
 
 impl Guard {
@@ -30,17 +30,22 @@ impl Guard {
     }
 
     /// Reserves an unknown operation, so that an operator can resolve it.
-    pub async fn take_unfinished(self: &Arc<Self>, id: OperationId) -> Result<TakeOutcome, AdmitError> {
-        let is_unknown = |entry: &JournalEntry| entry.state == State::Admitted;
+    pub async fn take_unfinished(
+        self: &Arc<Self>,
+        id: OperationId,
+    ) -> Result<TakeUnfinishedOutcome, AdmitError> {
+        let is_unknown = |entry: &JournalEntry| entry.state == JournalEntryState::Admitted;
         if !self.backend.entry(&id).await?.as_ref().is_some_and(is_unknown) {
-            return Ok(TakeOutcome::Settled);
+            return Ok(TakeUnfinishedOutcome::Settled);
         }
-        let Some((reservation, entry)) = Reservation::try_reserve(self, id).await? else {
-            return Ok(TakeOutcome::InProgress);
+        let Some((reservation, entry)) = OperationReservation::try_reserve(self, id).await? else {
+            return Ok(TakeUnfinishedOutcome::InProgress);
         };
         // The request that had reserved it may have ended it meanwhile.
         let unknown = entry.filter(is_unknown);
-        Ok(unknown.map_or(TakeOutcome::Settled, |entry| TakeOutcome::Taken(reservation, Box::new(entry))))
+        Ok(unknown.map_or(TakeUnfinishedOutcome::Settled, |entry| {
+            TakeUnfinishedOutcome::Taken(reservation, Box::new(entry))
+        }))
     }
 
     /// Forgets a finished operation. False if there is none with this reference.

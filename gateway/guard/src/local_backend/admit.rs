@@ -2,14 +2,14 @@
 
 use fencegate_process::clock::BootInstant;
 
-use super::{LocalBackend, LocalState};
+use super::{LocalBackend, LocalBackendState};
 use crate::{
-    admission::{AdmitDecision, Claim, DispatchEnd},
+    admission::{AdmitDecision, DispatchClaim, DispatchEnd},
     backend_types::{
-        AdmitCheck, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, PendingOperation, SendRecord,
+        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, SendRecord,
     },
     error::AdmitError,
-    store::{Change, CommitSeq},
+    store::{CommitSeq, StoreChange},
 };
 
 /// The result of one check of the admission table.
@@ -22,17 +22,17 @@ struct LocalAdmission {
 }
 
 impl LocalBackend {
-    /// See [`Backend::try_admit`](crate::backend::Backend::try_admit).
+    /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedId,
-    ) -> Result<AdmitCheck, AdmitError> {
+    ) -> Result<AdmitCheckResult, AdmitError> {
         let LocalAdmission { settled, written, at, raised } = match turn {
             AdmitPhase::First => self.announce(claim, admitting)?,
-            AdmitPhase::Again => self.settle(claim, admitting)?,
+            AdmitPhase::Again => self.check_and_register(claim, admitting)?,
         };
         let way = match settled {
             AdmitDecision::Running(id) => {
@@ -42,19 +42,19 @@ impl LocalBackend {
             AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
         };
         self.wait_durable(written).await?;
-        Ok(AdmitCheck { outcome: way, raised })
+        Ok(AdmitCheckResult { outcome: way, raised })
     }
 
     /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
         let (written, now) = {
             let mut state = self.lock();
             let now = state.now;
-            let mut changes = state.register.raise(claim, now);
+            let mut changes = state.register.raise_watermarks(claim, now);
             let (id, at_work) = state.register.register(claim, now);
             *admitted = AdmittedId::Local(id);
             changes.extend(at_work);
@@ -64,9 +64,9 @@ impl LocalBackend {
         Ok(now)
     }
 
-    pub(crate) fn end(
+    pub(crate) fn end_dispatch(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: AdmittedId,
         ended: DispatchEnd,
         sent: Option<SendRecord>,
@@ -75,11 +75,11 @@ impl LocalBackend {
         let mut state = self.lock();
         let now = state.now;
         let (DispatchEnd::InDoubt { until }, Some(SendRecord { place, last })) = (ended, sent) else {
-            state.register.end(claim, id, ended, now);
+            state.register.end_dispatch(claim, id, ended, now);
             return;
         };
         let until = until + state.sleep_detector.slept_since(last);
-        state.register.end(claim, id, DispatchEnd::InDoubt { until }, now);
+        state.register.end_dispatch(claim, id, DispatchEnd::InDoubt { until }, now);
         state.register.record_target(id, place, self.config.max_execution, now);
     }
 
@@ -87,8 +87,8 @@ impl LocalBackend {
     /// watermarks, keys at work and journal entry are one transaction.
     fn announce(
         &self,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
     ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
@@ -97,10 +97,10 @@ impl LocalBackend {
     }
 
     /// A later check, after a wait.
-    fn settle(
+    fn check_and_register(
         &self,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
     ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
@@ -110,14 +110,14 @@ impl LocalBackend {
     /// Submits the raised watermarks even if the claim is refused, because its token was announced.
     fn submit_check(
         &self,
-        state: &mut LocalState,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
-        mut changes: Vec<Change>,
+        state: &mut LocalBackendState,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
+        mut changes: Vec<StoreChange>,
         at: BootInstant,
     ) -> Result<LocalAdmission, AdmitError> {
         let raised = !changes.is_empty();
-        let (settled, entry) = match state.register.settle(claim, at) {
+        let (settled, entry) = match state.register.check_and_register(claim, at) {
             Ok((settled, at_work)) => {
                 changes.extend(at_work);
                 let entry = admitting.filter(|_| matches!(settled, AdmitDecision::Running(_)));
@@ -133,18 +133,18 @@ impl LocalBackend {
     /// before the returned position is durable.
     fn submit(
         &self,
-        state: &mut LocalState,
-        claim: &Claim,
-        watermarks: Vec<Change>,
-        entry: Option<PendingOperation<'_>>,
+        state: &mut LocalBackendState,
+        claim: &DispatchClaim,
+        watermarks: Vec<StoreChange>,
+        entry: Option<OperationToAdmit<'_>>,
     ) -> CommitSeq {
         let mut changes = watermarks.clone();
         let entered = entry.is_some();
-        if let Some(PendingOperation { lock: OperationLock::Local(id), entry }) = entry {
+        if let Some(OperationToAdmit { lock: OperationLock::Local(id), entry }) = entry {
             let id = *id;
             state.active_operations.mark_running(id);
             // The age of the entry is measured by the store's time, so that has to be in the store as well.
-            changes.extend([Change::Operation { id, entry }, Change::Time(self.time())]);
+            changes.extend([StoreChange::Operation { id, entry }, StoreChange::Time(self.store_time())]);
         }
         if changes.is_empty() {
             return state.register.required_seq(claim);

@@ -6,12 +6,12 @@ use std::time::Duration;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::sleep;
 
-use super::{LocalBackend, LocalState};
+use super::{LocalBackend, LocalBackendState};
 use crate::{
-    admission::{AdmissionTable, EvictionPass, EvictionStep, QuarantineScope},
+    admission::{AdmissionTable, IdleKeyEvictionPass, IdleKeyEvictionStep, QuarantineScope},
     config::MOST_KEYS,
     error::AdmitError,
-    store::{Change, CleanShutdown, UnresolvedExecution},
+    store::{CleanShutdown, StoreChange, UnresolvedExecution},
 };
 
 impl LocalBackend {
@@ -24,7 +24,7 @@ impl LocalBackend {
     /// Does this work for as long as it is polled.
     pub(crate) async fn run_background(&self) {
         self.start_clock_watch();
-        let _looking = ClockWatch(self);
+        let _looking = ClockWatchGuard(self);
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -73,11 +73,11 @@ impl LocalBackend {
     }
 
     /// Evicts one batch of keys. True if there may be more.
-    async fn evict(&self, round: &mut EvictionPass) -> Result<bool, AdmitError> {
+    async fn evict(&self, round: &mut IdleKeyEvictionPass) -> Result<bool, AdmitError> {
         let (moment, more) = {
             let mut state = self.lock();
             let now = state.now;
-            let EvictionStep { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
+            let IdleKeyEvictionStep { changes, more } = state.register.evict_step(round, MOST_AT_ONCE, now);
             (self.commits.submit(changes), more)
         };
         self.wait_durable(moment).await.map(|()| more)
@@ -85,7 +85,7 @@ impl LocalBackend {
 
     /// Forgets one batch of operations. True if there may be more.
     async fn forget_expired(&self) -> Result<bool, AdmitError> {
-        let before = self.time();
+        let before = self.store_time();
         let outlived = match self.store.expired(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
             Err(error) => {
@@ -99,7 +99,7 @@ impl LocalBackend {
             // A reserved operation may be about to run again, and its holder writes the entry anew.
             let state = self.lock();
             let free = outlived.into_iter().filter(|id| !state.active_operations.is_reserved(id));
-            let changes: Vec<_> = free.map(|id| Change::ForgetFinished { id, before }).collect();
+            let changes: Vec<_> = free.map(|id| StoreChange::ForgetFinished { id, before }).collect();
             let forgotten = changes.len();
             (self.commits.submit(changes), forgotten)
         };
@@ -111,11 +111,11 @@ impl LocalBackend {
     /// Sets the gauges.
     pub(crate) fn update_gauges(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
-            let LocalState { register: table, now, .. } = &*self.lock();
+            let LocalBackendState { register: table, now, .. } = &*self.lock();
             let quarantine = table.quarantine(*now);
-            (table.doubts(), table.silent_count(), table.len(), table.active_keys(), quarantine)
+            (table.doubt_count(), table.silent_count(), table.len(), table.active_key_count(), quarantine)
         };
-        self.metrics.set_not_seen(silent);
+        self.metrics.set_unseen_executions(silent);
         self.metrics.set_active_keys(at_work);
         self.metrics.set_in_doubt(doubts);
         self.metrics.set_store_keys(keys);
@@ -158,18 +158,20 @@ impl LocalBackend {
             let watermarks = self.lock().register.exact_watermarks(written, MOST_AT_ONCE);
             written += watermarks.len();
             let more = watermarks.len() == MOST_AT_ONCE;
-            self.wait_durable(self.commits.submit(watermarks.into_iter().map(Change::Watermarks).collect()))
-                .await?;
+            self.wait_durable(
+                self.commits.submit(watermarks.into_iter().map(StoreChange::Watermarks).collect()),
+            )
+            .await?;
             if !more {
                 break;
             }
         }
         let stop = {
-            let LocalState { register: table, now, .. } = &*self.lock();
+            let LocalBackendState { register: table, now, .. } = &*self.lock();
             clean_shutdown(table, *now, self.time.longest_execution(*now))
         };
         let mut last = self.time_change();
-        last.push(Change::CleanShutdown(stop));
+        last.push(StoreChange::CleanShutdown(stop));
         self.wait_durable(self.commits.submit(last)).await?;
         self.commits.close();
         Ok(())
@@ -177,9 +179,9 @@ impl LocalBackend {
 }
 
 /// Records that the clock is no longer checked when the background work ends.
-struct ClockWatch<'a>(&'a LocalBackend);
+struct ClockWatchGuard<'a>(&'a LocalBackend);
 
-impl Drop for ClockWatch<'_> {
+impl Drop for ClockWatchGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().sleep_detector.stop();
     }

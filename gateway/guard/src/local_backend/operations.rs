@@ -6,8 +6,8 @@ use super::LocalBackend;
 use crate::{
     backend_types::{OperationLock, ReserveOutcome},
     error::AdmitError,
-    operation::{JournalEntry, JournalUpdate, State},
-    store::{Change, JournalSize},
+    operation::{JournalEntry, JournalEntryState, JournalUpdate},
+    store::{JournalSize, StoreChange},
     store_clock::whole_seconds,
 };
 
@@ -28,7 +28,7 @@ impl LocalBackend {
         self.lock().active_operations.release(id);
     }
 
-    pub(crate) async fn record(
+    pub(crate) async fn update_entry(
         &self,
         lock: Option<&OperationLock>,
         writing: JournalUpdate,
@@ -37,8 +37,8 @@ impl LocalBackend {
         let id = *id;
         let change = match writing {
             JournalUpdate::Nothing => return Ok(()),
-            JournalUpdate::Entry(entry) => Change::Operation { id, entry },
-            JournalUpdate::Forget => Change::ForgetOperation { id },
+            JournalUpdate::Entry(entry) => StoreChange::Operation { id, entry },
+            JournalUpdate::Forget => StoreChange::ForgetOperation { id },
         };
         self.wait_durable(self.commits.submit(vec![change])).await
     }
@@ -60,7 +60,7 @@ impl LocalBackend {
         let now = self.now();
         let longest = self.config.send_within + self.time.longest_execution(now);
         let began = entry.began.unwrap_or(entry.admitted);
-        self.time() <= began.saturating_add(whole_seconds(longest)) || {
+        self.store_time() <= began.saturating_add(whole_seconds(longest)) || {
             let table = &self.lock().register;
             table.quarantined_until(&entry.keys, now).is_some()
                 || table.may_run(&entry.keys, entry.token, now)
@@ -86,7 +86,7 @@ impl LocalBackend {
     }
 
     pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
-        if !self.entry(&id)?.is_some_and(|entry| entry.state != State::Admitted) {
+        if !self.entry(&id)?.is_some_and(|entry| entry.state != JournalEntryState::Admitted) {
             return Ok(false);
         }
         let moment = {
@@ -94,7 +94,7 @@ impl LocalBackend {
             if state.active_operations.is_reserved(&id) {
                 return Ok(false);
             }
-            self.commits.submit(vec![Change::ForgetFinished { id, before: u64::MAX }])
+            self.commits.submit(vec![StoreChange::ForgetFinished { id, before: u64::MAX }])
         };
         self.wait_durable(moment).await.map(|()| true)
     }

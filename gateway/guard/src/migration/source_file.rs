@@ -10,13 +10,13 @@ use crate::{
     operation::JournalEntry,
     postgres::{KeyRow, OpenExecution},
     store::{
-        ActiveKeys, Epochs, KeyWatermarks, MovedMarker, RecoveredState, RedbStore, StoreError, StoredKey,
-        UnresolvedExecution,
+        ActiveKeys, KeyWatermarks, MovedMarker, RecoveredState, RedbStore, StoreError, StoredKey,
+        UnresolvedExecution, WatermarkEpochs,
     },
 };
 
 /// The file, open, so that no guard has it.
-pub(super) struct SourceFile {
+pub(super) struct MigrationSourceFile {
     redb: RedbStore,
     /// All single values; without watermarks and operations.
     pub(super) remembered: RecoveredState,
@@ -37,7 +37,7 @@ pub(super) struct InitialQuarantine {
 /// Keys or operations at once.
 const BATCH: usize = 1000;
 
-impl SourceFile {
+impl MigrationSourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let redb = RedbStore::open_moved(path)?;
         let departed = redb.moved_marker()?;
@@ -58,8 +58,8 @@ impl SourceFile {
     }
 
     /// The next keys after `last`; empty after the last one.
-    pub(super) fn marks(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
-        let rows = self.redb.marks_after(last, BATCH)?;
+    pub(super) fn keys_after(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
+        let rows = self.redb.watermarks_after(last, BATCH)?;
         rows.into_iter().map(|row| self.key_row(row)).collect()
     }
 
@@ -67,9 +67,9 @@ impl SourceFile {
     pub(super) fn watermark_only_keys(&self) -> Result<Vec<KeyRow>, StoreError> {
         let mut rows = self.redb.watermark_only_keys()?;
         for whole in self.inline.values() {
-            if !self.redb.has_marks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
+            if !self.redb.has_watermarks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
                 let key = whole.key.clone();
-                let epochs = Epochs::default();
+                let epochs = WatermarkEpochs::default();
                 rows.push(StoredKey { key, epochs, whole: None });
             }
         }
@@ -100,14 +100,14 @@ impl SourceFile {
 
     /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they
     /// get one that no gateway ever has.
-    pub(super) fn at_work(
+    pub(super) fn active_executions_after(
         &self,
         last: Option<&ResourceKey>,
         left: Duration,
         randomness: &dyn Randomness,
     ) -> Result<Vec<OpenExecution>, StoreError> {
         let floor = self.remembered.floor;
-        let unended = |(key, epochs): (ResourceKey, Epochs)| {
+        let unended = |(key, epochs): (ResourceKey, WatermarkEpochs)| {
             let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
             let token = Token::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
             let name = Guid::new(randomness).to_string();

@@ -5,7 +5,7 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
-use super::name_registry::NameHandle;
+use super::name_registry::OwnedNameHandle;
 use crate::error::AdmitError;
 
 /// Names a dispatch before its first check. By this name it is found and ended even if replies are lost.
@@ -20,7 +20,7 @@ pub struct InFlightDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
-    pub(super) _in_hand: NameHandle,
+    pub(super) _in_hand: OwnedNameHandle,
 }
 
 /// The result of a check.

@@ -6,10 +6,10 @@ use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{
     config::{PostgresConfig, UnusableDatabaseError},
-    connect::{Connection, ConnectionPurpose, StatementError, millis},
+    connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     driver,
     error::PostgresError,
-    instance::{GuardTimings, Instance, PostgresStore},
+    instance::{GuardTimeLimits, PostgresStore, PostgresStoreInstance},
     migrate,
 };
 use crate::store::StoreIdentity;
@@ -19,7 +19,10 @@ const LONGEST_NAME: usize = 36;
 
 /// Whether another guard uses the store. A further guard adds no danger: a failover may have left one server, which
 /// has no standby for a while, and guards that start again are needed then.
-async fn has_others(connection: &Connection, place: &PostgresConfig) -> Result<bool, UnusableDatabaseError> {
+async fn has_others(
+    connection: &PostgresConnection,
+    place: &PostgresConfig,
+) -> Result<bool, UnusableDatabaseError> {
     let query = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
     let others = connection.client().query_one(&query, &[]).await;
     Ok(others.map_err(|error| place.connect_error(&error))?.get(0))
@@ -53,7 +56,7 @@ impl PostgresStore {
     /// There is no store, or one that this build must not use.
     pub async fn open(
         place: &PostgresConfig,
-        terms: GuardTimings,
+        terms: GuardTimeLimits,
         clock: SharedClock,
         randomness: Arc<dyn Randomness>,
         name: &str,
@@ -65,7 +68,7 @@ impl PostgresStore {
             return Err(UnusableDatabaseError::Failed { place: place.to_string(), why });
         }
         let identity = migrate::open(place).await?;
-        let connection = Connection::open(place, ConnectionPurpose::Heartbeat, name).await?;
+        let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Heartbeat, name).await?;
         if !has_others(&connection, place).await? {
             connection.check_replication(place).await?;
         }
@@ -79,7 +82,7 @@ impl PostgresStore {
         };
         let row =
             connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
-        let instance = Instance::new(
+        let instance = PostgresStoreInstance::new(
             (place.clone(), identity, terms),
             (row.get(0), name.to_owned()),
             (clock, randomness),

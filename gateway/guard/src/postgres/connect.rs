@@ -20,7 +20,7 @@ use super::{
 };
 
 /// A session at the primary. Dropping it closes it.
-pub(super) struct Connection {
+pub(super) struct PostgresConnection {
     client: Client,
     driver: AbortHandle,
     warned: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub(super) struct Connection {
 
 /// The purpose of a connection, as the server shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConnectionPurpose {
+pub(super) enum PostgresConnectionPurpose {
     Decisions,
     Heartbeat,
     Reads,
@@ -61,7 +61,7 @@ const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 /// Settings that may lose commits, in the order in which they are reported.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-impl ConnectionPurpose {
+impl PostgresConnectionPurpose {
     fn as_str(self) -> &'static str {
         match self {
             Self::Decisions => "decides",
@@ -79,10 +79,10 @@ impl ConnectionPurpose {
     }
 }
 
-impl Connection {
+impl PostgresConnection {
     pub(super) async fn open(
         place: &PostgresConfig,
-        purpose: ConnectionPurpose,
+        purpose: PostgresConnectionPurpose,
         instance: &str,
     ) -> Result<Self, UnusableDatabaseError> {
         let late = || UnusableDatabaseError::Unreachable {
@@ -94,13 +94,13 @@ impl Connection {
 
     async fn connect(
         place: &PostgresConfig,
-        purpose: ConnectionPurpose,
+        purpose: PostgresConnectionPurpose,
         instance: &str,
     ) -> Result<Self, UnusableDatabaseError> {
         let failed = |error: tokio_postgres::Error| place.connect_error(&error);
         let mut config = place.config.clone();
         config.application_name(purpose.application_name(instance));
-        if purpose != ConnectionPurpose::Setup {
+        if purpose != PostgresConnectionPurpose::Setup {
             // The kernel gives a statement up at the same time as this side, also after the end of the process. A
             // server that creates tables may read nothing for longer.
             config.tcp_user_timeout(ANSWER);
@@ -120,7 +120,7 @@ impl Connection {
         };
         let made = Self { client, driver: driver.abort_handle(), warned, notices: told };
         made.client.batch_execute(SETTINGS).await.map_err(failed)?;
-        if purpose == ConnectionPurpose::Setup {
+        if purpose == PostgresConnectionPurpose::Setup {
             made.client.batch_execute("SET statement_timeout = 0").await.map_err(failed)?;
         }
         made.check_durable(place).await?;
@@ -272,7 +272,7 @@ impl From<StatementError> for PostgresError {
     }
 }
 
-impl Drop for Connection {
+impl Drop for PostgresConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }

@@ -14,19 +14,19 @@ use tokio::time::sleep;
 use tokio_postgres::Statement;
 
 use super::{
-    connect::{Connection, ConnectionPurpose, StatementError, millis},
+    connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     error::PostgresError,
-    instance::Instance,
+    instance::PostgresStoreInstance,
     membership::MembershipLostError,
     migrate::FORMAT,
     request::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
-    request_queue::{MOST_AT_ONCE, PendingRequest},
+    request_queue::{MOST_AT_ONCE, PendingDbRequest},
 };
 use crate::metrics::GuardMetrics;
 
 /// The one connection whose statements count.
 struct DecisionConnection {
-    connection: Connection,
+    connection: PostgresConnection,
     statement: Statement,
     generation: i32,
 }
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 3;
 
 /// Runs until the queue is closed and empty.
-pub(super) async fn run(instance: Arc<Instance>) {
+pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
     let mut deciding = None;
     let mut given_up = 0;
     let mut room = BatchSize::default();
@@ -59,7 +59,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 continue;
             }
         };
-        deciding = match open.ask(&instance, &batch).await {
+        deciding = match open.send_batch(&instance, &batch).await {
             Ok(answers) => {
                 given_up = 0;
                 room.grow(batch.len());
@@ -72,7 +72,7 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 room.shrink(batch.len());
                 instance
                     .requests
-                    .push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
+                    .push_front(batch.into_iter().filter_map(PendingDbRequest::retry_or_cancel).collect());
                 None
             }
             Err(refused) => {
@@ -127,7 +127,7 @@ impl BatchSize {
 }
 
 /// A refused batch goes in front of all other requests. An end that was refused alone lets the others go first.
-fn requeue(instance: &Instance, mut batch: Vec<PendingRequest>) {
+fn requeue(instance: &PostgresStoreInstance, mut batch: Vec<PendingDbRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
         Some(end) => instance.requests.push_back(end),
@@ -138,17 +138,17 @@ fn requeue(instance: &Instance, mut batch: Vec<PendingRequest>) {
 /// Sends each request of a batch by itself, because one of them has made the batch fail. Returns a temporary refusal,
 /// before which all unanswered requests are put back.
 async fn ask_one_by_one(
-    instance: &Instance,
+    instance: &PostgresStoreInstance,
     open: &DecisionConnection,
-    batch: Vec<PendingRequest>,
+    batch: Vec<PendingDbRequest>,
 ) -> Option<StatementError> {
     let mut left = batch.into_iter();
     while let Some(pending) = left.next() {
         let alone = vec![pending];
-        match open.ask(instance, &alone).await {
+        match open.send_batch(instance, &alone).await {
             Ok(answers) => deliver(instance, alone, answers),
             Err(StatementError::Lost(_)) => {
-                let again = alone.into_iter().filter_map(PendingRequest::retry_or_cancel);
+                let again = alone.into_iter().filter_map(PendingDbRequest::retry_or_cancel);
                 instance.requests.push_front(again.chain(left).collect());
                 return None;
             }
@@ -169,7 +169,7 @@ async fn ask_one_by_one(
 }
 
 /// Delivers each reply to its caller. Registrations whose callers have gone are released.
-fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatch) {
+fn deliver(instance: &PostgresStoreInstance, batch: Vec<PendingDbRequest>, answers: DbReplyBatch) {
     instance.acknowledged.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
@@ -179,7 +179,7 @@ fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatc
                     DbReply::Running | DbReply::Wait { .. } | DbReply::Closed { .. } | DbReply::NotHeld
                 ) =>
             {
-                instance.acknowledged.record_known(claim.token.number());
+                instance.acknowledged.record_known_epoch(claim.token.number());
             }
             DbRequest::End { operation, .. } => {
                 notify_waiters(
@@ -197,7 +197,7 @@ fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatc
 }
 
 /// Wakes waiting requests of this process directly, without a notice from the database.
-fn notify_waiters(instance: &Instance, item: &DbRequest, operation: Option<String>) {
+fn notify_waiters(instance: &PostgresStoreInstance, item: &DbRequest, operation: Option<String>) {
     item.keys().iter().for_each(|key| instance.notifiers.notify(key.as_str()));
     operation.iter().for_each(|operation| instance.notifiers.notify(operation));
 }
@@ -205,11 +205,11 @@ fn notify_waiters(instance: &Instance, item: &DbRequest, operation: Option<Strin
 /// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
 /// rollback, dispatches that had ended. Later requests on this connection are registered later.
 async fn release_unowned(
-    instance: &Instance,
-    connection: &Connection,
+    instance: &PostgresStoreInstance,
+    connection: &PostgresConnection,
     generation: i32,
 ) -> Result<(), StatementError> {
-    let slack = millis(instance.clock_samples().unwritten(instance.clock.now()));
+    let slack = millis(instance.clock_samples().max_unwritten_time(instance.clock.now()));
     let in_hand = instance.names.list();
     let disown = instance.with_schema("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
     let gone = connection.query_one(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
@@ -223,8 +223,10 @@ async fn release_unowned(
 
 impl DecisionConnection {
     /// Opens the connection. After this, statements of an earlier connection of this instance are over, or are refused.
-    async fn open(instance: &Instance) -> Result<Self, PostgresError> {
-        let opened = Connection::open(&instance.place, ConnectionPurpose::Decisions, &instance.name).await;
+    async fn open(instance: &PostgresStoreInstance) -> Result<Self, PostgresError> {
+        let opened =
+            PostgresConnection::open(&instance.place, PostgresConnectionPurpose::Decisions, &instance.name)
+                .await;
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store =
             connection.query_one(&instance.with_schema("SELECT format, store FROM $$.store"), &[]).await?;
@@ -241,7 +243,7 @@ impl DecisionConnection {
         let end_it = "SELECT count(pg_terminate_backend(pid, 500)) FROM pg_stat_activity
             WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
         if let Err(error @ StatementError::Lost(_)) = connection
-            .query_one(end_it, &[&ConnectionPurpose::Decisions.application_name(&instance.name)])
+            .query_one(end_it, &[&PostgresConnectionPurpose::Decisions.application_name(&instance.name)])
             .await
         {
             return Err(error.into());
@@ -261,13 +263,13 @@ impl DecisionConnection {
         Ok(Self { connection, statement, generation })
     }
 
-    async fn ask(
+    async fn send_batch(
         &self,
-        instance: &Instance,
-        batch: &[PendingRequest],
+        instance: &PostgresStoreInstance,
+        batch: &[PendingDbRequest],
     ) -> Result<DbReplyBatch, StatementError> {
         let now = instance.clock.now();
-        let slack = millis(instance.clock_samples().unwritten(now));
+        let slack = millis(instance.clock_samples().max_unwritten_time(now));
         let longest = millis(instance.terms.send_within + instance.terms.max_execution);
         let grain = millis(instance.terms.evict_after / 64).max(1);
         let rows: Vec<_> =
@@ -281,7 +283,7 @@ impl DecisionConnection {
             .query_one(&self.statement, &[&instance.id, &self.generation, &slack, &grain, &keys, &rows])
             .await?;
         instance.with_metrics(|metrics| {
-            metrics.observe_store_time("decide", began.elapsed());
+            metrics.observe_store_duration("decide", began.elapsed());
             metrics.observe_batch_size(batch.len());
         });
         failpoint::pass("after_store_answered");

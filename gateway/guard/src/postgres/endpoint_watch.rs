@@ -16,14 +16,14 @@ use fencegate_process::clock::BootInstant;
 
 use super::{
     admit_reply::InFlightDispatch,
-    connect::{Connection, StatementError, millis},
+    connect::{PostgresConnection, StatementError, millis},
     heartbeat::DEAD,
-    instance::{Instance, PostgresStore},
+    instance::{PostgresStore, PostgresStoreInstance},
     request::DbRequest,
-    unseen::UnseenDoubts,
+    unseen::ProbedDoubts,
 };
 use crate::{
-    admission::{DispatchEnd, EndpointWatch, LivenessAnswer},
+    admission::{DispatchEnd, EndpointProbeConfig, LivenessAnswer},
     dispatch_target::DispatchTarget,
 };
 
@@ -44,13 +44,13 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
 
 impl PostgresStore {
     /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
-    pub fn watch(&self, watch: EndpointWatch) {
+    pub fn start_probing(&self, watch: EndpointProbeConfig) {
         // Only the first call counts, because a process has one guard.
-        drop(self.instance.unseen.set(Mutex::new(UnseenDoubts::new(watch))));
+        drop(self.instance.unseen.set(Mutex::new(ProbedDoubts::new(watch))));
     }
 
     /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
-    /// [`PostgresStore::watch`] it ends by the store's time. The database is updated in the background.
+    /// [`PostgresStore::start_probing`] it ends by the store's time. The database is updated in the background.
     ///
     /// `target`: where it was sent, if known.
     pub fn watch_doubt(
@@ -62,7 +62,9 @@ impl PostgresStore {
     ) {
         let at_least = longest + DEAD;
         let ended = DispatchEnd::InDoubt { until: since + longest };
-        let Some(mut unseen) = self.instance.unseen_doubts() else { return self.end(dispatch, ended) };
+        let Some(mut unseen) = self.instance.probed_doubts() else {
+            return self.end_dispatch(dispatch, ended);
+        };
         let end = DbRequest::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
         self.instance.requests.enqueue_detached(end);
         unseen.add(dispatch, target, longest, since);
@@ -70,46 +72,46 @@ impl PostgresStore {
 
     /// The targets that have to be probed.
     pub fn targets_to_probe(&self) -> Vec<DispatchTarget> {
-        self.instance.unseen_doubts().map(|mut unseen| unseen.targets_to_probe()).unwrap_or_default()
+        self.instance.probed_doubts().map(|mut unseen| unseen.targets_to_probe()).unwrap_or_default()
     }
 
     /// Records that the process at this target has answered. True if the previous probe was not answered.
     pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
-        let Some(mut unseen) = self.instance.unseen_doubts() else { return false };
+        let Some(mut unseen) = self.instance.probed_doubts() else { return false };
         let was_silent = unseen.is_silent(target);
         let over = unseen.record_alive(target, answer);
         drop(unseen);
-        over.iter().for_each(|dispatch| self.end(dispatch, DispatchEnd::Known));
+        over.iter().for_each(|dispatch| self.end_dispatch(dispatch, DispatchEnd::Known));
         was_silent
     }
 
     /// Records that a probe of this target was not answered. True if the previous probe was answered, or if this was
     /// the first.
     pub fn record_silent(&self, target: &DispatchTarget) -> bool {
-        self.instance.unseen_doubts().is_some_and(|mut unseen| unseen.record_silent(target))
+        self.instance.probed_doubts().is_some_and(|mut unseen| unseen.record_silent(target))
     }
 
     /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
     pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        self.instance.unseen_doubts()?.dispatch_target(keys, token)
+        self.instance.probed_doubts()?.dispatch_target(keys, token)
     }
 
     /// The number of this guard's executions in doubt whose time stands still, because their endpoint does not
     /// answer.
     pub fn silent_count(&self) -> usize {
-        self.instance.unseen_doubts().map(|unseen| unseen.silent_count()).unwrap_or_default()
+        self.instance.probed_doubts().map(|unseen| unseen.silent_count()).unwrap_or_default()
     }
 
     /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is no dispatch of
     /// this guard with a probed endpoint.
-    pub(super) fn find_unseen(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
-        self.instance.unseen_doubts()?.find(name)
+    pub(super) fn find_probed_doubt(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
+        self.instance.probed_doubts()?.find(name)
     }
 }
 
-impl Instance {
+impl PostgresStoreInstance {
     /// `None` if the endpoints are not probed.
-    fn unseen_doubts(&self) -> Option<MutexGuard<'_, UnseenDoubts>> {
+    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedDoubts>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -123,21 +125,21 @@ impl Instance {
     ///
     /// # Cancellation
     /// The same as for an error.
-    pub(super) async fn extend_doubts(&self, connection: &Connection) -> Result<(), StatementError> {
+    pub(super) async fn extend_doubts(&self, connection: &PostgresConnection) -> Result<(), StatementError> {
         let left =
-            self.unseen_doubts().map(|unseen| unseen.remaining().collect::<Vec<_>>()).unwrap_or_default();
+            self.probed_doubts().map(|unseen| unseen.remaining().collect::<Vec<_>>()).unwrap_or_default();
         if left.is_empty() {
             return Ok(());
         }
         let (names, left): (Vec<_>, Vec<_>) =
             left.into_iter().map(|(name, left)| (name, millis(left + DEAD))).unzip();
-        let slack = millis(self.clock_samples().unwritten(self.clock.now()));
+        let slack = millis(self.clock_samples().max_unwritten_time(self.clock.now()));
         let row =
             connection.query_one(&self.with_schema(PROLONG), &[&self.id, &names, &left, &slack]).await?;
         let there: HashSet<String> = row.get::<_, Vec<String>>(0).into_iter().collect();
         // Only the doubts of this query: others may have come meanwhile.
         let gone: HashSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
-        if let Some(mut unseen) = self.unseen_doubts() {
+        if let Some(mut unseen) = self.probed_doubts() {
             unseen.forget(&gone);
         }
         Ok(())

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    connect::{Connection, ConnectionPurpose, after_millis, millis},
+    connect::{PostgresConnection, PostgresConnectionPurpose, after_millis, millis},
     error::PostgresError,
-    instance::{Instance, PostgresStore},
-    membership::{MembershipLostError, StoreClosure, StoreStatus, SweepStats},
+    instance::{PostgresStore, PostgresStoreInstance},
+    membership::{MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
     request::DbRequest,
 };
@@ -80,12 +80,12 @@ impl PostgresStore {
         };
         instance.extend_doubts(&connection).await?;
         let sent = instance.clock.now();
-        let (tick, passed) = instance.clock_samples().addition(sent);
+        let (tick, passed) = instance.clock_samples().next_addition(sent);
         let passed = i64::try_from(passed.as_millis()).unwrap_or_default();
         let query = instance.with_schema("SELECT $$.beat($1, $2, $3, $4)");
         let row = connection.query_one(&query, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
         let answered = instance.clock.now();
-        instance.with_metrics(|metrics| metrics.observe_store_time("beat", answered.since(sent)));
+        instance.with_metrics(|metrics| metrics.observe_store_duration("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
         let reply: HeartbeatReply = serde_json::from_str(row.get(0))
@@ -98,7 +98,7 @@ impl PostgresStore {
             return Err(instance.mark_lost(MembershipLostError::Dead));
         }
         instance.clock_samples().record_heartbeat(sent, answered, reply.time, reply.tick);
-        instance.acknowledged.record_known(reply.highest);
+        instance.acknowledged.record_known_epoch(reply.highest);
         instance.membership.renew(sent + LEASE);
         instance.record_heartbeat(&reply);
         Ok(())
@@ -123,7 +123,7 @@ impl PostgresStore {
                 }
             }
         };
-        tokio::join!(beating, sweeping, self.instance.listen());
+        tokio::join!(beating, sweeping, self.instance.listen_for_changes());
     }
 
     /// Evicts old keys and forgets old operations, a batch at a time. So a dispatch waits for one batch at most.
@@ -140,7 +140,7 @@ impl PostgresStore {
         loop {
             let rows =
                 instance.query_rows("SELECT $$.evict($1, $2, $3)", &[&unused, &most, &MOST_AT_ONCE]).await?;
-            let forgotten = first(&rows);
+            let forgotten = first_count(&rows);
             swept.keys += forgotten;
             if forgotten == 0 {
                 break;
@@ -148,13 +148,13 @@ impl PostgresStore {
         }
         loop {
             let rows = instance.query_rows("SELECT $$.outlive($1)", &[&MOST_AT_ONCE]).await?;
-            let forgotten = first(&rows);
+            let forgotten = first_count(&rows);
             swept.operations += forgotten;
             if forgotten == 0 {
                 break;
             }
         }
-        let keys = first(&instance.query_rows("SELECT count(*) FROM $$.key", &[]).await?);
+        let keys = first_count(&instance.query_rows("SELECT count(*) FROM $$.key", &[]).await?);
         instance.status().keys = usize::try_from(keys).unwrap_or_default();
         Ok(swept)
     }
@@ -170,24 +170,26 @@ impl PostgresStore {
             tracing::warn!("guard.store_leave: not everything could be said");
         }
         // The database counts the length of an execution alone.
-        let slack =
-            millis(instance.clock_samples().unwritten(instance.clock.now()) + instance.terms.begun_within);
+        let slack = millis(
+            instance.clock_samples().max_unwritten_time(instance.clock.now()) + instance.terms.begun_within,
+        );
         instance.membership.end();
         instance.query_rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
     }
 }
 
-fn first(rows: &[tokio_postgres::Row]) -> u64 {
+fn first_count(rows: &[tokio_postgres::Row]) -> u64 {
     let number = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
     u64::try_from(number).unwrap_or_default()
 }
 
-impl Instance {
+impl PostgresStoreInstance {
     /// A new connection for heartbeats. A database that was rolled back gets this guard's announced epochs before any
     /// heartbeat: a guard without requests has no other occasion, and the other guards do not have its latest
     /// announcements.
-    async fn connect_for_heartbeat(&self) -> Result<Connection, PostgresError> {
-        let opened = Connection::open(&self.place, ConnectionPurpose::Heartbeat, &self.name).await;
+    async fn connect_for_heartbeat(&self) -> Result<PostgresConnection, PostgresError> {
+        let opened =
+            PostgresConnection::open(&self.place, PostgresConnectionPurpose::Heartbeat, &self.name).await;
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store = connection.query_one(&self.with_schema("SELECT store FROM $$.store"), &[]).await?;
         if store.get::<_, &str>(0) != self.identity.store {
@@ -215,7 +217,7 @@ impl Instance {
             floor: reply.floor,
             era: reply.era,
             time: number(reply.time / 1000),
-            closed: reply.left.map(|left| StoreClosure { until: after_millis(now, left), why: reason }),
+            closed: reply.left.map(|left| StoreQuarantine { until: after_millis(now, left), why: reason }),
             journal: JournalSize { entries: number(reply.entries), bytes: number(reply.bytes) },
             others: reply.others,
             in_flight: reply.flying,
@@ -227,9 +229,11 @@ impl Instance {
 
     /// Wakes waiting requests when a dispatch ends at another guard. If a notice is lost, they look again by
     /// themselves.
-    async fn listen(&self) {
+    async fn listen_for_changes(&self) {
         loop {
-            match Connection::open(&self.place, ConnectionPurpose::Notifications, &self.name).await {
+            match PostgresConnection::open(&self.place, PostgresConnectionPurpose::Notifications, &self.name)
+                .await
+            {
                 Err(error) => tracing::debug!(%error, "guard.store_listen"),
                 Ok(mut connection) => {
                     if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {

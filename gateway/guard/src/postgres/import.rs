@@ -8,7 +8,7 @@ use tokio_postgres::Error;
 
 use super::{
     config::{PostgresConfig, UnusableDatabaseError},
-    connect::{Connection, ConnectionPurpose, StatementError},
+    connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
     import_record::{ImportRecord, read_record},
     import_transaction::{ImportHeader, ImportTransaction},
@@ -17,7 +17,7 @@ use super::{
 
 /// A schema that no other process changes meanwhile.
 pub struct ImportLock {
-    connection: Connection,
+    connection: PostgresConnection,
     place: PostgresConfig,
 }
 
@@ -44,7 +44,7 @@ impl ImportLock {
     /// # Errors
     /// The database is not fit for a store, or another process makes one there at this moment.
     pub async fn open(place: &PostgresConfig) -> Result<Self, UnusableDatabaseError> {
-        let connection = Connection::open(place, ConnectionPurpose::Setup, "migrate").await?;
+        let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "migrate").await?;
         connection.check_replication(place).await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
         let free = free.map_err(|error| place.connect_error(&error))?;

@@ -11,13 +11,13 @@ use tokio_postgres::{
 use super::{
     config::{PostgresConfig, UnusableDatabaseError},
     connect::millis,
-    instance::GuardTimings,
+    instance::GuardTimeLimits,
     migrate::FORMAT,
     request::expires_at,
 };
 use crate::{
     admission::Watermark,
-    operation::{JournalEntry, State, StoredResponse},
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
     store::StoreIdentity,
 };
 
@@ -36,7 +36,7 @@ pub struct ImportHeader {
     /// How long every key stays closed; `None` if only the listed keys are.
     pub closed: Option<Duration>,
     /// The time limits of the guard that had the store before.
-    pub terms: GuardTimings,
+    pub terms: GuardTimeLimits,
 }
 
 /// A key with its watermarks.
@@ -88,8 +88,8 @@ impl<'i> ImportTransaction<'i> {
         place: &'i PostgresConfig,
     ) -> Result<Self, UnusableDatabaseError> {
         let mut copying = Self { transaction, place, handed, instance: 0, written: RowCounts::default() };
-        copying.written.highest = copying.number(copying.handed.floor)?;
-        let GuardTimings { send_within, max_execution, .. } = copying.handed.terms;
+        copying.written.highest = copying.to_i64(copying.handed.floor)?;
+        let GuardTimeLimits { send_within, max_execution, .. } = copying.handed.terms;
         let query = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
             VALUES ($1, $2, true, $3, $4) RETURNING id";
         let with: [&(dyn ToSql + Sync); 4] =
@@ -112,14 +112,14 @@ impl<'i> ImportTransaction<'i> {
         let exact: Vec<bool> =
             marked.iter().map(|marked| marked.write.is_none_or(|watermark| watermark.exact)).collect();
         for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
-            self.written.highest = self.written.highest.max(self.number(watermark.token.number())?);
+            self.written.highest = self.written.highest.max(self.to_i64(watermark.token.number())?);
         }
         // The keys count as used until now, as after any start. So they are evicted late rather than early.
         let query = "INSERT INTO key (key, write, exact, read, base, used)
             SELECT *, $5, $6 FROM unnest($1, $2, $3, $4)";
         let types =
             [Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::INT8, Type::INT8];
-        let base = self.number(self.handed.floor)?;
+        let base = self.to_i64(self.handed.floor)?;
         let used = self.time()?;
         self.written.keys += count(&keys);
         self.insert(query, &types, &[&keys, &write, &exact, &read, &base, &used]).await
@@ -184,7 +184,7 @@ impl<'i> ImportTransaction<'i> {
             return Err(self.mismatch_error("other rows are there than were written"));
         }
         let time = self.time()?;
-        let floor = self.number(self.handed.floor)?;
+        let floor = self.to_i64(self.handed.floor)?;
         let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
         let ImportHeader { id, from, identity, closed, .. } = &self.handed;
         let closed_until = closed.map(|closed| time.saturating_add(millis(closed)));
@@ -226,10 +226,10 @@ impl<'i> ImportTransaction<'i> {
 
     /// Milliseconds of the store's time.
     fn time(&self) -> Result<i64, UnusableDatabaseError> {
-        self.number(self.handed.time.saturating_mul(1000))
+        self.to_i64(self.handed.time.saturating_mul(1000))
     }
 
-    fn number(&self, number: u64) -> Result<i64, UnusableDatabaseError> {
+    fn to_i64(&self, number: u64) -> Result<i64, UnusableDatabaseError> {
         i64::try_from(number).map_err(|_| self.mismatch_error("a number of the store is beyond 2^63"))
     }
 
@@ -249,7 +249,7 @@ fn count<T>(rows: &[T]) -> i64 {
 /// The body of the kept response, if there is one.
 fn body(entry: &JournalEntry) -> Option<&[u8]> {
     match &entry.state {
-        State::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),
+        JournalEntryState::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),
         _ => None,
     }
 }

@@ -17,26 +17,26 @@ use tokio::{sync::watch, task::AbortHandle};
 use super::{
     admit_reply::DispatchName,
     config::PostgresConfig,
-    connect::{Connection, ConnectionPurpose, StatementError},
+    connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
     membership::{GuardMembership, MembershipLostError, StoreStatus},
-    name_registry::NameRegistry,
+    name_registry::OwnedNameRegistry,
     notifiers::KeyNotifiers,
-    request_queue::RequestQueue,
+    request_queue::DbRequestQueue,
     store_clock::ClockSamples,
-    unseen::UnseenDoubts,
+    unseen::ProbedDoubts,
 };
 use crate::{metrics::GuardMetrics, store::StoreIdentity};
 
 /// The time limits of the guard that the database needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuardTimings {
+pub struct GuardTimeLimits {
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
     /// How long after its last byte an execution without an observed end counts as over.
     pub max_execution: Duration,
     /// How long after its last byte an execution may still begin: as
-    /// [`GuardConfig::begun_within`](crate::config::GuardConfig::begun_within).
+    /// [`GuardConfig::late_start_window`](crate::config::GuardConfig::late_start_window).
     pub begun_within: Duration,
     /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
@@ -46,34 +46,34 @@ pub struct GuardTimings {
 /// end.
 #[derive(Clone)]
 pub struct PostgresStore {
-    pub(super) instance: Arc<Instance>,
+    pub(super) instance: Arc<PostgresStoreInstance>,
     _deciding: Arc<AbortOnDrop>,
 }
 
-pub(super) struct Instance {
+pub(super) struct PostgresStoreInstance {
     pub(super) place: PostgresConfig,
     pub(super) identity: StoreIdentity,
-    pub(super) terms: GuardTimings,
+    pub(super) terms: GuardTimeLimits,
     /// The id of its row.
     pub(super) id: i32,
     /// The name of the process.
     pub(super) name: String,
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
-    pub(super) requests: Arc<RequestQueue>,
-    pub(super) names: Arc<NameRegistry>,
+    pub(super) requests: Arc<DbRequestQueue>,
+    pub(super) names: Arc<OwnedNameRegistry>,
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembership,
     pub(super) acknowledged: AcknowledgedProgress,
     /// Set if the endpoints are probed.
-    pub(super) unseen: OnceLock<Mutex<UnseenDoubts>>,
+    pub(super) unseen: OnceLock<Mutex<ProbedDoubts>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<ClockSamples>,
     status: Mutex<StoreStatus>,
     lost: watch::Sender<Option<MembershipLostError>>,
-    pub(super) beating: tokio::sync::Mutex<Option<Connection>>,
-    reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    pub(super) beating: tokio::sync::Mutex<Option<PostgresConnection>>,
+    reading: tokio::sync::Mutex<Option<Arc<PostgresConnection>>>,
 }
 
 /// The progress that the database has acknowledged. If it has less later, it was rolled back.
@@ -95,7 +95,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl AcknowledgedProgress {
-    pub(super) fn record_known(&self, epoch: u64) {
+    pub(super) fn record_known_epoch(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
 
@@ -105,7 +105,7 @@ impl AcknowledgedProgress {
 }
 
 impl PostgresStore {
-    pub(super) fn new(instance: Arc<Instance>, deciding: AbortHandle) -> Self {
+    pub(super) fn new(instance: Arc<PostgresStoreInstance>, deciding: AbortHandle) -> Self {
         Self { instance, _deciding: Arc::new(AbortOnDrop(deciding)) }
     }
 
@@ -139,9 +139,9 @@ impl PostgresStore {
     }
 
     /// Now, in whole seconds of the store's time, and never behind it: no time measured from here ends too early.
-    pub fn time(&self) -> u64 {
+    pub fn store_time(&self) -> u64 {
         let now = self.instance.clock.now();
-        u64::try_from(self.instance.clock_samples().latest(now) / 1000).unwrap_or_default()
+        u64::try_from(self.instance.clock_samples().latest_possible_time(now) / 1000).unwrap_or_default()
     }
 
     /// Returns when this process has lost its membership in the store, and has to end.
@@ -155,9 +155,9 @@ impl PostgresStore {
     }
 }
 
-impl Instance {
+impl PostgresStoreInstance {
     pub(super) fn new(
-        (place, identity, terms): (PostgresConfig, StoreIdentity, GuardTimings),
+        (place, identity, terms): (PostgresConfig, StoreIdentity, GuardTimeLimits),
         (id, name): (i32, String),
         (clock, randomness): (SharedClock, Arc<dyn Randomness>),
         sent: BootInstant,
@@ -224,14 +224,15 @@ impl Instance {
     }
 
     /// The connection for queries that change no decision.
-    async fn read_connection(&self) -> Result<Arc<Connection>, PostgresError> {
+    async fn read_connection(&self) -> Result<Arc<PostgresConnection>, PostgresError> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
             && !connection.client().is_closed()
         {
             return Ok(connection.clone());
         }
-        let opened = Connection::open(&self.place, ConnectionPurpose::Reads, &self.name).await;
+        let opened =
+            PostgresConnection::open(&self.place, PostgresConnectionPurpose::Reads, &self.name).await;
         let connection = Arc::new(opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?);
         *slot = Some(connection.clone());
         Ok(connection)

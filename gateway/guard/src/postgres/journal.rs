@@ -5,7 +5,7 @@ use fencegate_policies::operation::OperationId;
 use tokio_postgres::Row;
 
 use super::{error::PostgresError, instance::PostgresStore};
-use crate::operation::{JournalEntry, State};
+use crate::operation::{JournalEntry, JournalEntryState};
 
 /// True for operations that no living guard has reserved.
 const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id = h.instance AND NOT n.dead
@@ -53,7 +53,7 @@ impl PostgresStore {
         &self,
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, PostgresError> {
-        let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
+        let Some((first, last)) = OperationId::ids_with_reference(reference) else { return Ok(None) };
         let query = "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
         let range = (first.as_bytes().as_slice(), last.as_bytes().as_slice());
         let rows = self.instance.query_rows(query, &[&range.0, &range.1]).await?;
@@ -67,7 +67,7 @@ fn parse_row(row: &Row) -> Result<(OperationId, JournalEntry), PostgresError> {
     let id = OperationId::from_bytes(id.try_into().map_err(|_| damaged())?);
     let mut entry: JournalEntry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
     let body: Option<&[u8]> = row.get(2);
-    if let (State::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {
+    if let (JournalEntryState::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {
         kept.body = Some(Bytes::copy_from_slice(body));
     }
     Ok((id, entry))

@@ -20,7 +20,7 @@ pub struct StoreStatus {
     pub era: u64,
     /// Whole seconds of the store's time.
     pub time: u64,
-    pub closed: Option<StoreClosure>,
+    pub closed: Option<StoreQuarantine>,
     pub journal: JournalSize,
     /// Other living instances.
     pub others: usize,
@@ -35,7 +35,7 @@ pub struct StoreStatus {
 
 /// Every key is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreClosure {
+pub struct StoreQuarantine {
     pub until: BootInstant,
     pub why: QuarantineReason,
 }

@@ -4,7 +4,7 @@ use tokio_postgres::{Client, Error};
 
 use super::{
     config::{PostgresConfig, UnusableDatabaseError},
-    connect::{Connection, ConnectionPurpose},
+    connect::{PostgresConnection, PostgresConnectionPurpose},
     import_record::read_record,
 };
 use crate::store::StoreIdentity;
@@ -36,7 +36,7 @@ pub(super) async fn init(
     identity: &StoreIdentity,
     floor: u64,
 ) -> Result<(), UnusableDatabaseError> {
-    let mut connection = Connection::open(place, ConnectionPurpose::Setup, "init").await?;
+    let mut connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "init").await?;
     connection.check_replication(place).await?;
     let failed = |error: Error| place.connect_error(&error);
     let floor = i64::try_from(floor).map_err(|_| UnusableDatabaseError::Failed {
@@ -70,7 +70,7 @@ pub(super) async fn init(
 
 /// The identity of the store. An older format is upgraded first.
 pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
-    let mut connection = Connection::open(place, ConnectionPurpose::Setup, "open").await?;
+    let mut connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "open").await?;
     let Some((mut format, identity)) = find_store(connection.client(), place).await? else {
         return Err(missing_error(connection.client(), place).await?);
     };
@@ -93,7 +93,7 @@ pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, Unusab
 
 /// The identity of the store. Changes nothing.
 pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
-    let connection = Connection::open(place, ConnectionPurpose::Setup, "inspect").await?;
+    let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "inspect").await?;
     connection.check_replication(place).await?;
     match find_store(connection.client(), place).await? {
         None => Err(missing_error(connection.client(), place).await?),

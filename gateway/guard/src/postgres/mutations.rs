@@ -12,12 +12,14 @@ use super::{
     instance::PostgresStore,
     membership::MembershipLostError,
     notifiers::changed,
-    operation_lock::{OperationLockId, PostgresOperationLock, ReleaseLock, ReserveReply, WriteOutcome},
+    operation_lock::{
+        JournalWriteOutcome, OperationLockId, PostgresOperationLock, ReleaseLock, ReserveReply,
+    },
     request::{AdmitKind, DbReply, DbRequest},
-    request_queue::PendingReply,
+    request_queue::PendingDbReply,
 };
 use crate::{
-    admission::{Claim, DispatchEnd},
+    admission::{DispatchClaim, DispatchEnd},
     error::AdmitError,
     operation::{JournalEntry, JournalUpdate},
 };
@@ -33,7 +35,7 @@ impl PostgresStore {
     /// Dropping the future has the same effect as an error.
     pub async fn admit(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -44,9 +46,9 @@ impl PostgresStore {
     ///
     /// # Errors
     /// As [`PostgresStore::admit`].
-    pub async fn settle(
+    pub async fn check_and_register(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -59,7 +61,7 @@ impl PostgresStore {
     /// As [`PostgresStore::admit`].
     pub async fn admit_unchecked(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         name: DispatchName,
     ) -> Result<AdmitReply, PostgresError> {
         self.request_admission(AdmitKind::Pass, claim, name, None).await
@@ -68,7 +70,7 @@ impl PostgresStore {
     async fn request_admission(
         &self,
         how: AdmitKind,
-        claim: &Claim,
+        claim: &DispatchClaim,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -79,7 +81,7 @@ impl PostgresStore {
         let in_hand = self.instance.names.register(name.0);
         let request =
             DbRequest::Look { how, claim: claim.clone(), name, in_hand: in_hand.clone(), operation };
-        let answer = self.request(request).await?;
+        let answer = self.send_and_wait(request).await?;
         let now = self.instance.clock.now();
         let refused = match answer {
             DbReply::Running => {
@@ -114,7 +116,7 @@ impl PostgresStore {
     }
 
     /// Records that the dispatch is over. The database is updated in the background, so a drop can call this.
-    pub fn end(&self, dispatch: &InFlightDispatch, ended: DispatchEnd) {
+    pub fn end_dispatch(&self, dispatch: &InFlightDispatch, ended: DispatchEnd) {
         let dispatch = dispatch.clone();
         let end = DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation: None };
         self.instance.requests.enqueue_detached(end);
@@ -125,13 +127,13 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It is not known to be written. The database is updated again in the background.
-    pub async fn finish(
+    pub async fn end_dispatch_with_outcome(
         &self,
         dispatch: &InFlightDispatch,
         ended: DispatchEnd,
         held: PostgresOperationLock,
         writing: JournalUpdate,
-    ) -> Result<WriteOutcome, PostgresError> {
+    ) -> Result<JournalWriteOutcome, PostgresError> {
         let operation = Some((held.into_id(), writing));
         let dispatch = dispatch.clone();
         self.request_write(DbRequest::End { dispatch, ended, at_least: Duration::ZERO, operation }).await
@@ -144,7 +146,7 @@ impl PostgresStore {
     pub async fn reserve(&self, id: OperationId) -> Result<ReserveReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
         let lock = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
-        match self.request(DbRequest::Reserve(lock.clone())).await? {
+        match self.send_and_wait(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
                 let back: Arc<dyn ReleaseLock> = self.instance.requests.clone();
                 Ok(ReserveReply::Acquired(PostgresOperationLock::new(lock, back)))
@@ -158,18 +160,18 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It is not known to be written. The database is updated again in the background.
-    pub async fn write(
+    pub async fn update_entry(
         &self,
         held: &PostgresOperationLock,
         writing: JournalUpdate,
-    ) -> Result<WriteOutcome, PostgresError> {
+    ) -> Result<JournalWriteOutcome, PostgresError> {
         self.request_write(DbRequest::Write(held.id.clone(), writing)).await
     }
 
-    async fn request_write(&self, item: DbRequest) -> Result<WriteOutcome, PostgresError> {
-        match self.request(item).await? {
-            DbReply::Done => Ok(WriteOutcome::Durable),
-            DbReply::NotHeld => Ok(WriteOutcome::NotHeld),
+    async fn request_write(&self, item: DbRequest) -> Result<JournalWriteOutcome, PostgresError> {
+        match self.send_and_wait(item).await? {
+            DbReply::Done => Ok(JournalWriteOutcome::Durable),
+            DbReply::NotHeld => Ok(JournalWriteOutcome::NotHeld),
             other => Err(self.unexpected_reply(&other)),
         }
     }
@@ -178,13 +180,13 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It is not known to be written.
-    pub async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
-        let answer = self.request(DbRequest::Resolve { keys: keys.into(), token }).await?;
+    pub async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
+        let answer = self.send_and_wait(DbRequest::Resolve { keys: keys.into(), token }).await?;
         Ok(answer == DbReply::Done)
     }
 
     /// Sends a request, and waits no longer than a dispatch could still be sent: a client waits for it.
-    async fn request(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
+    async fn send_and_wait(&self, item: DbRequest) -> Result<DbReply, PostgresError> {
         if let Some(lost) = self.instance.membership_error() {
             return Err(PostgresError::Lost(lost));
         }
@@ -192,7 +194,7 @@ impl PostgresStore {
             Err(_) => Err(PostgresError::Timeout),
             Ok(Err(_gone)) => Err(PostgresError::Unreachable("this guard is leaving".into())),
             // Received and returned in one step, so that the reply is not lost in between.
-            Ok(Ok(answer)) => answer.map(PendingReply::accept),
+            Ok(Ok(answer)) => answer.map(PendingDbReply::accept),
         }
     }
 

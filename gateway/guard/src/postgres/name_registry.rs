@@ -14,20 +14,20 @@ use fencegate_process::randomness::Guid;
 
 /// The names with a handle, and the number of their handles.
 #[derive(Debug, Default)]
-pub(super) struct NameRegistry(Mutex<HashMap<Guid, usize>>);
+pub(super) struct OwnedNameRegistry(Mutex<HashMap<Guid, usize>>);
 
 /// A handle of a name. A caller, a queued request and a reply on its way have one each. The name is listed until the
 /// last of them is dropped.
-pub(super) struct NameHandle {
+pub(super) struct OwnedNameHandle {
     name: Guid,
-    names: Arc<NameRegistry>,
+    names: Arc<OwnedNameRegistry>,
 }
 
-impl NameRegistry {
+impl OwnedNameRegistry {
     /// Call this before the name is sent to the database, so that no row is ever without a listed name.
-    pub(super) fn register(self: &Arc<Self>, name: Guid) -> NameHandle {
+    pub(super) fn register(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
         *self.lock().entry(name).or_default() += 1;
-        NameHandle { name, names: self.clone() }
+        OwnedNameHandle { name, names: self.clone() }
     }
 
     pub(super) fn list(&self) -> Vec<String> {
@@ -40,19 +40,19 @@ impl NameRegistry {
     }
 }
 
-impl NameHandle {
+impl OwnedNameHandle {
     pub(super) fn name(&self) -> Guid {
         self.name
     }
 }
 
-impl Clone for NameHandle {
+impl Clone for OwnedNameHandle {
     fn clone(&self) -> Self {
         self.names.register(self.name)
     }
 }
 
-impl Drop for NameHandle {
+impl Drop for OwnedNameHandle {
     fn drop(&mut self) {
         let mut names = self.names.lock();
         if let Some(handles) = names.get_mut(&self.name) {
@@ -64,7 +64,7 @@ impl Drop for NameHandle {
     }
 }
 
-impl fmt::Debug for NameHandle {
+impl fmt::Debug for OwnedNameHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.name, f)
     }
@@ -79,7 +79,7 @@ mod tests {
     /// A name is listed until its last handle is dropped.
     #[test]
     fn name_is_listed_until_last_drop() {
-        let names = Arc::<NameRegistry>::default();
+        let names = Arc::<OwnedNameRegistry>::default();
         let name = Guid::new(&SystemRandomness);
         let first = names.register(name);
         let second = first.clone();

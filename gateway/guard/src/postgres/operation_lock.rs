@@ -7,7 +7,7 @@ use fencegate_process::randomness::Guid;
 
 use super::{
     admit_reply::ChangeFuture,
-    name_registry::{NameHandle, NameRegistry},
+    name_registry::{OwnedNameHandle, OwnedNameRegistry},
 };
 
 /// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
@@ -26,7 +26,7 @@ pub(super) trait ReleaseLock: Send + Sync {
 #[derive(Debug, Clone)]
 pub(super) struct OperationLockId {
     pub(super) id: OperationId,
-    holder: Arc<NameHandle>,
+    holder: Arc<OwnedNameHandle>,
 }
 
 /// The reply to a request for the lock.
@@ -38,14 +38,14 @@ pub enum ReserveReply {
 
 /// The result of a write under a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteOutcome {
+pub enum JournalWriteOutcome {
     Durable,
     /// Nothing was changed: another guard has declared this one dead, and has taken over the lock.
     NotHeld,
 }
 
 impl OperationLockId {
-    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<NameRegistry>) -> Self {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedNameRegistry>) -> Self {
         Self { id, holder: Arc::new(names.register(holder)) }
     }
 

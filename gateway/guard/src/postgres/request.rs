@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     admit_reply::{DispatchName, InFlightDispatch},
     connect::millis,
-    name_registry::NameHandle,
+    name_registry::OwnedNameHandle,
     operation_lock::OperationLockId,
 };
 use crate::{
-    admission::{Claim, DispatchEnd},
-    operation::{JournalEntry, JournalUpdate, State, StoredResponse},
+    admission::{DispatchClaim, DispatchEnd},
+    operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
 };
 
 /// One request to the database.
@@ -22,9 +22,9 @@ use crate::{
 pub(super) enum DbRequest {
     Look {
         how: AdmitKind,
-        claim: Claim,
+        claim: DispatchClaim,
         name: DispatchName,
-        in_hand: NameHandle,
+        in_hand: OwnedNameHandle,
         operation: Option<(OperationLockId, Box<JournalEntry>)>,
     },
     End {
@@ -98,7 +98,7 @@ pub(super) struct DbReplyBatch {
 
 /// A request in the form that the function reads.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct RequestRow<'i> {
+pub(super) struct DbRequestRow<'i> {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -152,13 +152,13 @@ impl DbRequest {
 
     /// The request at this moment: instants become remaining times, because the database does not have this machine's
     /// clock.
-    pub(super) fn to_row(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
+    pub(super) fn to_row(&self, again: bool, longest: i64, now: BootInstant) -> DbRequestRow<'_> {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
-        let blank = RequestRow { keys, again, longest, ..RequestRow::default() };
+        let blank = DbRequestRow { keys, again, longest, ..DbRequestRow::default() };
         match self {
             Self::Look { how, claim, name, operation, .. } => {
                 let writing = operation.as_ref().map(|(_, entry)| JournalUpdate::Entry(entry.clone()));
-                let written = RequestRow {
+                let written = DbRequestRow {
                     kind: how.as_str(),
                     id: Some(name.to_string()),
                     parent: claim.caller(),
@@ -173,7 +173,7 @@ impl DbRequest {
                     DispatchEnd::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
                 };
                 let id = Some(dispatch.name.to_string());
-                let written = RequestRow {
+                let written = DbRequestRow {
                     kind: "end",
                     id,
                     remains,
@@ -181,23 +181,21 @@ impl DbRequest {
                 };
                 written.with_operation(operation.as_ref().map(|(lock, writing)| (lock, writing)))
             }
-            Self::Reserve(lock) => {
-                RequestRow { kind: "reserve", ..blank }.with_operation(Some((lock, &JournalUpdate::Nothing)))
-            }
-            Self::Release(lock) => {
-                RequestRow { kind: "release", ..blank }.with_operation(Some((lock, &JournalUpdate::Nothing)))
-            }
+            Self::Reserve(lock) => DbRequestRow { kind: "reserve", ..blank }
+                .with_operation(Some((lock, &JournalUpdate::Nothing))),
+            Self::Release(lock) => DbRequestRow { kind: "release", ..blank }
+                .with_operation(Some((lock, &JournalUpdate::Nothing))),
             Self::Write(lock, writing) => {
-                RequestRow { kind: "write", ..blank }.with_operation(Some((lock, writing)))
+                DbRequestRow { kind: "write", ..blank }.with_operation(Some((lock, writing)))
             }
-            Self::Resolve { token, .. } => RequestRow { kind: "resolve", token: Some(*token), ..blank },
+            Self::Resolve { token, .. } => DbRequestRow { kind: "resolve", token: Some(*token), ..blank },
             // Without keys it resolves nothing.
-            Self::Nothing => RequestRow { kind: "resolve", ..blank },
+            Self::Nothing => DbRequestRow { kind: "resolve", ..blank },
         }
     }
 }
 
-impl RequestRow<'_> {
+impl DbRequestRow<'_> {
     fn with_token(self, token: Token, mode: Mode) -> Self {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
     }
@@ -213,8 +211,9 @@ impl RequestRow<'_> {
                 self.writing = Some("entry");
                 self.entry = Some(serde_json::to_string(entry).expect("plain fields serialise"));
                 self.ends = expires_at(entry);
-                if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } =
-                    &entry.state
+                if let JournalEntryState::Done {
+                    answer: Some(StoredResponse { body: Some(body), .. }), ..
+                } = &entry.state
                 {
                     let digits: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
                     self.body = Some(format!("\\x{digits}"));
@@ -228,8 +227,10 @@ impl RequestRow<'_> {
 /// When it may be forgotten: seconds of the store's time.
 pub(super) fn expires_at(entry: &JournalEntry) -> Option<i64> {
     let end = match entry.state {
-        State::Admitted => return None,
-        State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(entry.keep),
+        JournalEntryState::Admitted => return None,
+        JournalEntryState::Done { at, .. } | JournalEntryState::Resolved { at, .. } => {
+            at.saturating_add(entry.keep)
+        }
     };
     Some(i64::try_from(end).unwrap_or(i64::MAX))
 }

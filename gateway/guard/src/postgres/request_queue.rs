@@ -18,15 +18,15 @@ use crate::{admission::DispatchEnd, operation::JournalUpdate};
 
 /// The request queue of one instance.
 #[derive(Debug, Default)]
-pub(super) struct RequestQueue {
-    waiting: Mutex<QueueState>,
+pub(super) struct DbRequestQueue {
+    waiting: Mutex<DbRequestQueueState>,
     more: Notify,
     idle: Notify,
 }
 
 #[derive(Debug, Default)]
-struct QueueState {
-    items: VecDeque<PendingRequest>,
+struct DbRequestQueueState {
+    items: VecDeque<PendingDbRequest>,
     /// The number of requests that were taken out and have no reply yet.
     under_way: usize,
     closed: bool,
@@ -34,9 +34,9 @@ struct QueueState {
 
 /// One request, and the caller that waits for its reply.
 #[derive(Debug)]
-pub(super) struct PendingRequest {
+pub(super) struct PendingDbRequest {
     pub(super) item: DbRequest,
-    reply: Option<oneshot::Sender<Result<PendingReply, PostgresError>>>,
+    reply: Option<oneshot::Sender<Result<PendingDbReply, PostgresError>>>,
     /// It was sent before, and the reply was lost.
     pub(super) again: bool,
 }
@@ -44,34 +44,37 @@ pub(super) struct PendingRequest {
 /// A reply on its way to its caller. If the caller has gone, the reply is dropped unread, and the registration that
 /// it reports is released.
 #[derive(Debug)]
-pub(super) struct PendingReply {
+pub(super) struct PendingDbReply {
     answer: DbReply,
     cancel: Option<CancelOnDrop>,
 }
 
 #[derive(Debug)]
 struct CancelOnDrop {
-    backlog: Arc<RequestQueue>,
+    backlog: Arc<DbRequestQueue>,
     item: Option<DbRequest>,
 }
 
 /// The most requests in one statement.
 pub(super) const MOST_AT_ONCE: usize = 256;
 
-impl RequestQueue {
+impl DbRequestQueue {
     /// Queues a request behind all others. If the returned receiver is dropped, a registration is released.
-    pub(super) fn enqueue(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
+    pub(super) fn enqueue(
+        &self,
+        item: DbRequest,
+    ) -> oneshot::Receiver<Result<PendingDbReply, PostgresError>> {
         let (reply, answer) = oneshot::channel();
-        self.push(PendingRequest { item, reply: Some(reply), again: false });
+        self.push(PendingDbRequest { item, reply: Some(reply), again: false });
         answer
     }
 
     /// Sends a request to the database again and again until it has a reply. No caller waits.
     pub(super) fn enqueue_detached(&self, item: DbRequest) {
-        self.push(PendingRequest { item, reply: None, again: false });
+        self.push(PendingDbRequest { item, reply: None, again: false });
     }
 
-    fn push(&self, pending: PendingRequest) {
+    fn push(&self, pending: PendingDbRequest) {
         let mut waiting = self.lock();
         if waiting.closed {
             drop(waiting);
@@ -83,13 +86,13 @@ impl RequestQueue {
     }
 
     /// The next batch, of at most `most` requests. Requests whose callers have gone, and which were never sent, are
-    /// left out. `None` after [`RequestQueue::close`], when nothing is left.
-    pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingRequest>> {
+    /// left out. `None` after [`DbRequestQueue::close`], when nothing is left.
+    pub(super) async fn next_batch(&self, most: usize) -> Option<Vec<PendingDbRequest>> {
         loop {
             let more = self.more.notified();
             {
                 let mut waiting = self.lock();
-                while waiting.items.front().is_some_and(PendingRequest::is_abandoned) {
+                while waiting.items.front().is_some_and(PendingDbRequest::is_abandoned) {
                     waiting.items.pop_front();
                 }
                 if !waiting.items.is_empty() {
@@ -110,7 +113,7 @@ impl RequestQueue {
     }
 
     /// Puts a batch back in front of all other requests, because it was sent before.
-    pub(super) fn push_front(&self, batch: Vec<PendingRequest>) {
+    pub(super) fn push_front(&self, batch: Vec<PendingDbRequest>) {
         let mut waiting = self.lock();
         for pending in batch.into_iter().rev() {
             waiting.items.push_front(pending);
@@ -120,7 +123,7 @@ impl RequestQueue {
     }
 
     /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
-    pub(super) fn push_back(&self, end: PendingRequest) {
+    pub(super) fn push_back(&self, end: PendingDbRequest) {
         self.lock().items.push_back(end);
         self.more.notify_one();
     }
@@ -153,13 +156,13 @@ impl RequestQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, DbRequestQueueState> {
         // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl PendingRequest {
+impl PendingDbRequest {
     /// Whether it can be left out: its caller has gone, and it was never sent.
     fn is_abandoned(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
@@ -168,7 +171,7 @@ impl PendingRequest {
     }
 
     /// Delivers the reply to the caller. If the caller has gone, a registration is released.
-    pub(super) fn deliver(self, answer: DbReply, queue: &Arc<RequestQueue>) {
+    pub(super) fn deliver(self, answer: DbReply, queue: &Arc<DbRequestQueue>) {
         let registered = matches!(
             (&self.item, &answer),
             (DbRequest::Look { .. }, DbReply::Running) | (DbRequest::Reserve(_), DbReply::Done)
@@ -176,7 +179,7 @@ impl PendingRequest {
         let Some(reply) = self.reply else { return };
         let back = registered.then(|| CancelOnDrop { backlog: queue.clone(), item: Some(self.item) });
         // If it cannot be sent, it is dropped, and the drop releases the registration.
-        drop(reply.send(Ok(PendingReply { answer, cancel: back })));
+        drop(reply.send(Ok(PendingDbReply { answer, cancel: back })));
     }
 
     /// Reports the failure to the caller. Nothing is left to be sent.
@@ -244,7 +247,7 @@ impl PendingRequest {
     }
 }
 
-impl PendingReply {
+impl PendingDbReply {
     /// The caller accepts the reply, so a registration stays.
     pub(super) fn accept(mut self) -> DbReply {
         if let Some(back) = &mut self.cancel {
@@ -285,7 +288,7 @@ fn cancellation(item: DbRequest) -> Option<DbRequest> {
     }
 }
 
-impl ReleaseLock for RequestQueue {
+impl ReleaseLock for DbRequestQueue {
     fn release(&self, lock: OperationLockId) {
         self.enqueue_detached(DbRequest::Release(lock));
     }
@@ -297,18 +300,18 @@ mod tests {
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::NameRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedNameRegistry};
 
-    fn right() -> OperationLockId {
+    fn operation_lock_id() -> OperationLockId {
         OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
     }
 
     /// A reservation whose caller is dropped before it takes the reply is released in the database.
     #[tokio::test]
     async fn reservation_of_dropped_caller_is_released() {
-        let queue = Arc::<RequestQueue>::default();
-        let lock = right();
-        let other = right();
+        let queue = Arc::<DbRequestQueue>::default();
+        let lock = operation_lock_id();
+        let other = operation_lock_id();
         let [heard, unheard] = [lock, other.clone()].map(|lock| queue.enqueue(DbRequest::Reserve(lock)));
         for pending in queue.next_batch(MOST_AT_ONCE).await.expect("two wait") {
             pending.deliver(DbReply::Done, &queue);
@@ -317,7 +320,7 @@ mod tests {
         // The reply has come, and its caller has not accepted it.
         drop(unheard);
         let left = queue.next_batch(MOST_AT_ONCE).await.expect("one is left to say");
-        let [PendingRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
+        let [PendingDbRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
             panic!("{left:?}")
         };
         assert_eq!(released.holder(), other.holder());
@@ -326,17 +329,17 @@ mod tests {
     /// A request whose caller is dropped is not sent; if it may have been sent already, the reservation is released.
     #[tokio::test]
     async fn dropped_caller_sends_nothing_or_releases() {
-        let queue = Arc::<RequestQueue>::default();
-        drop(queue.enqueue(DbRequest::Reserve(right())));
-        let asked = right();
+        let queue = Arc::<DbRequestQueue>::default();
+        drop(queue.enqueue(DbRequest::Reserve(operation_lock_id())));
+        let asked = operation_lock_id();
         let waits = queue.enqueue(DbRequest::Reserve(asked.clone()));
         let batch = queue.next_batch(MOST_AT_ONCE).await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
-        queue.push_front(batch.into_iter().filter_map(PendingRequest::retry_or_cancel).collect());
+        queue.push_front(batch.into_iter().filter_map(PendingDbRequest::retry_or_cancel).collect());
         queue.fail(&PostgresError::Timeout);
         let left = queue.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
-        let [PendingRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
+        let [PendingDbRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
         assert_eq!(released.holder(), asked.holder());
@@ -345,8 +348,8 @@ mod tests {
     /// A rejected end is sent again without its journal entry, then without its operation, and then given up.
     #[tokio::test]
     async fn rejected_end_retries_without_journal_entry() {
-        let queue = Arc::<RequestQueue>::default();
-        let names = Arc::<NameRegistry>::default();
+        let queue = Arc::<DbRequestQueue>::default();
+        let names = Arc::<OwnedNameRegistry>::default();
         let name = Guid::new(&SystemRandomness);
         let dispatch = InFlightDispatch {
             name: DispatchName(name),
@@ -359,12 +362,12 @@ mod tests {
             dispatch,
             ended: DispatchEnd::Known,
             at_least: Duration::ZERO,
-            operation: Some((right(), JournalUpdate::Forget)),
+            operation: Some((operation_lock_id(), JournalUpdate::Forget)),
         });
         let refused = PostgresError::Timeout;
         let mut pending = queue.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
         pending = pending.reject(&refused).expect("the key is still in flight");
-        assert_eq!(told.await.expect("told").map(PendingReply::accept), Err(refused.clone()));
+        assert_eq!(told.await.expect("told").map(PendingDbReply::accept), Err(refused.clone()));
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
         pending = pending.reject(&refused).expect("the key is still in flight");
         assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));

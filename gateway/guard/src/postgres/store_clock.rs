@@ -30,7 +30,7 @@ impl ClockSamples {
     }
 
     /// The time that a heartbeat sent now may add, and the moment to which it may add it.
-    pub(super) fn addition(&self, now: BootInstant) -> (i64, Duration) {
+    pub(super) fn next_addition(&self, now: BootInstant) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
 
@@ -45,7 +45,7 @@ impl ClockSamples {
     }
 
     /// The most time that may have passed and is not written yet.
-    pub(super) fn unwritten(&self, now: BootInstant) -> Duration {
+    pub(super) fn max_unwritten_time(&self, now: BootInstant) -> Duration {
         now.since(self.before)
     }
 
@@ -57,8 +57,8 @@ impl ClockSamples {
     }
 
     /// The same, and never behind the true time: with all that other guards may have added since the last heartbeat.
-    pub(super) fn latest(&self, now: BootInstant) -> i64 {
-        let since = i64::try_from(self.unwritten(now).as_millis()).unwrap_or(i64::MAX / 4);
+    pub(super) fn latest_possible_time(&self, now: BootInstant) -> i64 {
+        let since = i64::try_from(self.max_unwritten_time(now).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
@@ -88,8 +88,8 @@ mod tests {
 
     impl SharedClockModel {
         /// A heartbeat that is answered after `takes`. The database reads it at once.
-        fn hears(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
-            let (tick, passed) = guard.addition(now);
+        fn exchange_heartbeat(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
+            let (tick, passed) = guard.next_addition(now);
             if tick == self.tick {
                 self.time += i64::try_from(passed.as_millis()).expect("short");
                 self.tick += 1;
@@ -109,10 +109,10 @@ mod tests {
             for (beat, later) in (0..8).flat_map(|beat| [(beat, 0), (beat, offset)]) {
                 let passed = beat * 500 + later;
                 let now = at(1000 + passed);
-                store.hears(&mut guards[usize::from(later > 0)], now, Duration::from_millis(40));
+                store.exchange_heartbeat(&mut guards[usize::from(later > 0)], now, Duration::from_millis(40));
                 for guard in &guards {
                     let known = guard.time(now);
-                    let latest = guard.latest(now);
+                    let latest = guard.latest_possible_time(now);
                     assert!(known <= i64::try_from(passed).expect("short"), "ahead of all clocks");
                     assert!(latest >= store.time, "{latest} of {}, {offset}, beat {beat}", store.time);
                     was_behind |= known < store.time;

@@ -10,29 +10,29 @@ use fencegate_process::{clock::BootInstant, randomness::Guid};
 
 use super::admit_reply::InFlightDispatch;
 use crate::{
-    admission::{EndpointWatch, LivenessAnswer, LivenessAnswers, UnseenTime},
+    admission::{EndpointProbeConfig, LivenessAnswer, LivenessTracker, RequiredLivenessTime},
     dispatch_target::DispatchTarget,
 };
 
 /// The doubts of one instance whose endpoints are probed.
 #[derive(Debug)]
-pub(super) struct UnseenDoubts {
-    watch: EndpointWatch,
-    answers: LivenessAnswers,
-    doubts: HashMap<Guid, UnseenDoubt>,
+pub(super) struct ProbedDoubts {
+    watch: EndpointProbeConfig,
+    answers: LivenessTracker,
+    doubts: HashMap<Guid, ProbedDoubt>,
 }
 
 #[derive(Debug)]
-struct UnseenDoubt {
+struct ProbedDoubt {
     dispatch: InFlightDispatch,
     /// Where it was sent, if known.
     place: Option<DispatchTarget>,
-    unseen: UnseenTime,
+    unseen: RequiredLivenessTime,
 }
 
-impl UnseenDoubts {
-    pub(super) fn new(watch: EndpointWatch) -> Self {
-        Self { watch, answers: LivenessAnswers::default(), doubts: HashMap::new() }
+impl ProbedDoubts {
+    pub(super) fn new(watch: EndpointProbeConfig) -> Self {
+        Self { watch, answers: LivenessTracker::default(), doubts: HashMap::new() }
     }
 
     /// The dispatch has to be seen running for `left` from `since` on.
@@ -51,15 +51,15 @@ impl UnseenDoubts {
                 self.watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect()
             }
         };
-        let unseen = UnseenTime::new(places, left, since);
+        let unseen = RequiredLivenessTime::new(places, left, since);
         self.doubts
-            .insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place: target, unseen });
+            .insert(dispatch.name.0, ProbedDoubt { dispatch: dispatch.clone(), place: target, unseen });
     }
 
     /// The targets that have to be probed now. The answers of all others are forgotten.
     pub(super) fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let all: BTreeSet<&DispatchTarget> =
-            self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
+            self.doubts.values().flat_map(|doubt| doubt.unseen.targets_to_probe()).collect();
         let targets: Vec<DispatchTarget> = all.into_iter().cloned().collect();
         self.answers.retain(|target| targets.contains(target));
         targets
@@ -95,7 +95,7 @@ impl UnseenDoubts {
 
     /// Where the dispatch of this token was sent, if that is known.
     pub(super) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        let is_it = |doubt: &&UnseenDoubt| {
+        let is_it = |doubt: &&ProbedDoubt| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
         self.doubts.values().find(is_it)?.place.clone()
@@ -116,8 +116,8 @@ impl UnseenDoubts {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn is_stalled(&self, doubt: &UnseenDoubt) -> bool {
-        doubt.unseen.places().any(|target| self.answers.is_silent(target))
+    fn is_stalled(&self, doubt: &ProbedDoubt) -> bool {
+        doubt.unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::NameRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedNameRegistry};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -148,7 +148,7 @@ mod tests {
             keys: Arc::new([]),
             token: Token::new(1, 0, 1).expect("small"),
             mode: Mode::Exclusive,
-            _in_hand: Arc::<NameRegistry>::default().register(name),
+            _in_hand: Arc::<OwnedNameRegistry>::default().register(name),
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn doubt_ends_after_endpoint_seen_running() {
         let [one, two] = ["one", "two"].map(DispatchTarget::for_endpoint);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = UnseenDoubts::new(EndpointWatch { endpoints, interval: SECOND });
+        let mut unseen = ProbedDoubts::new(EndpointProbeConfig { endpoints, interval: SECOND });
         let known = dispatch();
         let unknown = dispatch();
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));

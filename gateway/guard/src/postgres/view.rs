@@ -12,7 +12,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn highest(&self) -> Result<u64, PostgresError> {
+    pub async fn highest_epoch(&self) -> Result<u64, PostgresError> {
         let query = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
         let rows = self.instance.query_rows(query, &[]).await?;
         let highest = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
@@ -95,7 +95,7 @@ impl PostgresStore {
         let rows = self.instance.query_rows(query, &[]).await?;
         let doubt = |row: &Row| {
             let keys: Vec<&str> = row.get(3);
-            let (target, silent) = self.find_unseen(row.get(4)).unwrap_or_default();
+            let (target, silent) = self.find_probed_doubt(row.get(4)).unwrap_or_default();
             Ok(InDoubtExecution {
                 token: parse_token(row.get(0))?,
                 mode: mode(row.get(1)),

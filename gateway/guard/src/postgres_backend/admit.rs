@@ -4,24 +4,24 @@ use fencegate_process::clock::BootInstant;
 
 use super::PostgresBackend;
 use crate::{
-    admission::{Claim, DispatchEnd},
+    admission::{DispatchClaim, DispatchEnd},
     backend_types::{
-        AdmitCheck, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, PendingOperation, SendRecord,
+        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, SendRecord,
     },
     error::AdmitError,
     operation::JournalUpdate,
-    postgres::{AdmitReply, DispatchName, WriteOutcome},
+    postgres::{AdmitReply, DispatchName, JournalWriteOutcome},
 };
 
 impl PostgresBackend {
-    /// See [`Backend::try_admit`](crate::backend::Backend::try_admit).
+    /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
         turn: AdmitPhase,
-        claim: &Claim,
-        admitting: Option<PendingOperation<'_>>,
+        claim: &DispatchClaim,
+        admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedId,
-    ) -> Result<AdmitCheck, AdmitError> {
+    ) -> Result<AdmitCheckResult, AdmitError> {
         let name = self.dispatch_name(admitted);
         let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
             OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
@@ -29,7 +29,7 @@ impl PostgresBackend {
         });
         let reply = match turn {
             AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
-            AdmitPhase::Again => self.postgres.settle(claim, name, operation).await,
+            AdmitPhase::Again => self.postgres.check_and_register(claim, name, operation).await,
         };
         let (way, raised) = match self.record_result("admit", reply)? {
             AdmitReply::Running { dispatch, since } => {
@@ -42,15 +42,15 @@ impl PostgresBackend {
                 (AdmitOutcome::Blocked { told, doubt }, false)
             }
             AdmitReply::Rejected(refused) => return Err(refused),
-            AdmitReply::NotHeld => return Err(lock_lost()),
+            AdmitReply::NotHeld => return Err(lock_lost_error()),
         };
-        Ok(AdmitCheck { outcome: way, raised })
+        Ok(AdmitCheckResult { outcome: way, raised })
     }
 
     /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &Claim,
+        claim: &DispatchClaim,
         admitted: &mut AdmittedId,
     ) -> Result<BootInstant, AdmitError> {
         let name = self.dispatch_name(admitted);
@@ -79,19 +79,19 @@ impl PostgresBackend {
     }
 
     /// Ends an admitted dispatch. A check without admission needs no end.
-    pub(crate) fn end(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
+    pub(crate) fn end_dispatch(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
         let AdmittedId::Postgres(dispatch) = admitted else { return };
         let (DispatchEnd::InDoubt { .. }, Some(SendRecord { place, last }), Some(_)) =
             (ended, sent, &self.config.watch)
         else {
-            return self.postgres.end(dispatch, ended);
+            return self.postgres.end_dispatch(dispatch, ended);
         };
         // Another guard of the store may have the longer setting.
         let longest = self.postgres.status().longest_execution.max(self.config.max_execution);
         self.postgres.watch_doubt(dispatch, place, longest, self.now().max(last));
     }
 
-    pub(crate) async fn conclude(
+    pub(crate) async fn end_dispatch_with_outcome(
         &self,
         admitted: &AdmittedId,
         lock: &mut Option<OperationLock>,
@@ -99,21 +99,22 @@ impl PostgresBackend {
     ) -> Result<(), AdmitError> {
         let AdmittedId::Postgres(dispatch) = admitted else { return Ok(()) };
         let Some(OperationLock::Postgres(held)) = lock.take() else {
-            self.postgres.end(dispatch, DispatchEnd::Known);
+            self.postgres.end_dispatch(dispatch, DispatchEnd::Known);
             return Ok(());
         };
-        let written = self.postgres.finish(dispatch, DispatchEnd::Known, held, writing).await;
+        let written =
+            self.postgres.end_dispatch_with_outcome(dispatch, DispatchEnd::Known, held, writing).await;
         require_durable(self.record_result("end", written)?)
     }
 }
 
-pub(super) fn require_durable(written: WriteOutcome) -> Result<(), AdmitError> {
+pub(super) fn require_durable(written: JournalWriteOutcome) -> Result<(), AdmitError> {
     match written {
-        WriteOutcome::Durable => Ok(()),
-        WriteOutcome::NotHeld => Err(lock_lost()),
+        JournalWriteOutcome::Durable => Ok(()),
+        JournalWriteOutcome::NotHeld => Err(lock_lost_error()),
     }
 }
 
-fn lock_lost() -> AdmitError {
+fn lock_lost_error() -> AdmitError {
     AdmitError::Store("another guard has taken the operation over: it held this one for dead".into())
 }

@@ -24,13 +24,13 @@ impl PostgresBackend {
         }
     }
 
-    pub(crate) async fn record(
+    pub(crate) async fn update_entry(
         &self,
         lock: &OperationLock,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         let OperationLock::Postgres(held) = lock else { return Ok(()) };
-        require_durable(self.record_result("journal", self.postgres.write(held, writing).await)?)
+        require_durable(self.record_result("journal", self.postgres.update_entry(held, writing).await)?)
     }
 
     pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
@@ -80,7 +80,7 @@ impl PostgresBackend {
     /// The latest possible present, in whole seconds of the store's time. Another guard may have moved that time
     /// since our last heartbeat, so an entry timed by this guard's own view would be forgotten up to a heartbeat
     /// early.
-    pub(crate) fn time(&self) -> u64 {
-        self.postgres.time()
+    pub(crate) fn store_time(&self) -> u64 {
+        self.postgres.store_time()
     }
 }

@@ -9,10 +9,10 @@ use crate::{dispatch_target::DispatchTarget, operation::JournalEntry};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum StoreChange {
     Mark {
         key: ResourceKey,
-        epochs: Epochs,
+        epochs: WatermarkEpochs,
     },
     /// Forgets the watermarks of a key, and removes it from the list of keys at work.
     Forget {
@@ -56,12 +56,12 @@ pub enum Change {
 
 /// The durable part of a key's watermarks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Epochs {
+pub struct WatermarkEpochs {
     pub write: Option<u64>,
     pub read: Option<u64>,
 }
 
-impl Epochs {
+impl WatermarkEpochs {
     pub fn highest(&self) -> u64 {
         self.write.max(self.read).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Epochs {
 /// The state that only memory had, written at a clean stop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanShutdown {
-    /// Only read: they are written one by one before, see [`Change::Watermarks`]. A store of format 1 has them here.
+    /// Only read: they are written one by one before, see [`StoreChange::Watermarks`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
     pub marks: Vec<KeyWatermarks>,
     pub doubts: Vec<UnresolvedExecution>,

@@ -8,19 +8,19 @@ use rustix::fs::statvfs;
 
 use super::{
     backup::{BackupFormatError, BackupHeader},
-    change::Change,
+    change::StoreChange,
     recovery::{FORMAT, JournalSize, RecoveredState},
 };
 use crate::operation::JournalEntry;
 
 /// Keeps watermarks and journal over restarts. Changes come from one thread, reads from any.
-pub trait Store: Send + Sync + 'static {
+pub trait GuardStore: Send + Sync + 'static {
     /// Reads the stored state. Before it returns it removes the marker of a clean stop for good, because a start
     /// after an unclean end must not find it. The longer of `max_execution` and the stored one is stored.
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
 
     /// All changes are durable when this returns. After an error it is not known which of them are.
-    fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
+    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
     fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError>;
@@ -44,7 +44,7 @@ pub trait Store: Send + Sync + 'static {
     fn disk(&self) -> Option<DiskSpace>;
 
     /// Writes a backup of all that is committed now. Commits go on meanwhile.
-    fn copy(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError>;
+    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError>;
 }
 
 /// The sizes of the file system of a store, in bytes.

@@ -16,19 +16,19 @@ use fencegate_process::failpoint;
 use tokio::sync::{Notify, watch};
 use tracing::error;
 
-use super::{Change, Store};
+use super::{GuardStore, StoreChange};
 use crate::metrics::GuardMetrics;
 
 /// Accepts changes from any thread, in order, and reports when they are durable.
 #[derive(Clone)]
 pub struct CommitHandle {
     queue: Arc<CommitQueue>,
-    durable: watch::Receiver<Durability>,
+    durable: watch::Receiver<DurabilityProgress>,
 }
 
 #[derive(Default)]
 struct CommitQueue {
-    waiting: Mutex<QueueState>,
+    waiting: Mutex<CommitQueueState>,
     more: Condvar,
     /// Notifies a committer that runs without a thread of its own.
     asked: Notify,
@@ -38,8 +38,8 @@ struct CommitQueue {
 }
 
 #[derive(Default)]
-struct QueueState {
-    changes: VecDeque<Change>,
+struct CommitQueueState {
+    changes: VecDeque<StoreChange>,
     /// The number of the last change in the queue.
     last: u64,
     closed: bool,
@@ -47,7 +47,7 @@ struct QueueState {
 
 /// The progress of durability.
 #[derive(Debug, Clone)]
-enum Durability {
+enum DurabilityProgress {
     UpTo(u64),
     Never(Arc<str>),
 }
@@ -71,8 +71,8 @@ impl CommitSeq {
 /// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
 pub struct CommitLoop {
     line: Arc<CommitQueue>,
-    durable_sender: watch::Sender<Durability>,
-    store: Arc<dyn Store>,
+    durable_sender: watch::Sender<DurabilityProgress>,
+    store: Arc<dyn GuardStore>,
     metrics: GuardMetrics,
 }
 
@@ -86,16 +86,16 @@ pub enum MoreChanges {
 
 impl CommitHandle {
     /// Nothing is durable before the [`CommitLoop`] runs.
-    pub fn new(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, CommitLoop) {
+    pub fn new(store: Arc<dyn GuardStore>, metrics: GuardMetrics) -> (Self, CommitLoop) {
         let line = Arc::<CommitQueue>::default();
-        let (say, durable) = watch::channel(Durability::UpTo(0));
+        let (say, durable) = watch::channel(DurabilityProgress::UpTo(0));
         let commits = CommitLoop { line: line.clone(), durable_sender: say, store, metrics };
         (Self { queue: line, durable }, commits)
     }
 
     /// Puts changes at the end of the queue, and returns their position. Without changes it returns the position of
     /// the last one.
-    pub fn submit(&self, changes: Vec<Change>) -> CommitSeq {
+    pub fn submit(&self, changes: Vec<StoreChange>) -> CommitSeq {
         let mut waiting = self.queue.lock();
         if !changes.is_empty() {
             waiting.last += 1;
@@ -115,12 +115,12 @@ impl CommitHandle {
         }
         let mut durable = self.durable.clone();
         let reached = durable.wait_for(|durable| match durable {
-            Durability::UpTo(last) => *last >= moment.0,
-            Durability::Never(_) => true,
+            DurabilityProgress::UpTo(last) => *last >= moment.0,
+            DurabilityProgress::Never(_) => true,
         });
         match reached.await.as_deref() {
-            Ok(Durability::UpTo(_)) => Ok(()),
-            Ok(Durability::Never(reason)) => Err(CommitError(reason.clone())),
+            Ok(DurabilityProgress::UpTo(_)) => Ok(()),
+            Ok(DurabilityProgress::Never(reason)) => Err(CommitError(reason.clone())),
             Err(_closed) => Err(CommitError("the store has been closed".into())),
         }
     }
@@ -128,8 +128,8 @@ impl CommitHandle {
     /// Returns when the store has failed.
     pub async fn wait_for_failure(&self) -> CommitError {
         let mut durable = self.durable.clone();
-        match durable.wait_for(|durable| matches!(durable, Durability::Never(_))).await.as_deref() {
-            Ok(Durability::Never(reason)) => CommitError(reason.clone()),
+        match durable.wait_for(|durable| matches!(durable, DurabilityProgress::Never(_))).await.as_deref() {
+            Ok(DurabilityProgress::Never(reason)) => CommitError(reason.clone()),
             // It was closed in order, so the store cannot fail any more.
             _ if self.queue.lock().closed => std::future::pending().await,
             _ => CommitError("the store's thread has panicked".into()),
@@ -166,20 +166,20 @@ impl CommitLoop {
             self.line.durable.store(0, Release);
             self.metrics.record_store_error("commit");
             error!(error = %failed, "guard.store_failed");
-            self.durable_sender.send_replace(Durability::Never(failed.to_string().into()));
+            self.durable_sender.send_replace(DurabilityProgress::Never(failed.to_string().into()));
             return MoreChanges::Never;
         }
-        self.metrics.observe_store_time("commit", began.elapsed());
+        self.metrics.observe_store_duration("commit", began.elapsed());
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
-        self.durable_sender.send_replace(Durability::UpTo(last));
+        self.durable_sender.send_replace(DurabilityProgress::UpTo(last));
         self.line.remaining()
     }
 }
 
 impl CommitQueue {
     /// All queued changes, and the number of the last.
-    fn take(&self) -> Option<(Vec<Change>, u64)> {
+    fn take(&self) -> Option<(Vec<StoreChange>, u64)> {
         let mut waiting = self.lock();
         let last = waiting.last;
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
@@ -198,7 +198,7 @@ impl CommitQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, CommitQueueState> {
         // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

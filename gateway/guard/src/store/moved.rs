@@ -3,7 +3,7 @@
 use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
 
-use super::change::{Epochs, KeyWatermarks};
+use super::change::{KeyWatermarks, WatermarkEpochs};
 
 /// Where the store of this file was moved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct MovedMarker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredKey {
     pub(crate) key: ResourceKey,
-    pub(crate) epochs: Epochs,
+    pub(crate) epochs: WatermarkEpochs,
     /// Present after a clean stop.
     pub(crate) whole: Option<KeyWatermarks>,
 }

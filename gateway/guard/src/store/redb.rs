@@ -22,11 +22,11 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, GONE, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW,
     OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, decode_entry, decode_epochs,
-    decode_number, latest,
+    decode_number, latest_operation_time,
 };
 use super::{
-    ActiveKeys, Change, CleanShutdown, DiskSpace, FORMAT, JournalSize, KeyWatermarks, MovedMarker,
-    RecoveredState, Store, StoreError, StoreIdentity,
+    ActiveKeys, CleanShutdown, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, MovedMarker,
+    RecoveredState, StoreChange, StoreError, StoreIdentity,
     backup::{BEGINNING, BackupHeader},
     durable::CopyStoreError,
 };
@@ -111,19 +111,19 @@ impl RedbStore {
         done().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
     }
 
-    fn damaged(&self, error: impl fmt::Display) -> StoreError {
+    fn damaged_error(&self, error: impl fmt::Display) -> StoreError {
         StoreError::Unreadable { path: self.path.clone(), why: error.to_string() }
     }
 }
 
 impl RedbStore {
     fn identity(&self) -> Result<StoreIdentity, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
-        let single = read.open_table(SINGLE).map_err(|error| self.damaged(error))?;
-        let value = single.get(IDENTITY).map_err(|error| self.damaged(error))?;
-        let value = value.ok_or_else(|| self.damaged("it has no identity"))?;
+        let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.damaged_error(error))?;
+        let value = single.get(IDENTITY).map_err(|error| self.damaged_error(error))?;
+        let value = value.ok_or_else(|| self.damaged_error("it has no identity"))?;
         let identity: StoreIdentity =
-            serde_json::from_slice(value.value()).map_err(|error| self.damaged(error))?;
+            serde_json::from_slice(value.value()).map_err(|error| self.damaged_error(error))?;
         if identity.format > FORMAT && identity.format != GONE {
             return Err(StoreError::Newer { path: self.path.clone(), found: identity.format });
         }
@@ -153,7 +153,7 @@ impl RedbStore {
                 // journal. It begins at the latest of those, because the wall clock of now may be far from them.
                 time: match single_number(TIME)? {
                     Some(time) => time,
-                    None => latest(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
+                    None => latest_operation_time(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
                 },
                 max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
                 marks: HashMap::new(),
@@ -163,21 +163,22 @@ impl RedbStore {
             Ok((recovered, value(CLEAN_STOP)?))
         })?;
         let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanShutdown>(&json)).transpose();
-        recovered.clean_stop = clean_stop.map_err(|error| self.damaged(error))?;
+        recovered.clean_stop = clean_stop.map_err(|error| self.damaged_error(error))?;
         Ok(recovered)
     }
 
     /// Reads the watermarks, after a clean stop with whole tokens, and the keys at work.
     fn load_keys(&self, recovered: &mut RecoveredState) -> Result<(), StoreError> {
-        let bad = |error: &dyn fmt::Display| self.damaged(error);
-        let key =
-            |text: &str| ResourceKey::parse(text).map_err(|error| self.damaged(format!("`{text}`: {error}")));
+        let bad = |error: &dyn fmt::Display| self.damaged_error(error);
+        let key = |text: &str| {
+            ResourceKey::parse(text).map_err(|error| self.damaged_error(format!("`{text}`: {error}")))
+        };
         let read = self.database.begin_read().map_err(|error| bad(&error))?;
         let marks = read.open_table(MARKS).map_err(|error| bad(&error))?;
         for row in marks.iter().map_err(|error| bad(&error))? {
             let (text, epochs) = row.map_err(|error| bad(&error))?;
             let epochs = decode_epochs(epochs.value())
-                .ok_or_else(|| self.damaged("watermarks have another length"))?;
+                .ok_or_else(|| self.damaged_error("watermarks have another length"))?;
             recovered.marks.insert(key(text.value())?, epochs);
         }
         if let ActiveKeys::Keys(keys) = &mut recovered.at_work {
@@ -198,7 +199,7 @@ impl RedbStore {
 
     /// Adds the values that later builds have introduced, and removes the marker of a clean stop, which counts only
     /// once.
-    fn take_over(
+    fn upgrade_values(
         &self,
         recovered: &RecoveredState,
         max_execution: Duration,
@@ -209,29 +210,29 @@ impl RedbStore {
             tables.single.insert(IDENTITY, identity.as_slice())?;
             tables.single.remove(CLEAN_STOP)?;
             tables.whole.retain(|_, _| false)?;
-            tables.apply(&Change::MaxExecution(
+            tables.apply(&StoreChange::MaxExecution(
                 max_execution.max(recovered.max_execution.unwrap_or_default()),
             ))?;
-            tables.apply(&Change::Time(recovered.time))?;
+            tables.apply(&StoreChange::Time(recovered.time))?;
             tables.measure()?;
             tables.close()
         })
     }
 
-    fn entry(&self, written: &[u8]) -> Result<JournalEntry, StoreError> {
-        decode_entry(written).ok_or_else(|| self.damaged("an operation is damaged"))
+    fn decode_journal_entry(&self, written: &[u8]) -> Result<JournalEntry, StoreError> {
+        decode_entry(written).ok_or_else(|| self.damaged_error("an operation is damaged"))
     }
 }
 
-impl Store for RedbStore {
+impl GuardStore for RedbStore {
     fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
         let mut recovered = self.load_values()?;
         self.load_keys(&mut recovered)?;
-        self.set_journal(self.take_over(&recovered, max_execution)?);
+        self.set_journal(self.upgrade_values(&recovered, max_execution)?);
         Ok(recovered)
     }
 
-    fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError> {
         let taken = self.write(|write| {
             let mut tables = Tables::open(write)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
@@ -246,7 +247,7 @@ impl Store for RedbStore {
             let table = read.open_table(OPERATIONS)?;
             Ok(table.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec()))
         })?;
-        written.map(|written| self.entry(&written)).transpose()
+        written.map(|written| self.decode_journal_entry(&written)).transpose()
     }
 
     fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
@@ -270,12 +271,14 @@ impl Store for RedbStore {
             }
             Ok(found)
         })?;
-        let known = |(id, written): (Vec<u8>, Vec<u8>)| Some((operation_id(id)?, self.entry(&written)));
+        let known = |(id, written): (Vec<u8>, Vec<u8>)| {
+            Some((operation_id(id)?, self.decode_journal_entry(&written)))
+        };
         found.into_iter().filter_map(known).map(|(id, entry)| Ok((id, entry?))).collect()
     }
 
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
-        let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
+        let Some((first, last)) = OperationId::ids_with_reference(reference) else { return Ok(None) };
         let found = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
             let mut rows = table.range(first.as_bytes().as_slice()..=last.as_bytes().as_slice())?;
@@ -283,7 +286,7 @@ impl Store for RedbStore {
             Ok(row.map(|(id, written)| (id.value().to_vec(), written.value().to_vec())))
         })?;
         let Some((id, written)) = found else { return Ok(None) };
-        let entry = self.entry(&written)?;
+        let entry = self.decode_journal_entry(&written)?;
         Ok(operation_id(id).map(|id| (id, entry)))
     }
 
@@ -305,7 +308,7 @@ impl Store for RedbStore {
         DiskSpace::at_path(Path::new(&self.path))
     }
 
-    fn copy(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
+    fn write_backup(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         self.copy_to(into)
     }
 }

@@ -9,7 +9,7 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 
 use super::*;
 use crate::{
-    operation::{JournalEntry, State, StoredResponse},
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
     wall_clock::wall_clock,
 };
 
@@ -23,11 +23,11 @@ fn key(text: &str) -> ResourceKey {
     ResourceKey::parse(text).expect("a key")
 }
 
-fn mark(text: &str, write: u64) -> Change {
-    Change::Mark { key: key(text), epochs: Epochs { write: Some(write), read: None } }
+fn mark(text: &str, write: u64) -> StoreChange {
+    StoreChange::Mark { key: key(text), epochs: WatermarkEpochs { write: Some(write), read: None } }
 }
 
-fn entry(state: State) -> JournalEntry {
+fn entry(state: JournalEntryState) -> JournalEntry {
     JournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
@@ -52,18 +52,20 @@ fn committed_changes_survive_reopen() {
     let whole = KeyWatermarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None };
     {
         let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
-        store.commit(&[mark("a", 7), mark("b", 8), Change::Floor(6)]).expect("written");
-        store.commit(&[Change::Forget { key: key("b") }, Change::Era(2)]).expect("written");
-        store.commit(&[Change::AtWork { key: key("a") }, Change::AtWork { key: key("c") }]).expect("written");
-        store.commit(&[Change::AtRest { key: key("c") }, Change::AtWorkListed]).expect("written");
-        store.commit(&[Change::MaxExecution(SECOND), Change::Time(77)]).expect("written");
-        store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
-        store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+        store.commit(&[mark("a", 7), mark("b", 8), StoreChange::Floor(6)]).expect("written");
+        store.commit(&[StoreChange::Forget { key: key("b") }, StoreChange::Era(2)]).expect("written");
+        store
+            .commit(&[StoreChange::AtWork { key: key("a") }, StoreChange::AtWork { key: key("c") }])
+            .expect("written");
+        store.commit(&[StoreChange::AtRest { key: key("c") }, StoreChange::AtWorkListed]).expect("written");
+        store.commit(&[StoreChange::MaxExecution(SECOND), StoreChange::Time(77)]).expect("written");
+        store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
+        store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
     }
     let store = RedbStore::open(&path).expect("there");
     let recovered = store.load(SECOND * 2).expect("readable");
     assert_eq!((recovered.floor, recovered.era, &recovered.identity), (6, 2, &identity()));
-    assert_eq!(recovered.marks, HashMap::from([(key("a"), Epochs { write: Some(7), read: None })]));
+    assert_eq!(recovered.marks, HashMap::from([(key("a"), WatermarkEpochs { write: Some(7), read: None })]));
     assert_eq!(recovered.clean_stop, Some(CleanShutdown { marks: vec![whole], ..CleanShutdown::default() }));
     assert_eq!((recovered.time, recovered.max_execution), (77, Some(SECOND)));
     assert_eq!(recovered.at_work, ActiveKeys::Keys(vec![key("a")]));
@@ -101,13 +103,15 @@ fn operation_is_kept_until_expired() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let id = OperationId::from_bytes([3; 32]);
-    store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
+    store
+        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .expect("written");
     assert_eq!(store.unfinished(9).expect("readable").len(), 1);
     assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
     let kept = StoredResponse { status: 201, fields: vec![("location".into(), "/x".into())], body };
-    let done = entry(State::Done { at: 200, answer: Some(kept) });
-    store.commit(&[Change::Operation { id, entry: done.clone().into() }]).expect("written");
+    let done = entry(JournalEntryState::Done { at: 200, answer: Some(kept) });
+    store.commit(&[StoreChange::Operation { id, entry: done.clone().into() }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), Some(done));
     assert!(store.unfinished(9).expect("readable").is_empty());
     assert!(store.expired(250, 9).expect("readable").is_empty());
@@ -116,14 +120,16 @@ fn operation_is_kept_until_expired() {
     assert_eq!(found.map(|(id, _)| id), Some(id));
     let other = OperationId::from_bytes([4; 32]).reference();
     assert_eq!(store.find_by_reference(&other).expect("readable"), None);
-    store.commit(&[Change::ForgetFinished { id, before: 250 }]).expect("written");
+    store.commit(&[StoreChange::ForgetFinished { id, before: 250 }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "kept anew since somebody looked");
-    store.commit(&[Change::ForgetFinished { id, before: 251 }]).expect("written");
+    store.commit(&[StoreChange::ForgetFinished { id, before: 251 }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
-    store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
-    store.commit(&[Change::ForgetFinished { id, before: u64::MAX }]).expect("written");
+    store
+        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .expect("written");
+    store.commit(&[StoreChange::ForgetFinished { id, before: u64::MAX }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "unknown");
-    store.commit(&[Change::ForgetOperation { id }]).expect("written");
+    store.commit(&[StoreChange::ForgetOperation { id }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
     assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     assert_eq!(store.journal(), JournalSize::default());
@@ -136,7 +142,7 @@ fn whole_watermarks_without_marker_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let whole = |dispatch| {
-        Change::Watermarks(KeyWatermarks {
+        StoreChange::Watermarks(KeyWatermarks {
             key: key("a"),
             write: Token::new(7, 1, dispatch).ok(),
             read: None,
@@ -144,7 +150,7 @@ fn whole_watermarks_without_marker_are_ignored() {
     };
     store.commit(&[mark("a", 7), whole(3)]).expect("written");
     assert_eq!(store.load(SECOND).expect("readable").clean_stop, None);
-    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
     let stop = store.load(SECOND).expect("readable").clean_stop.expect("left in order");
     assert_eq!(stop.marks, []);
 }
@@ -159,7 +165,9 @@ fn older_format_is_upgraded_without_list() {
     assert_eq!(store.load(SECOND).expect("readable").at_work, ActiveKeys::NewStore);
     store.downgrade_to_format_1().expect("written");
     let id = OperationId::from_bytes([3; 32]);
-    store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
+    store
+        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .expect("written");
     let recovered = store.load(SECOND).expect("readable");
     assert_eq!((recovered.at_work, recovered.identity.format), (ActiveKeys::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
@@ -174,13 +182,16 @@ fn older_format_takes_time_from_journal() {
     for newest in [now - DAY, now + DAY] {
         let folder = tempfile::tempdir().expect("a folder");
         let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
-        let done = State::Done { at: newest - 9, answer: None };
-        let entries =
-            [(3, newest - 10, done), (4, newest, State::Admitted), (5, newest - 20, State::Admitted)];
+        let done = JournalEntryState::Done { at: newest - 9, answer: None };
+        let entries = [
+            (3, newest - 10, done),
+            (4, newest, JournalEntryState::Admitted),
+            (5, newest - 20, JournalEntryState::Admitted),
+        ];
         for (number, admitted, state) in entries {
             let entry = JournalEntry { admitted, began: None, ..entry(state) }.into();
             let id = OperationId::from_bytes([number; 32]);
-            store.commit(&[Change::Operation { id, entry }]).expect("written");
+            store.commit(&[StoreChange::Operation { id, entry }]).expect("written");
         }
         store.downgrade_to_format_1().expect("written");
         let time = store.load(SECOND).expect("readable").time;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::*;
-use crate::waiter::Waiter;
+use crate::waiter::WaitingClient;
 
 /// Longer than any test: a longer wait fails at the limit of [`soon`].
 const LONG: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// A client that has gone away.
 struct DisconnectedClient;
 
-impl Waiter for DisconnectedClient {
+impl WaitingClient for DisconnectedClient {
     async fn wait_closed(&mut self) {}
 }
 
@@ -28,35 +28,36 @@ async fn soon<T>(happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG / 4, happens).await.expect("soon")
 }
 
-fn text_of(site: &TestSite) -> String {
+fn metrics_text(site: &TestGuard) -> String {
     String::from_utf8(site.families.encode()).expect("text")
 }
 
 async fn admitted(
-    site: &TestSite,
-    claim: Claim,
+    site: &TestGuard,
+    claim: DispatchClaim,
     patience: Duration,
-    mut client: impl Waiter,
+    mut client: impl WaitingClient,
 ) -> Result<Execution, error::AdmitError> {
-    soon(site.guard.admit(claim, None, &mut WaitLimit::new(&mut client, patience))).await
+    soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, patience))).await
 }
 
 /// A dispatch of the next tenure is admitted when the running one is over; it is counted after its wait.
 #[tokio::test]
 async fn next_grant_waits_for_running_dispatch() {
     let site = site("");
-    let first = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
-    let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
+    let first =
+        admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
+    let mut next = Box::pin(admitted(&site, TestGuard::claim("a", 51), LONG, AlwaysWaitingClient));
     assert!(is_waiting(&mut next));
     first.complete(answer(200, None)).await.expect("known");
     next.await.expect("the newest").complete(answer(200, None)).await.expect("known");
-    let text = text_of(&site);
+    let text = metrics_text(&site);
     // The second one was counted after its wait.
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
-    let more = Claim { token: Token::new(51, 1, 2).expect("small"), ..TestSite::claim("a", 51) };
-    admitted(&site, more, LONG, AlwaysWaiting).await.expect("the newest");
-    let text = text_of(&site);
+    let more = DispatchClaim { token: Token::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
+    admitted(&site, more, LONG, AlwaysWaitingClient).await.expect("the newest");
+    let text = metrics_text(&site);
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
 }
 
@@ -64,17 +65,19 @@ async fn next_grant_waits_for_running_dispatch() {
 #[tokio::test]
 async fn waiter_timeout_or_disconnect_returns_busy() {
     let site = site("");
-    let _running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
-    let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
+    let _running =
+        admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
+    let refused = admitted(&site, TestGuard::claim("a", 51), Duration::ZERO, AlwaysWaitingClient).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
-    let refused = admitted(&site, TestSite::claim("a", 52), LONG, DisconnectedClient).await;
+    let refused = admitted(&site, TestGuard::claim("a", 52), LONG, DisconnectedClient).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
 }
 
 /// A site with an execution of key `a` that stays in doubt for this long.
-async fn in_doubt(left: Duration) -> TestSite {
+async fn in_doubt(left: Duration) -> TestGuard {
     let site = site("");
-    let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
+    let running =
+        admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let longest = site.guard.config.max_execution;
     site.clock.advance(longest);
     let last = site.guard.now() - (longest - left);
@@ -88,7 +91,7 @@ async fn wait_shorter_than_doubt_is_refused() {
     let left = Duration::from_secs(30);
     let site = in_doubt(left).await;
     let refused =
-        admitted(&site, TestSite::claim("a", 51), left - Duration::from_secs(1), AlwaysWaiting).await;
+        admitted(&site, TestGuard::claim("a", 51), left - Duration::from_secs(1), AlwaysWaitingClient).await;
     let until = site.guard.now() + left;
     assert_eq!(refused.err(), Some(error::AdmitError::InDoubt { until }));
 }
@@ -97,7 +100,7 @@ async fn wait_shorter_than_doubt_is_refused() {
 async fn waiter_runs_after_doubt_ends() {
     let left = Duration::from_millis(50);
     let site = in_doubt(left).await;
-    let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
+    let mut next = Box::pin(admitted(&site, TestGuard::claim("a", 51), LONG, AlwaysWaitingClient));
     assert!(is_waiting(&mut next));
     site.clock.advance(left);
     next.await.expect("the doubt is over");
@@ -107,29 +110,31 @@ async fn waiter_runs_after_doubt_ends() {
 #[tokio::test]
 async fn observing_guard_admits_stale_keeps_watermark() {
     let site = site("");
-    let newer = admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting).await.expect("the newest");
+    let newer =
+        admitted(&site, TestGuard::claim("a", 51), LONG, AlwaysWaitingClient).await.expect("the newest");
     newer.complete(answer(200, None)).await.expect("known");
-    let stale = site.guard.admit_unchecked(TestSite::claim("a", 50)).await.expect("let in");
-    assert!(text_of(&site).contains("guard_in_flight 1"), "{}", text_of(&site));
-    let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
+    let stale = site.guard.admit_unchecked(TestGuard::claim("a", 50)).await.expect("let in");
+    assert!(metrics_text(&site).contains("guard_in_flight 1"), "{}", metrics_text(&site));
+    let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
     assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
     // It counts like any other.
-    let refused = admitted(&site, TestSite::claim("a", 52), Duration::ZERO, AlwaysWaiting).await;
+    let refused = admitted(&site, TestGuard::claim("a", 52), Duration::ZERO, AlwaysWaitingClient).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     stale.complete(answer(200, None)).await.expect("known");
-    admitted(&site, TestSite::claim("a", 53), LONG, AlwaysWaiting).await.expect("free");
+    admitted(&site, TestGuard::claim("a", 53), LONG, AlwaysWaitingClient).await.expect("free");
 }
 
 /// A claim that waits in vain stays announced: its watermark is written, its journal entry is not.
 #[tokio::test]
 async fn timed_out_claim_leaves_only_watermark() {
     let site = site("");
-    let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
-    let claim = TestSite::claim("a", 51);
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
+    let running =
+        admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
+    let claim = TestGuard::claim("a", 51);
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(wanted(1, 60, &claim), &mut patience).await
+        site.guard.find_operation(operation_request(1, 60, &claim), &mut patience).await
     else {
         panic!("it is new")
     };
@@ -137,23 +142,24 @@ async fn timed_out_claim_leaves_only_watermark() {
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     assert!(!site.is_known(1));
     running.complete(answer(200, None)).await.expect("known");
-    let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
+    let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
     assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
     // The operation is not reserved any more.
-    site.done(1, 60).await.expect("done");
+    site.complete_operation(1, 60).await.expect("done");
 }
 
 /// Time in which the guard stood still, between its read of the clock and its decision, ends no doubt.
 #[tokio::test]
 async fn standstill_of_guard_ends_no_doubt() {
     let site = in_doubt(Duration::from_secs(20)).await;
-    let alone = site.alone();
+    let alone = site.local_backend();
     alone.start_clock_watch();
     site.clock.advance_after_next_read(Duration::from_secs(60));
     alone.release_idle_keys();
-    let left =
-        |site: &TestSite| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
+    let left = |site: &TestGuard| {
+        site.local_backend().doubts().first().map(|doubt| doubt.until.since(site.guard.now()))
+    };
     assert_eq!(left(&site), Some(Duration::from_secs(20)));
-    let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
+    let refused = admitted(&site, TestGuard::claim("a", 51), Duration::ZERO, AlwaysWaitingClient).await;
     assert!(matches!(refused.err(), Some(error::AdmitError::InDoubt { .. })));
 }

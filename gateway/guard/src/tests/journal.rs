@@ -6,20 +6,20 @@ use super::*;
 #[tokio::test]
 async fn operation_expires_by_observed_time() {
     let site = site("");
-    site.done(1, 3600).await.expect("done");
+    site.complete_operation(1, 3600).await.expect("done");
     wall_clock::AHEAD.set(10 * DAY);
-    site.alone().sweep().await.expect("a sound store");
+    site.local_backend().sweep().await.expect("a sound store");
     assert!(site.is_known(1), "forgotten by a wall clock that was set ahead");
     site.clock.advance(Duration::from_secs(3599));
-    site.alone().sweep().await.expect("a sound store");
+    site.local_backend().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     // The store's time outlives the process; the time between two processes does not count.
     let site = site.restarted();
     wall_clock::AHEAD.set(Duration::ZERO);
-    site.alone().sweep().await.expect("a sound store");
+    site.local_backend().sweep().await.expect("a sound store");
     assert!(site.is_known(1));
     site.clock.advance(Duration::from_secs(3));
-    site.alone().sweep().await.expect("a sound store");
+    site.local_backend().sweep().await.expect("a sound store");
     assert!(!site.is_known(1), "its time has passed, whatever the wall clock says");
 }
 
@@ -27,11 +27,11 @@ async fn operation_expires_by_observed_time() {
 #[tokio::test]
 async fn may_still_run_ignores_wall_clock() {
     let site = site("");
-    let claim = TestSite::claim("a", 50);
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
+    let claim = TestGuard::claim("a", 50);
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(wanted(1, 60, &claim), &mut patience).await
+        site.guard.find_operation(operation_request(1, 60, &claim), &mut patience).await
     else {
         panic!("it is new")
     };
@@ -55,7 +55,10 @@ async fn may_still_run_never_ends_early() {
     let longest = site.guard.config.max_execution + site.guard.config.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
     site.clock.advance(Duration::from_millis(900));
-    let entry = JournalEntry { state: operation::State::Admitted, ..finished(site.alone().time()) };
+    let entry = JournalEntry {
+        state: operation::JournalEntryState::Admitted,
+        ..finished_entry(site.local_backend().store_time())
+    };
     site.clock.advance(longest - Duration::from_millis(1));
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "a millisecond is left of it");
     site.clock.advance(Duration::from_secs(1));
@@ -67,17 +70,17 @@ async fn may_still_run_never_ends_early() {
 async fn sweep_forgets_expired_in_batches() {
     const MANY: u64 = 2500;
     let site = site("");
-    let entry = finished(site.alone().time());
-    let change = |number| Change::Operation { id: id(number), entry: entry.clone().into() };
+    let entry = finished_entry(site.local_backend().store_time());
+    let change = |number| StoreChange::Operation { id: id(number), entry: entry.clone().into() };
     site.store.store.commit(&(0..MANY).map(change).collect::<Vec<_>>()).expect("written");
     assert_eq!(site.store.journal().entries, MANY);
     site.clock.advance(Duration::from_secs(100));
-    site.alone().sweep().await.expect("a sound store");
+    site.local_backend().sweep().await.expect("a sound store");
     assert_eq!(site.store.journal(), JournalSize::default());
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
 
-fn finished(at: u64) -> JournalEntry {
+fn finished_entry(at: u64) -> JournalEntry {
     JournalEntry {
         format: 1,
         fingerprint: "ab".repeat(32),
@@ -90,7 +93,7 @@ fn finished(at: u64) -> JournalEntry {
         admitted: 1,
         began: Some(at),
         keep: 50,
-        state: operation::State::Done { at, answer: None },
+        state: operation::JournalEntryState::Done { at, answer: None },
     }
 }
 
@@ -100,7 +103,7 @@ async fn full_journal_refuses_new_operations() {
     let site = site("journal: {max_size: 1KiB}\n");
     let mut taken = 0;
     let refused = loop {
-        match site.done(taken, 60).await {
+        match site.complete_operation(taken, 60).await {
             Ok(()) => taken += 1,
             Err(refused) => break refused,
         }
@@ -109,8 +112,8 @@ async fn full_journal_refuses_new_operations() {
     assert_eq!((refused.code().as_str(), refused.decision()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.advance(Duration::from_secs(62));
-    site.alone().sweep().await.expect("a sound store");
-    site.done(taken, 60).await.expect("there is room");
+    site.local_backend().sweep().await.expect("a sound store");
+    site.complete_operation(taken, 60).await.expect("there is room");
 }
 
 /// Bodies of responses take at most half of the journal; the rest is left for operations without their bodies.
@@ -120,18 +123,18 @@ async fn response_bodies_take_half_of_journal() {
     let body = Bytes::from(vec![b'x'; 1024]);
     let mut taken = 0;
     while site.store.journal().bytes < 16 << 10 {
-        site.done_with(taken, 60, Some(&body)).await.expect("there is room");
+        site.complete_operation_with(taken, 60, Some(&body)).await.expect("there is room");
         taken += 1;
         assert!(taken < 100, "it is never full");
     }
     assert!(taken > 20, "with its body, each takes more than a sixteenth: {taken}");
-    assert_eq!(site.replayed(0, 60).await.body, Some(body.clone()));
-    let last = site.replayed(taken - 1, 60).await;
+    assert_eq!(site.replay_operation(0, 60).await.body, Some(body.clone()));
+    let last = site.replay_operation(taken - 1, 60).await;
     assert_eq!((last.status, last.body), (200, None));
-    let refused = site.done_with(taken, 60, Some(&body)).await;
+    let refused = site.complete_operation_with(taken, 60, Some(&body)).await;
     assert!(matches!(refused, Err(error::AdmitError::JournalFull { .. })), "{refused:?}");
     site.clock.advance(Duration::from_secs(62));
-    site.alone().sweep().await.expect("a sound store");
-    site.done_with(taken, 60, Some(&body)).await.expect("there is room");
-    assert_eq!(site.replayed(taken, 60).await.body, Some(body), "there is room for bodies, too");
+    site.local_backend().sweep().await.expect("a sound store");
+    site.complete_operation_with(taken, 60, Some(&body)).await.expect("there is room");
+    assert_eq!(site.replay_operation(taken, 60).await.body, Some(body), "there is room for bodies, too");
 }

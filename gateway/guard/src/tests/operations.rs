@@ -1,27 +1,30 @@
 //! The result of a repeated operation, and the operators' actions on operations with an unknown outcome.
 
 use super::*;
-use crate::{journal::TakeOutcome, operation::Resolution, reserve::Reservation};
+use crate::{journal::TakeUnfinishedOutcome, operation::ResolutionSource, reserve::OperationReservation};
 
 const KEEP: u64 = 60;
 
 /// The journal's record for a request that does not wait.
-async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, error::AdmitError> {
-    let mut client = AlwaysWaiting;
-    site.guard.find_operation(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
+async fn find_operation(
+    site: &TestGuard,
+    wanted: OperationRequest,
+) -> Result<JournalLookup, error::AdmitError> {
+    let mut client = AlwaysWaitingClient;
+    site.guard.find_operation(wanted, &mut ClientWaitLimit::new(&mut client, Duration::ZERO)).await
 }
 
 /// The request that is the operation of this number.
-fn asks(number: u64) -> OperationRequest {
-    wanted(number, KEEP, &TestSite::claim("a", 100_000))
+fn request_of(number: u64) -> OperationRequest {
+    operation_request(number, KEEP, &TestGuard::claim("a", 100_000))
 }
 
-async fn admitted(site: &TestSite, number: u64) -> Execution {
-    let claim = TestSite::claim("a", 100 + number);
-    let mut client = AlwaysWaiting;
-    let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
+async fn admitted(site: &TestGuard, number: u64) -> Execution {
+    let claim = TestGuard::claim("a", 100 + number);
+    let mut client = AlwaysWaitingClient;
+    let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(wanted(number, KEEP, &claim), &mut patience).await
+        site.guard.find_operation(operation_request(number, KEEP, &claim), &mut patience).await
     else {
         panic!("{number} is known")
     };
@@ -30,17 +33,17 @@ async fn admitted(site: &TestSite, number: u64) -> Execution {
 }
 
 /// The outcome of the operation is unknown. Its key is not in doubt.
-async fn left_unknown(site: &TestSite, number: u64) {
+async fn leave_unknown(site: &TestGuard, number: u64) {
     admitted(site, number).await.complete(answer(502, None)).await.expect("nothing to write");
 }
 
-async fn unfinished(site: &TestSite) -> Vec<OperationId> {
+async fn unfinished(site: &TestGuard) -> Vec<OperationId> {
     let all = site.guard.unfinished(10).await.expect("readable");
     all.into_iter().map(|(id, _)| id).collect()
 }
 
 /// The value of the gauge of unknown operations.
-fn unknown(site: &TestSite) -> usize {
+fn unknown_operations_gauge(site: &TestGuard) -> usize {
     site.guard.update_gauges();
     let text = String::from_utf8(site.families.encode()).expect("text");
     let line = text.lines().find(|line| line.starts_with("fencegate_operations_unknown")).expect("a gauge");
@@ -51,14 +54,16 @@ fn unknown(site: &TestSite) -> usize {
 #[tokio::test]
 async fn reused_operation_name_is_mismatch() {
     let site = site("");
-    site.done(1, KEEP).await.expect("done");
-    let mut other_body = asks(1);
-    other_body.operation.fingerprint = Fingerprint::from_bytes([2; 32]);
-    let other_key = OperationRequest { keys: TestSite::claim("b", 1).keys, ..asks(1) };
+    site.complete_operation(1, KEEP).await.expect("done");
+    let mut other_body = request_of(1);
+    other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);
+    let other_key = OperationRequest { keys: TestGuard::claim("b", 1).keys, ..request_of(1) };
     for other in [other_body, other_key] {
-        assert_eq!(found(&site, other).await.err(), Some(error::AdmitError::Mismatch));
+        assert_eq!(find_operation(&site, other).await.err(), Some(error::AdmitError::Mismatch));
     }
-    assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200));
+    assert!(
+        matches!(find_operation(&site, request_of(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200)
+    );
 }
 
 /// An operation is in progress until it ends, and unknown if its outcome is unknown.
@@ -66,15 +71,17 @@ async fn reused_operation_name_is_mismatch() {
 async fn operation_without_outcome_becomes_unknown() {
     let site = site("");
     let running = admitted(&site, 1).await;
-    assert_eq!(found(&site, asks(1)).await.err(), Some(error::AdmitError::InProgress));
-    assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0), "it is running");
+    assert_eq!(find_operation(&site, request_of(1)).await.err(), Some(error::AdmitError::InProgress));
+    assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![], 0), "it is running");
     running.complete(answer(502, None)).await.expect("nothing to write");
-    assert_eq!((unfinished(&site).await, unknown(&site)), (vec![id(1)], 1));
-    let Ok(JournalLookup::Unknown(_reserved, entry)) = found(&site, asks(1)).await else { panic!("unknown") };
-    assert_eq!(entry.state, operation::State::Admitted);
+    assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![id(1)], 1));
+    let Ok(JournalLookup::Unknown(_reserved, entry)) = find_operation(&site, request_of(1)).await else {
+        panic!("unknown")
+    };
+    assert_eq!(entry.state, operation::JournalEntryState::Admitted);
     // Only the holder of its lock may end it.
     assert_eq!(unfinished(&site).await, vec![]);
-    assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(TakeOutcome::InProgress)));
+    assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(TakeUnfinishedOutcome::InProgress)));
 }
 
 /// An operation that the service did not take up, or that was not sent, may run again.
@@ -86,7 +93,7 @@ async fn rejected_or_unsent_operation_runs_again() {
     admitted(&site, 2).await.cancel_unsent().await.expect("written");
     assert!(!site.is_known(2));
     for number in [1, 2] {
-        assert!(matches!(found(&site, asks(number)).await, Ok(JournalLookup::New(_))));
+        assert!(matches!(find_operation(&site, request_of(number)).await, Ok(JournalLookup::New(_))));
     }
 }
 
@@ -94,42 +101,42 @@ async fn rejected_or_unsent_operation_runs_again() {
 async fn operator_resolves_only_unknown_operations() {
     let site = site("");
     for number in [1, 2] {
-        left_unknown(&site, number).await;
+        leave_unknown(&site, number).await;
     }
-    site.done(3, KEEP).await.expect("done");
+    site.complete_operation(3, KEEP).await.expect("done");
     for settled in [3, 4] {
-        assert!(matches!(site.guard.take_unfinished(id(settled)).await, Ok(TakeOutcome::Settled)));
+        assert!(matches!(site.guard.take_unfinished(id(settled)).await, Ok(TakeUnfinishedOutcome::Settled)));
     }
-    let Ok(TakeOutcome::Taken(done, entry)) = site.guard.take_unfinished(id(1)).await else {
+    let Ok(TakeUnfinishedOutcome::Taken(done, entry)) = site.guard.take_unfinished(id(1)).await else {
         panic!("unknown")
     };
-    done.resolve_done(&entry, Resolution::Operator).await.expect("written");
-    assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::DoneUnseen)));
-    let Ok(TakeOutcome::Taken(not_done, _)) = site.guard.take_unfinished(id(2)).await else {
+    done.resolve_done(&entry, ResolutionSource::Operator).await.expect("written");
+    assert!(matches!(find_operation(&site, request_of(1)).await, Ok(JournalLookup::DoneUnseen)));
+    let Ok(TakeUnfinishedOutcome::Taken(not_done, _)) = site.guard.take_unfinished(id(2)).await else {
         panic!("unknown")
     };
     not_done.resolve_not_done().await.expect("written");
     assert!(!site.is_known(2));
     drop(not_done);
-    assert!(matches!(found(&site, asks(2)).await, Ok(JournalLookup::New(_))));
-    assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0));
+    assert!(matches!(find_operation(&site, request_of(2)).await, Ok(JournalLookup::New(_))));
+    assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![], 0));
 }
 
 /// A finished operation can be forgotten by its reference; an unknown or reserved one cannot.
 #[tokio::test]
 async fn forget_removes_only_finished_operation() {
     let site = site("");
-    site.done(1, KEEP).await.expect("done");
-    left_unknown(&site, 2).await;
+    site.complete_operation(1, KEEP).await.expect("done");
+    leave_unknown(&site, 2).await;
     let forget = async |number: u64| site.guard.forget(&id(number).reference()).await.expect("a sound store");
     assert!(!forget(2).await && site.is_known(2), "its outcome is unknown");
     assert!(!forget(3).await, "there is none");
     {
         // Another request holds its lock.
-        let mut client = AlwaysWaiting;
-        let mut reservation = Reservation::new(&site.guard, id(1));
-        let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
-        reservation.take(&mut patience).await.expect("free");
+        let mut client = AlwaysWaitingClient;
+        let mut reservation = OperationReservation::new(&site.guard, id(1));
+        let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
+        reservation.acquire(&mut patience).await.expect("free");
         assert!(!forget(1).await && site.is_known(1));
     }
     let by_reference = site.guard.find_by_reference(&id(1).reference()).await.expect("readable");
@@ -142,27 +149,27 @@ async fn forget_removes_only_finished_operation() {
 #[tokio::test]
 async fn operation_keeps_name_of_former_build() {
     let site = site("");
-    site.done(1, KEEP).await.expect("done");
+    site.complete_operation(1, KEEP).await.expect("done");
     let renamed = |number: u64, former: u64| {
-        let mut wanted = asks(number);
+        let mut wanted = request_of(number);
         wanted.operation.former = Some(id(former));
         wanted
     };
-    assert!(matches!(found(&site, renamed(11, 1)).await, Ok(JournalLookup::Done(_))));
-    left_unknown(&site, 2).await;
+    assert!(matches!(find_operation(&site, renamed(11, 1)).await, Ok(JournalLookup::Done(_))));
+    leave_unknown(&site, 2).await;
     {
-        let Ok(JournalLookup::Unknown(reserved, _)) = found(&site, renamed(12, 2)).await else {
+        let Ok(JournalLookup::Unknown(reserved, _)) = find_operation(&site, renamed(12, 2)).await else {
             panic!("unknown")
         };
         assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
         // Both names are reserved.
-        for also in [asks(2), asks(12)] {
-            assert_eq!(found(&site, also).await.err(), Some(error::AdmitError::InProgress));
+        for also in [request_of(2), request_of(12)] {
+            assert_eq!(find_operation(&site, also).await.err(), Some(error::AdmitError::InProgress));
         }
         reserved.reservation.resolve_not_done().await.expect("written");
     }
     assert!(!site.is_known(2));
-    let Ok(JournalLookup::New(reserved)) = found(&site, renamed(13, 3)).await else { panic!("new") };
+    let Ok(JournalLookup::New(reserved)) = find_operation(&site, renamed(13, 3)).await else { panic!("new") };
     assert_eq!(reserved.reference(), id(13).reference());
 }
 

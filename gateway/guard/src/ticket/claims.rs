@@ -24,12 +24,12 @@ pub struct TicketClaims {
     /// The gateway's name.
     pub issuer: String,
     /// Where the tenure is held, for services that call back.
-    pub origin: Option<Origin>,
+    pub origin: Option<TenureOrigin>,
 }
 
 /// Where a tenure is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct TenureOrigin {
     /// A name that no other process ever has.
     pub process: String,
     /// The member node of the session that holds the tenure. It exists as long as the session lives, and has the
@@ -71,7 +71,7 @@ impl TicketClaims {
     }
 
     /// Adds where the tenure is held.
-    pub fn with_origin(self, origin: Origin) -> Self {
+    pub fn with_origin(self, origin: TenureOrigin) -> Self {
         Self { origin: Some(origin), ..self }
     }
 }
@@ -82,7 +82,7 @@ impl VerifiedTicket {
     ///
     /// # Errors
     /// [`TicketError::Key`]: a valid ticket was sent along with another claim.
-    pub fn check_covers<'a>(
+    pub fn check_matches<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
         token: Token,
@@ -136,7 +136,7 @@ fn grant_token(token: Token) -> Token {
 
 /// The serialized form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Payload<'a> {
+pub(super) struct TicketPayload<'a> {
     /// Version of the serialized form: 1.
     v: u32,
     keys: Cow<'a, [String]>,
@@ -175,7 +175,7 @@ const FORMAT: u32 = 1;
 /// Bytes of one name: a resource key has at most 512.
 const LONGEST_NAME: usize = 512;
 
-impl<'a> Payload<'a> {
+impl<'a> TicketPayload<'a> {
     pub(super) fn from_claims(claims: &'a TicketClaims, issued: u64) -> Self {
         Self {
             v: FORMAT,
@@ -234,7 +234,7 @@ impl<'a> Payload<'a> {
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
                 issuer: self.iss.into_owned(),
-                origin: self.proc.zip(self.addr).map(|(process, member)| Origin {
+                origin: self.proc.zip(self.addr).map(|(process, member)| TenureOrigin {
                     process: process.into_owned(),
                     member: member.into_owned(),
                 }),
@@ -252,7 +252,7 @@ fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// Reads the epoch, only in the one spelling that [`Payload::from_claims`] writes.
+/// Reads the epoch, only in the one spelling that [`TicketPayload::from_claims`] writes.
 fn parse_epoch(digits: &str) -> Option<u64> {
     let value: u64 = digits.parse().ok()?;
     (value.to_string() == digits).then_some(value)

@@ -30,7 +30,7 @@ impl Jwk {
         if !self.is_ed25519() {
             return Err(TicketKeyError::Kind);
         }
-        let x = self.x.as_deref().and_then(decode).ok_or(TicketKeyError::Kind)?;
+        let x = self.x.as_deref().and_then(decode_base64url).ok_or(TicketKeyError::Kind)?;
         let kid = self.kid.clone();
         if kid.as_deref().is_some_and(|kid| !(1..=128).contains(&kid.len()) || kid.contains(char::is_control))
         {
@@ -60,7 +60,7 @@ pub struct PublicKey {
 
 impl PublicKey {
     pub(super) fn new(x: [u8; 32], kid: Option<String>) -> Self {
-        Self { kid: kid.unwrap_or_else(|| encode(&okp_thumbprint(&x))), x }
+        Self { kid: kid.unwrap_or_else(|| encode_base64url(&okp_thumbprint(&x))), x }
     }
 
     /// Names the key: the thumbprint of RFC 7638 for a key that we made.
@@ -72,7 +72,7 @@ impl PublicKey {
         Jwk {
             kty: "OKP".into(),
             crv: Some("Ed25519".into()),
-            x: Some(encode(&self.x)),
+            x: Some(encode_base64url(&self.x)),
             d: None,
             kid: Some(self.kid.clone()),
             alg: Some("EdDSA".into()),
@@ -99,7 +99,7 @@ pub fn render(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
 }
 
 pub(super) fn okp_thumbprint(x: &[u8; 32]) -> [u8; 32] {
-    thumbprint(&format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode(x)))
+    thumbprint(&format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{}"}}"#, encode_base64url(x)))
 }
 
 /// SHA-256 of a key's required members in their one spelling (RFC 7638, 3).
@@ -107,11 +107,11 @@ pub(super) fn thumbprint(members: &str) -> [u8; 32] {
     digest(&SHA256, members.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub(super) fn encode_base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Exactly 32 bytes.
-pub(super) fn decode(text: &str) -> Option<[u8; 32]> {
+pub(super) fn decode_base64url(text: &str) -> Option<[u8; 32]> {
     URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()
 }

@@ -14,7 +14,7 @@ use super::{
 
 /// Verifying keys, by `kid`.
 #[derive(Debug, Default)]
-pub(super) struct KeySet(HashMap<String, VerifyingKey>);
+pub(super) struct VerifyingKeySet(HashMap<String, VerifyingKey>);
 
 /// A key with its one algorithm.
 pub(super) struct VerifyingKey {
@@ -25,7 +25,7 @@ pub(super) struct VerifyingKey {
     pub(super) thumbprint: [u8; 32],
 }
 
-impl KeySet {
+impl VerifyingKeySet {
     /// Reads a key set. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can only be
     /// in a public file by mistake.
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {

@@ -13,7 +13,7 @@ use fencegate_process::randomness::Randomness;
 use jsonwebtoken::EncodingKey;
 
 use super::{
-    jwks::{Jwk, PublicKey, decode, encode, thumbprint},
+    jwks::{Jwk, PublicKey, decode_base64url, encode_base64url, thumbprint},
     key_error::{SHORTEST, TicketKeyError},
     key_file::{self, FileAccess, KeyFileError},
 };
@@ -53,7 +53,8 @@ impl SigningKeyPair {
             return Err(TicketKeyError::Shared);
         }
         let (x, kid) = jwk.public_key()?;
-        let seed = decode(jwk.d.as_deref().ok_or(TicketKeyError::OnlyPublic)?).ok_or(TicketKeyError::Kind)?;
+        let seed = decode_base64url(jwk.d.as_deref().ok_or(TicketKeyError::OnlyPublic)?)
+            .ok_or(TicketKeyError::Kind)?;
         let pair = Self::from_seed(seed, kid)?;
         if pair.public.x != x {
             return Err(TicketKeyError::Halves);
@@ -79,10 +80,10 @@ impl SigningKeyPair {
     /// [`KeyFileError::Exists`]; no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let mut jwk = self.public.jwk();
-        jwk.d = Some(encode(&self.seed));
+        jwk.d = Some(encode_base64url(&self.seed));
         let mut text = serde_json::to_string_pretty(&jwk).expect("a key is plain data");
         text.push('\n');
-        create(path, text.as_bytes())
+        create_private_file(path, text.as_bytes())
     }
 }
 
@@ -97,7 +98,7 @@ impl SharedSecret {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut bytes = [0; 32];
         randomness.fill(&mut bytes);
-        Self::new(encode(&bytes).into_bytes())
+        Self::new(encode_base64url(&bytes).into_bytes())
     }
 
     /// Reads one line of printable text. The line without its end is the secret, because editors and `echo` add a line
@@ -119,8 +120,8 @@ impl SharedSecret {
 
     fn new(text: Vec<u8>) -> Self {
         // The thumbprint of an `oct` key (RFC 7638, 3.2). It helps to guess a weak secret no more than any ticket does.
-        let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode(&text)));
-        Self { text, kid: encode(&thumbprint), thumbprint }
+        let thumbprint = thumbprint(&format!(r#"{{"k":"{}","kty":"oct"}}"#, encode_base64url(&text)));
+        Self { text, kid: encode_base64url(&thumbprint), thumbprint }
     }
 
     pub fn kid(&self) -> &str {
@@ -136,7 +137,7 @@ impl SharedSecret {
     /// # Errors
     /// [`KeyFileError::Exists`]; no file is ever overwritten.
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
-        create(path, &[&self.text[..], b"\n"].concat())
+        create_private_file(path, &[&self.text[..], b"\n"].concat())
     }
 }
 
@@ -146,7 +147,7 @@ fn is_secret(text: &[u8]) -> bool {
     line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-fn create(path: &Path, text: &[u8]) -> Result<(), KeyFileError> {
+fn create_private_file(path: &Path, text: &[u8]) -> Result<(), KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.into() },
         _ => KeyFileError::Write { path: path.into(), source },

@@ -1,7 +1,7 @@
 //! Tickets: signed statements of a gateway, valid for five minutes, that it holds these keys with this token.
 //!
-//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`Signer`] and [`Ticket`] write it, once per tenure and
-//! not per dispatch; [`Verifier`] checks it, once per text and not per request. Begin with [`claims`], the content.
+//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`TicketSigner`] and [`Ticket`] write it, once per tenure and
+//! not per dispatch; [`TicketVerifier`] checks it, once per text and not per request. Begin with [`claims`], the content.
 //!
 //! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in.
 
@@ -20,11 +20,11 @@ mod tests;
 mod verifier;
 
 pub use self::{
-    claims::{Origin, TicketClaims, VerifiedTicket},
+    claims::{TenureOrigin, TicketClaims, VerifiedTicket},
     error::{ClaimMismatchError, InvalidTicketError, TicketError},
-    format::{LEEWAY, LONGEST, VALID, now},
+    format::{LEEWAY, LONGEST, VALID, unix_seconds},
     key_error::TicketKeyError,
     key_file::{KeyFileError, LARGEST, read_secret},
-    signer::{Signer, Ticket},
-    verifier::Verifier,
+    signer::{Ticket, TicketSigner},
+    verifier::TicketVerifier,
 };

@@ -11,20 +11,20 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
-    claims::{Payload, TicketClaims},
+    claims::{TicketClaims, TicketPayload},
     format::{TYPE, VALID},
     key_file::KeyFileError,
     keys::{SharedSecret, SigningKeyPair},
 };
 
 /// A key to sign with.
-pub struct Signer {
+pub struct TicketSigner {
     key: EncodingKey,
     header: Header,
     kid: String,
 }
 
-impl Signer {
+impl TicketSigner {
     /// Signs with EdDSA (RFC 8037). A verifier cannot sign.
     pub fn with_key(pair: &SigningKeyPair) -> Self {
         Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
@@ -61,21 +61,21 @@ impl Signer {
     /// The value of `Fencing-Ticket`, valid from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
     /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: a reader of the log could present it.
     pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
-        self.encode(&Payload::from_claims(claims, now))
+        self.encode(&TicketPayload::from_claims(claims, now))
     }
 
-    /// As [`Signer::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
+    /// As [`TicketSigner::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
     pub fn sign_until(&self, claims: &TicketClaims, now: u64, not_after: u64) -> String {
-        self.encode(&Payload::from_claims(claims, now).with_not_after(not_after))
+        self.encode(&TicketPayload::from_claims(claims, now).with_not_after(not_after))
     }
 
-    fn encode(&self, payload: &Payload<'_>) -> String {
+    fn encode(&self, payload: &TicketPayload<'_>) -> String {
         jsonwebtoken::encode(&self.header, payload, &self.key)
             .expect("the key was read as one of this algorithm, and claims are plain data")
     }
 }
 
-impl fmt::Debug for Signer {
+impl fmt::Debug for TicketSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signer").field("kid", &self.kid).finish_non_exhaustive()
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for Signer {
 
 /// The ticket of one tenure.
 pub struct Ticket {
-    signer: Arc<Signer>,
+    signer: Arc<TicketSigner>,
     claims: TicketClaims,
     signed: Mutex<Option<SignedTicket>>,
     /// The text with a latest start of dispatches, and that moment in milliseconds since 1970.
@@ -98,7 +98,7 @@ struct SignedTicket {
 
 impl Ticket {
     /// Signs nothing yet: a tenure without a dispatch costs nothing.
-    pub fn new(signer: Arc<Signer>, claims: TicketClaims) -> Self {
+    pub fn new(signer: Arc<TicketSigner>, claims: TicketClaims) -> Self {
         Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
     }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{
     jwks::{self, PublicKey},
-    key_set::KeySet,
+    key_set::VerifyingKeySet,
     keys::{SharedSecret, SigningKeyPair},
     *,
 };
@@ -31,7 +31,7 @@ fn claims() -> TicketClaims {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
-        origin: Some(Origin { process: "a-process".into(), member: "gateway-1-00".into() }),
+        origin: Some(TenureOrigin { process: "a-process".into(), member: "gateway-1-00".into() }),
     }
 }
 
@@ -39,7 +39,7 @@ fn token(dispatch: u32) -> Token {
     Token::new(i64::MAX as u64, 3, dispatch).expect("below 2^63")
 }
 
-fn pair() -> SigningKeyPair {
+fn key_pair() -> SigningKeyPair {
     SigningKeyPair::generate(&SystemRandomness)
 }
 
@@ -49,7 +49,7 @@ struct KeySetFolder {
 }
 
 impl KeySetFolder {
-    fn of(pairs: &[&SigningKeyPair]) -> Self {
+    fn with_keys(pairs: &[&SigningKeyPair]) -> Self {
         let keys = Self { folder: TempDir::new().expect("a folder") };
         keys.publish(pairs);
         keys
@@ -68,29 +68,29 @@ impl KeySetFolder {
         fs::write(self.file(), text).expect("the folder can be written");
     }
 
-    fn verifier(&self) -> Verifier {
-        Verifier::from_jwks_file(&self.file()).expect("good keys")
+    fn verifier(&self) -> TicketVerifier {
+        TicketVerifier::from_jwks_file(&self.file()).expect("good keys")
     }
 }
 
 fn signed(pair: &SigningKeyPair) -> String {
-    Signer::with_key(pair).sign(&claims(), NOW)
+    TicketSigner::with_key(pair).sign(&claims(), NOW)
 }
 
-fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
+fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
 /// The code that the gateway gets.
-fn word(bad: TicketError) -> &'static str {
+fn refusal_code(bad: TicketError) -> &'static str {
     AdmitError::from(bad).code().as_str()
 }
 
 /// A verified ticket has the claims that were signed, and its verification is cached.
 #[test]
 fn signed_ticket_verifies_with_same_claims() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let ticket = signed(&pair);
     let read = verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good");
     assert_eq!((&read.claims, read.issued, read.expires), (&claims(), NOW, NOW + VALID));
@@ -98,17 +98,17 @@ fn signed_ticket_verifies_with_same_claims() {
     assert!(std::sync::Arc::ptr_eq(&read, &again), "checked once");
 
     let bare = TicketClaims { mode: Mode::Shared, ..claims() };
-    let ticket = Signer::with_key(&pair).sign(&bare, NOW);
+    let ticket = TicketSigner::with_key(&pair).sign(&bare, NOW);
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
 
 /// Several threads share a verifier and a ticket while the key file is written again.
 #[test]
 fn threads_share_verifier_and_ticket() {
-    let pair = pair();
-    let keys = KeySetFolder::of(&[&pair]);
+    let pair = key_pair();
+    let keys = KeySetFolder::with_keys(&[&pair]);
     let verifier = keys.verifier();
-    let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
+    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let verifier = &verifier;
@@ -128,51 +128,56 @@ fn threads_share_verifier_and_ticket() {
         }
     });
     // Only checks that a future can be spawned on a runtime with several threads.
-    fn is_sent(_: impl Send) {}
-    is_sent(verifier.wait_for_unknown_key());
+    fn assert_send(_: impl Send) {}
+    assert_send(verifier.wait_for_unknown_key());
 }
 
 /// A ticket with the most and longest keys is not too long to be verified.
 #[test]
 fn largest_claims_fit_into_ticket() {
-    let pair = pair();
+    let pair = key_pair();
     let keys = (0..16).map(|number| format!("{}{number:02}", "\"".repeat(510))).collect();
-    let ticket = Signer::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
-    assert_eq!(verify(&KeySetFolder::of(&[&pair]).verifier(), &ticket), Ok(()), "{} bytes", ticket.len());
+    let ticket = TicketSigner::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
+    assert_eq!(
+        verify(&KeySetFolder::with_keys(&[&pair]).verifier(), &ticket),
+        Ok(()),
+        "{} bytes",
+        ticket.len()
+    );
 }
 
 /// A ticket covers any dispatch of its tenure, and no other keys, mode or tenure.
 #[test]
 fn ticket_covers_only_its_grant() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let read = verifier.verify(signed(&pair).as_bytes(), OURS, NOW).expect("good");
     let both = ["account/a", "account/b"];
     let exclusive = Mode::Exclusive;
     for dispatch in [0, 1, u32::MAX] {
-        assert_eq!(read.check_covers(both, token(dispatch), exclusive), Ok(()));
+        assert_eq!(read.check_matches(both, token(dispatch), exclusive), Ok(()));
     }
     let no = |what| Err(TicketError::Key(what));
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
         assert_eq!(
-            read.check_covers(keys.iter().copied(), token(1), exclusive),
+            read.check_matches(keys.iter().copied(), token(1), exclusive),
             no(ClaimMismatchError::Keys),
             "{keys:?}"
         );
     }
-    assert_eq!(read.check_covers(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
+    assert_eq!(read.check_matches(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
     for other in others.map(|(epoch, sequence)| Token::new(epoch, sequence, 1).expect("below 2^63")) {
-        assert_eq!(read.check_covers(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
+        assert_eq!(read.check_matches(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
     }
-    assert_eq!(word(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
+    assert_eq!(refusal_code(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
 }
 
 /// A ticket of another installation is invalid, also when it is in the cache.
 #[test]
 fn ticket_of_other_ensemble_is_invalid() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let ticket = signed(&pair);
     let foreign = Err(TicketError::Invalid(InvalidTicketError::Ensemble));
     assert_eq!(verifier.verify(ticket.as_bytes(), "another", NOW).map(drop), foreign);
@@ -190,11 +195,11 @@ fn shared_secret_signs_and_verifies() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("secret");
     SharedSecret::generate(&SystemRandomness).write(&file).expect("a new file");
-    let signer = Signer::from_secret_file(&file).expect("a secret");
-    let verifier = Verifier::from_secret_file(&file).expect("a secret");
+    let signer = TicketSigner::from_secret_file(&file).expect("a secret");
+    let verifier = TicketVerifier::from_secret_file(&file).expect("a secret");
     assert_eq!(verify(&verifier, &signer.sign(&claims(), NOW)), Ok(()));
 
-    let other = Signer::with_secret(&SharedSecret::generate(&SystemRandomness)).sign(&claims(), NOW);
+    let other = TicketSigner::with_secret(&SharedSecret::generate(&SystemRandomness)).sign(&claims(), NOW);
     assert_eq!(verify(&verifier, &other), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 
     let line = "correct horse battery staple, 32+";
@@ -243,23 +248,23 @@ fn rfc_8037_key_has_rfc_thumbprint() {
 fn permissive_key_file_mode_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("key.json");
-    pair().write(&file).expect("a new file");
-    assert!(matches!(pair().write(&file), Err(KeyFileError::Exists { .. })));
+    key_pair().write(&file).expect("a new file");
+    assert!(matches!(key_pair().write(&file), Err(KeyFileError::Exists { .. })));
     let set_mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("our file");
     for (mode, good) in
         [(0o600, true), (0o400, true), (0o440, true), (0o644, false), (0o604, false), (0o660, false)]
     {
         set_mode(mode);
-        let read = Signer::from_key_file(&file);
+        let read = TicketSigner::from_key_file(&file);
         assert_eq!(read.is_ok(), good, "{mode:o}");
         if let Err(error) = read {
             assert!(error.to_string().contains("chmod 600"), "{error}");
         }
     }
-    let keys = KeySetFolder::of(&[&pair()]);
+    let keys = KeySetFolder::with_keys(&[&key_pair()]);
     for (mode, good) in [(0o644, true), (0o666, false)] {
         fs::set_permissions(keys.file(), fs::Permissions::from_mode(mode)).expect("our file");
-        assert_eq!(Verifier::from_jwks_file(&keys.file()).is_ok(), good, "{mode:o}");
+        assert_eq!(TicketVerifier::from_jwks_file(&keys.file()).is_ok(), good, "{mode:o}");
     }
 }
 
@@ -267,18 +272,21 @@ fn permissive_key_file_mode_is_refused() {
 #[test]
 fn secrets_never_appear_in_output() {
     let folder = TempDir::new().expect("a folder");
-    let pair = pair();
+    let pair = key_pair();
     pair.write(&folder.path().join("key")).expect("a new file");
     let jwk = fs::read_to_string(folder.path().join("key")).expect("readable");
     let jwk: serde_json::Value = serde_json::from_str(&jwk).expect("JSON");
     let private = jwk["d"].as_str().expect("a private key").to_owned();
     let secret = "correct horse battery staple, 32+";
     let shared = SharedSecret::parse(secret.as_bytes()).expect("long enough");
-    let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
+    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
     let text = ticket.text(NOW).to_string();
-    let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", Signer::with_secret(&shared));
-    let shown =
-        format!("{shown} {:?} {:?}", KeySet::from_secret(&shared), KeySetFolder::of(&[&pair]).verifier());
+    let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", TicketSigner::with_secret(&shared));
+    let shown = format!(
+        "{shown} {:?} {:?}",
+        VerifyingKeySet::from_secret(&shared),
+        KeySetFolder::with_keys(&[&pair]).verifier()
+    );
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }

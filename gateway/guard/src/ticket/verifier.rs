@@ -17,21 +17,21 @@ use tracing::{info, warn};
 
 use super::{
     cache::{CachedTicket, TicketCache},
-    claims::{Payload, VerifiedTicket},
+    claims::{TicketPayload, VerifiedTicket},
     error::{InvalidTicketError, TicketError},
     format::{LONGEST, TYPE},
     key_error::TicketKeyError,
     key_file::{self, FileAccess, FileStamp, KeyFileError},
-    key_set::KeySet,
+    key_set::VerifyingKeySet,
     keys::SharedSecret,
 };
 
 /// Verifies tickets for all threads of a process.
 ///
 /// A valid ticket is cached by its text. Its time, and whether its key is still known, are checked each time.
-pub struct Verifier {
+pub struct TicketVerifier {
     source: KeySource,
-    set: RwLock<Arc<KeySet>>,
+    set: RwLock<Arc<VerifyingKeySet>>,
     cache: Mutex<TicketCache>,
 }
 
@@ -61,7 +61,7 @@ enum KeyFileKind {
     Secret,
 }
 
-impl Verifier {
+impl TicketVerifier {
     /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once
     /// a second, or at once if the ticket names an unknown key. A bad file changes nothing.
     ///
@@ -89,16 +89,16 @@ impl Verifier {
         ))
     }
 
-    /// A verifier whose keys are set by [`Verifier::set_keys`]. It has none before the first call.
+    /// A verifier whose keys are set by [`TicketVerifier::set_keys`]. It has none before the first call.
     pub fn without_keys() -> Self {
-        Self::new(KeySource::Given { wanted: Notify::new() }, KeySet::default())
+        Self::new(KeySource::Given { wanted: Notify::new() }, VerifyingKeySet::default())
     }
 
-    fn new(source: KeySource, set: KeySet) -> Self {
+    fn new(source: KeySource, set: VerifyingKeySet) -> Self {
         Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
     }
 
-    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`VerifiedTicket::check_covers`] then
+    /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`VerifiedTicket::check_matches`] then
     /// compares keys, token and mode with the request. The caller compares the era.
     ///
     /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wait_for_unknown_key].
@@ -121,7 +121,7 @@ impl Verifier {
         }
         let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
         let known = self.cache().get(&name);
-        let set = self.set();
+        let set = self.current_keys();
         if let Some(CachedTicket { verified, .. }) = known.filter(|entry| set.contains(entry)) {
             return check_validity(&verified, ensemble, now).map(|()| verified);
         }
@@ -142,7 +142,7 @@ impl Verifier {
     /// # Errors
     /// [`TicketKeyError`]; then the keys stay as they were.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
-        self.replace(KeySet::parse(text)?, source);
+        self.replace(VerifyingKeySet::parse(text)?, source);
         Ok(())
     }
 
@@ -157,16 +157,16 @@ impl Verifier {
 
     /// The names of the keys that count now, for the log.
     pub fn kids(&self) -> String {
-        self.set().kids().join(", ")
+        self.current_keys().kids().join(", ")
     }
 
     /// The keys after another check of the file. Keys set by the caller stay as they are.
-    fn refreshed_set(&self) -> Arc<KeySet> {
+    fn refreshed_set(&self) -> Arc<VerifyingKeySet> {
         match &self.source {
             KeySource::File(watched) => self.reload_if_changed(watched),
             KeySource::Given { wanted } => wanted.notify_one(),
         }
-        self.set()
+        self.current_keys()
     }
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
@@ -191,11 +191,11 @@ impl Verifier {
     }
 
     #[cfg(test)]
-    pub(super) fn from_set(set: KeySet) -> Self {
+    pub(super) fn from_set(set: VerifyingKeySet) -> Self {
         Self::new(KeySource::Given { wanted: Notify::new() }, set)
     }
 
-    fn replace(&self, set: KeySet, source: &dyn fmt::Display) {
+    fn replace(&self, set: VerifyingKeySet, source: &dyn fmt::Display) {
         let set = Arc::new(set);
         let old = {
             let mut current = self.set.write().unwrap_or_else(PoisonError::into_inner);
@@ -206,7 +206,7 @@ impl Verifier {
         }
     }
 
-    fn set(&self) -> Arc<KeySet> {
+    fn current_keys(&self) -> Arc<VerifyingKeySet> {
         Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -216,29 +216,29 @@ impl Verifier {
 }
 
 impl KeyFileKind {
-    fn read(self, path: &Path) -> Result<(KeySet, FileStamp), KeyFileError> {
+    fn read(self, path: &Path) -> Result<(VerifyingKeySet, FileStamp), KeyFileError> {
         let bad = |source| KeyFileError::Key { path: path.into(), source };
         Ok(match self {
             Self::Jwks => {
                 let (text, stamp) = key_file::read_stamped(path, FileAccess::Public)?;
-                (KeySet::parse(&text).map_err(bad)?, stamp)
+                (VerifyingKeySet::parse(&text).map_err(bad)?, stamp)
             }
             Self::Secret => {
                 let (text, stamp) = key_file::read_stamped(path, FileAccess::Secret)?;
-                (KeySet::from_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
+                (VerifyingKeySet::from_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
             }
         })
     }
 }
 
-impl KeySet {
+impl VerifyingKeySet {
     fn contains(&self, entry: &CachedTicket) -> bool {
         self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
     }
 }
 
 /// Whether the text is a ticket that one of these keys signed.
-fn verify_signature(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, InvalidTicketError> {
+fn verify_signature(ticket: &[u8], set: &VerifyingKeySet) -> Result<CachedTicket, InvalidTicketError> {
     let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTicketError::Format)?;
     if header.typ.as_deref() != Some(TYPE) {
         return Err(InvalidTicketError::Type);
@@ -252,7 +252,7 @@ fn verify_signature(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, Invalid
     if header.alg != key.algorithm {
         return Err(InvalidTicketError::Algorithm);
     }
-    let payload = jsonwebtoken::decode::<Payload<'_>>(ticket, &key.decoding, &key.validation);
+    let payload = jsonwebtoken::decode::<TicketPayload<'_>>(ticket, &key.decoding, &key.validation);
     let payload = payload.map_err(|error| match error.kind() {
         ErrorKind::InvalidSignature => InvalidTicketError::Signature,
         ErrorKind::InvalidAlgorithm => InvalidTicketError::Algorithm,
@@ -272,11 +272,11 @@ fn check_validity(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result
     Ok(())
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for TicketVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier")
             .field("source", &self.source)
-            .field("kids", &self.set().kids())
+            .field("kids", &self.current_keys().kids())
             .finish_non_exhaustive()
     }
 }

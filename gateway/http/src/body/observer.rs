@@ -3,7 +3,7 @@
 use std::{pin::Pin, task::Waker};
 
 /// An observer of a body. Each method does nothing by default.
-pub trait Observer: 'static {
+pub trait BodyObserver: 'static {
     /// The source was polled for a chunk. `is_here`: a chunk or the end is here; otherwise the source has to wait.
     fn on_poll(&mut self, _is_here: bool) {}
 
@@ -34,7 +34,7 @@ pub type SettleFuture = Pin<Box<dyn Future<Output = ()>>>;
 /// A value that is dropped when the body is complete, or dropped.
 pub(super) struct DropOnComplete<T>(pub(super) Option<T>);
 
-impl<T: 'static> Observer for DropOnComplete<T> {
+impl<T: 'static> BodyObserver for DropOnComplete<T> {
     fn on_end(&mut self) {
         self.0 = None;
     }
@@ -43,4 +43,4 @@ impl<T: 'static> Observer for DropOnComplete<T> {
 /// A value that is dropped with the body.
 pub(super) struct DropWithBody<T>(pub(super) T);
 
-impl<T: 'static> Observer for DropWithBody<T> {}
+impl<T: 'static> BodyObserver for DropWithBody<T> {}

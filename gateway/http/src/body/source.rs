@@ -21,7 +21,7 @@ use tokio::{
 use super::error::BodyError;
 use crate::connection_state::{Exchange, RequestBodyState};
 
-pub(super) enum Source {
+pub(super) enum BodySource {
     /// Passed on in chunks of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
@@ -85,12 +85,12 @@ struct IdleTimeout {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Source {
-    pub(super) fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
+impl BodySource {
+    pub(super) fn from_bytes(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::Whole { data: non_empty(data), trailers: trailers.map(Box::new), piece: usize::MAX }
     }
 
-    pub(super) fn live(live: LiveBody) -> Self {
+    pub(super) fn from_live_body(live: LiveBody) -> Self {
         Self::Live(Box::new(live))
     }
 
@@ -166,7 +166,7 @@ impl LiveBody {
     }
 
     /// The exchange of an upload that still arrives.
-    pub(super) fn upload(&self) -> Option<Rc<Exchange>> {
+    pub(super) fn upload_exchange(&self) -> Option<Rc<Exchange>> {
         self.exchange.clone().filter(|_| !self.is_end())
     }
 

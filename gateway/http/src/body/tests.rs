@@ -18,7 +18,7 @@ const LAST_TWO_BYTES: &[u8] = &[0, 0, 2, 0, 1, 0, 0, 0, 1, b'a', b'b'];
 const RESET_WITHOUT_ERROR: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 
 /// An upstream that answers one request with these frames.
-async fn answers(mut stream: DuplexStream, frames: Vec<u8>) {
+async fn answer_with_frames(mut stream: DuplexStream, frames: Vec<u8>) {
     stream.write_all(SETTINGS).await.expect("taken");
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await.expect("a preface");
@@ -36,9 +36,9 @@ async fn answers(mut stream: DuplexStream, frames: Vec<u8>) {
 }
 
 /// How a response ends, how it ends when it is read once more, and whether it counts as complete.
-async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
+async fn observe_response_ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
-    spawn_local(answers(theirs, frames.concat()));
+    spawn_local(answer_with_frames(theirs, frames.concat()));
     let (mut sender, connection) =
         client::conn::http2::handshake(CurrentThread, TokioIo::new(ours)).await.expect("it speaks HTTP/2");
     spawn_local(connection);
@@ -47,7 +47,8 @@ async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let permit = Rc::new(());
     let in_flight = Rc::downgrade(&permit);
     let live = LiveBody::new(answer, Framing::Http2, Duration::from_secs(5));
-    let mut body = Body::new(Source::live(live), Trailers::Drop).keep_until_complete(permit);
+    let mut body =
+        Body::new(BodySource::from_live_body(live), TrailerPolicy::Drop).keep_until_complete(permit);
     let end = loop {
         match body.frame().await {
             Some(Ok(_)) => {}
@@ -63,9 +64,9 @@ async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
 async fn broken_response_never_counts_as_complete() {
     LocalSet::new()
         .run_until(async {
-            let whole = ends(&[HEAD_OF_200, LAST_TWO_BYTES]).await;
+            let whole = observe_response_ends(&[HEAD_OF_200, LAST_TWO_BYTES]).await;
             assert_eq!(whole, (None, None, true));
-            let broken = ends(&[HEAD_OF_200, TWO_BYTES, RESET_WITHOUT_ERROR]).await;
+            let broken = observe_response_ends(&[HEAD_OF_200, TWO_BYTES, RESET_WITHOUT_ERROR]).await;
             assert_eq!(broken, (Some(true), Some(true), false));
         })
         .await;

@@ -19,11 +19,11 @@ pub struct MemoryAllowance {
 pub fn memory_allowance() -> MemoryAllowance {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
-        cgroup_limit(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup"))
+        cgroup_limit(Path::new("/sys/fs/cgroup"), &read_file_or_empty("/proc/self/cgroup"))
             .map(|most| half((most, "cgroup"))),
         remaining(Resource::As, "VmSize:").map(|left| half((left, "address space limit"))),
         remaining(Resource::Data, "VmData:").map(|left| half((left, "data limit"))),
-        kib(&read("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
+        kib(&read_file_or_empty("/proc/meminfo"), "MemTotal:").map(|all| (all / 4, "machine")),
     ];
     let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
     let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
@@ -33,7 +33,7 @@ pub fn memory_allowance() -> MemoryAllowance {
 /// With less memory than this hardly any request could be served.
 const LEAST: u64 = 8 << 20;
 
-fn read(path: impl AsRef<Path>) -> String {
+fn read_file_or_empty(path: impl AsRef<Path>) -> String {
     // A file that cannot be read sets no bound.
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -53,7 +53,7 @@ fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
         };
         let below = PathBuf::from(group.trim_start_matches('/'));
         let way: Vec<PathBuf> = below.ancestors().map(|group| root.join(group).join(file)).collect();
-        way.iter().filter_map(|bound| read(bound).trim().parse::<u64>().ok()).collect()
+        way.iter().filter_map(|bound| read_file_or_empty(bound).trim().parse::<u64>().ok()).collect()
     });
     // Version 1 writes "no limit" as a number near the largest.
     bounds.filter(|bound| *bound < 1 << 60).min()
@@ -62,7 +62,7 @@ fn cgroup_limit(mounted: &Path, own: &str) -> Option<u64> {
 /// The rest of the process's limit, after the memory that it uses now.
 fn remaining(limit: Resource, used: &str) -> Option<u64> {
     let most = getrlimit(limit).current?;
-    Some(most.saturating_sub(kib(&read("/proc/self/status"), used)?))
+    Some(most.saturating_sub(kib(&read_file_or_empty("/proc/self/status"), used)?))
 }
 
 /// A line such as `MemTotal:  16384 kB`, in bytes.
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn mounted(files: &[(&str, &str)]) -> TempDir {
+    fn write_cgroup_files(files: &[(&str, &str)]) -> TempDir {
         let folder = TempDir::new().expect("a folder");
         for (file, text) in files {
             let file = folder.path().join(file);
@@ -101,7 +101,7 @@ mod tests {
             (&[("memory/memory.limit_in_bytes", "500\n")], "5:memory:/docker/1\n0::/\n", Some(500)),
             (&[], "", None),
         ] {
-            let mounted = mounted(files);
+            let mounted = write_cgroup_files(files);
             assert_eq!(cgroup_limit(mounted.path(), own), bound, "{files:?} {own:?}");
         }
     }

@@ -13,12 +13,12 @@ use tracing::{info, warn};
 
 use super::{
     allowance::{MemoryAllowance, memory_allowance},
-    metrics::BufferedMetrics,
+    metrics::BufferMetrics,
 };
 
 /// The memory that all bodies and heads together may take. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<BudgetState>);
+pub struct MemoryBudget(Arc<BudgetState>);
 
 #[derive(Debug)]
 struct BudgetState {
@@ -28,13 +28,13 @@ struct BudgetState {
     /// The `max_body` that was last reported as too large for the budget; 0 for none.
     told: AtomicUsize,
     /// Also keeps the sum.
-    metrics: BufferedMetrics,
+    metrics: BufferMetrics,
 }
 
 /// The memory reserved for one body or head, until it is dropped.
 #[derive(Debug)]
-pub struct BudgetReservation {
-    budget: Budget,
+pub struct MemoryReservation {
+    budget: MemoryBudget,
     kind: ReservationKind,
     bytes: i64,
 }
@@ -49,19 +49,19 @@ enum ReservationKind {
 /// There is no memory left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bodies that are kept take all the memory that they may")]
-pub struct BudgetExceededError;
+pub struct MemoryBudgetExceededError;
 
-impl Budget {
+impl MemoryBudget {
     /// A budget from the memory that this process may have. Call it early, before other parts of the process have
     /// taken memory.
-    pub fn for_process(metrics: BufferedMetrics) -> Self {
+    pub fn for_process(metrics: BufferMetrics) -> Self {
         let MemoryAllowance { bytes, source: of } = memory_allowance();
         info!(bytes, of, "buffered.allowance");
         Self::new(bytes, metrics)
     }
 
     /// `usual`: bytes.
-    pub fn new(usual: usize, metrics: BufferedMetrics) -> Self {
+    pub fn new(usual: usize, metrics: BufferMetrics) -> Self {
         let told = AtomicUsize::default();
         let budget = Self(Arc::new(BudgetState { usual, most: AtomicI64::new(0), told, metrics }));
         budget.set(None);
@@ -72,7 +72,7 @@ impl Budget {
     /// every plan; a `max_body` that can never be reserved is logged once.
     pub fn update(&self, limits: &ListenerLimits) {
         self.set(limits.buffered);
-        let largest = self.largest();
+        let largest = self.largest_body();
         let max_body = limits.max_body;
         let short = if largest < max_body { max_body } else { 0 };
         if self.0.told.swap(short, Ordering::Relaxed) != short && short > 0 {
@@ -91,12 +91,12 @@ impl Budget {
         self.0.metrics.set_limit(most);
     }
 
-    pub fn metrics(&self) -> &BufferedMetrics {
+    pub fn metrics(&self) -> &BufferMetrics {
         &self.0.metrics
     }
 
     /// The largest body that can be reserved when there is no other one.
-    pub fn largest(&self) -> usize {
+    pub fn largest_body(&self) -> usize {
         buffer_limits::max_body(self.limit())
     }
 
@@ -104,18 +104,18 @@ impl Budget {
         usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    pub(super) fn reserve(&self) -> BudgetReservation {
-        BudgetReservation { budget: self.clone(), kind: ReservationKind::Body, bytes: 0 }
+    pub(super) fn reserve(&self) -> MemoryReservation {
+        MemoryReservation { budget: self.clone(), kind: ReservationKind::Body, bytes: 0 }
     }
 
-    pub(super) fn reserve_head(&self) -> BudgetReservation {
-        BudgetReservation { budget: self.clone(), kind: ReservationKind::Head, bytes: 0 }
+    pub(super) fn reserve_head(&self) -> MemoryReservation {
+        MemoryReservation { budget: self.clone(), kind: ReservationKind::Head, bytes: 0 }
     }
 }
 
-impl BudgetReservation {
+impl MemoryReservation {
     /// Reserves `bytes` of this body in all.
-    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
+    pub(super) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
         self.resize_within(bytes, buffer_limits::body_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
@@ -126,8 +126,8 @@ impl BudgetReservation {
         bytes: usize,
         all: usize,
         heads: usize,
-    ) -> Result<(), BudgetExceededError> {
-        let wanted = i64::try_from(bytes).map_err(|_| BudgetExceededError)?;
+    ) -> Result<(), MemoryBudgetExceededError> {
+        let wanted = i64::try_from(bytes).map_err(|_| MemoryBudgetExceededError)?;
         let more = wanted - self.bytes;
         if bytes <= FREE || more <= 0 {
             return Ok(());
@@ -137,7 +137,7 @@ impl BudgetReservation {
         // If two reserve at once, both may be refused, but never both are admitted beyond the limit.
         if !within(sum, all) || !within(of_heads, heads) {
             self.add(-more);
-            return Err(BudgetExceededError);
+            return Err(MemoryBudgetExceededError);
         }
         self.bytes = wanted;
         Ok(())
@@ -156,7 +156,7 @@ impl BudgetReservation {
         usize::try_from(self.bytes).unwrap_or(0)
     }
 
-    pub(super) fn budget(&self) -> &Budget {
+    pub(super) fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
@@ -168,7 +168,7 @@ impl BudgetReservation {
     }
 }
 
-impl Drop for BudgetReservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.add(-self.bytes);
@@ -180,11 +180,11 @@ impl Drop for BudgetReservation {
 mod tests {
     use super::*;
 
-    fn budget(most: usize) -> Budget {
-        Budget::new(most, BufferedMetrics::detached())
+    fn budget(most: usize) -> MemoryBudget {
+        MemoryBudget::new(most, BufferMetrics::detached())
     }
 
-    fn used(budget: &Budget) -> i64 {
+    fn used(budget: &MemoryBudget) -> i64 {
         budget.metrics().add(0)
     }
 
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn large_bodies_leave_memory_for_small() {
         let budget = budget(1 << 20);
-        let mut large: Vec<BudgetReservation> = Vec::new();
+        let mut large: Vec<MemoryReservation> = Vec::new();
         loop {
             let mut reservation = budget.reserve();
             if reservation.resize(128 << 10).is_err() {
@@ -201,7 +201,7 @@ mod tests {
             large.push(reservation);
         }
         assert_eq!(large.len(), 6, "three quarters");
-        let mut small: Vec<BudgetReservation> = Vec::new();
+        let mut small: Vec<MemoryReservation> = Vec::new();
         loop {
             let mut reservation = budget.reserve();
             if reservation.resize(64 << 10).is_err() {

@@ -4,13 +4,13 @@ use bytes::Bytes;
 
 use fencegate_policies::plan::buffer_limits::FREE;
 
-use super::{Budget, BudgetReservation};
+use super::{MemoryBudget, MemoryReservation};
 
 /// The part of one body that has come so far.
 #[derive(Debug)]
 pub struct ChunkBuffer {
     held: BufferedChunks,
-    room: BudgetReservation,
+    room: MemoryReservation,
     /// The announced length of the body, or its limit.
     expected: usize,
 }
@@ -33,7 +33,7 @@ pub struct AddChunkError(pub Bytes);
 
 impl ChunkBuffer {
     /// `expected`: the announced length of the body, or its limit.
-    pub fn new(budget: &Budget, expected: usize) -> Self {
+    pub fn new(budget: &MemoryBudget, expected: usize) -> Self {
         Self { held: BufferedChunks::None, room: budget.reserve(), expected }
     }
 
@@ -99,7 +99,7 @@ impl ChunkBuffer {
 
 /// Reserves `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so that
 /// it is never twice as large as the body.
-fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetReservation) -> bool {
+fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut MemoryReservation) -> bool {
     if all <= several.capacity() {
         return true;
     }
@@ -114,7 +114,7 @@ fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetRes
 /// A body and its reservation.
 struct BudgetedBytes {
     data: Bytes,
-    _room: BudgetReservation,
+    _room: MemoryReservation,
 }
 
 impl AsRef<[u8]> for BudgetedBytes {
@@ -126,13 +126,13 @@ impl AsRef<[u8]> for BudgetedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffered::metrics::BufferedMetrics;
+    use crate::buffered::metrics::BufferMetrics;
 
-    fn budget(most: usize) -> Budget {
-        Budget::new(most, BufferedMetrics::detached())
+    fn budget(most: usize) -> MemoryBudget {
+        MemoryBudget::new(most, BufferMetrics::detached())
     }
 
-    fn used(budget: &Budget) -> usize {
+    fn used(budget: &MemoryBudget) -> usize {
         usize::try_from(budget.metrics().add(0)).expect("never less than nothing")
     }
 

@@ -3,13 +3,13 @@
 use fencegate_policies::plan::buffer_limits::{self, FREE};
 use hyper::Request;
 
-use super::{Budget, BudgetExceededError, BudgetReservation};
+use super::{MemoryBudget, MemoryBudgetExceededError, MemoryReservation};
 use crate::client_quota::{ClientId, ClientQuotas, QuotaPermit};
 
 /// The memory for the heads that come over one connection.
 #[derive(Debug, Clone)]
 pub struct HeadMemory {
-    budget: Budget,
+    budget: MemoryBudget,
     /// The client whose quota they count for. `None`: they are those of many clients.
     quota: Option<(ClientQuotas, ClientId)>,
 }
@@ -17,12 +17,12 @@ pub struct HeadMemory {
 /// The memory of a head, or of the buffer into which heads are read, until it is dropped.
 #[derive(Debug)]
 pub struct HeadReservation {
-    room: BudgetReservation,
+    room: MemoryReservation,
     share: Option<QuotaPermit>,
 }
 
 impl HeadMemory {
-    pub fn new(budget: Budget, whose: Option<(ClientQuotas, ClientId)>) -> Self {
+    pub fn new(budget: MemoryBudget, whose: Option<(ClientQuotas, ClientId)>) -> Self {
         Self { budget, quota: whose }
     }
 
@@ -36,7 +36,7 @@ impl HeadMemory {
     pub(crate) fn reserve_read<B>(
         &self,
         request: &Request<B>,
-    ) -> Result<Option<HeadReservation>, BudgetExceededError> {
+    ) -> Result<Option<HeadReservation>, MemoryBudgetExceededError> {
         let bytes = head_bytes(request);
         if bytes <= FREE {
             return Ok(None);
@@ -49,17 +49,17 @@ impl HeadMemory {
 
 impl HeadReservation {
     /// Reserves `bytes` of a head that is being read. What is reserved stays reserved.
-    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
         self.resize_within(bytes, buffer_limits::head_limit(self.room.budget().limit()))
     }
 
-    fn resize_within(&mut self, bytes: usize, heads: usize) -> Result<(), BudgetExceededError> {
+    fn resize_within(&mut self, bytes: usize, heads: usize) -> Result<(), MemoryBudgetExceededError> {
         let before = self.room.bytes();
         if bytes <= FREE || bytes <= before {
             return Ok(());
         }
         // A head that is larger than the quota is accepted if its client has no other one.
-        let most = buffer_limits::client_limit(heads).max(bytes);
+        let most = buffer_limits::client_head_limit(heads).max(bytes);
         let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
         let all = self.room.budget().limit().max(heads);
         if has_share && self.room.resize_within(bytes, all, heads).is_ok() {
@@ -67,7 +67,7 @@ impl HeadReservation {
         }
         self.room.budget().metrics().record_rejected_head();
         self.update_quota(before);
-        Err(BudgetExceededError)
+        Err(MemoryBudgetExceededError)
     }
 
     pub(crate) fn release(&mut self) {
@@ -100,7 +100,7 @@ const FIELD: usize = 104;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffered::metrics::BufferedMetrics;
+    use crate::buffered::metrics::BufferMetrics;
 
     const MIB: usize = 1 << 20;
 
@@ -113,13 +113,16 @@ mod tests {
     /// Heads take at most half of the memory, leave a part for heads that are still read, and release all of it.
     #[test]
     fn heads_take_half_of_memory() {
-        let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
         let memory = HeadMemory::new(budget.clone(), None);
         let held: Vec<_> = std::iter::from_fn(|| memory.reserve_read(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
         let mut reading = memory.reserve();
-        assert_eq!((reading.resize(2 * MIB), reading.resize(3 * MIB)), (Ok(()), Err(BudgetExceededError)));
+        assert_eq!(
+            (reading.resize(2 * MIB), reading.resize(3 * MIB)),
+            (Ok(()), Err(MemoryBudgetExceededError))
+        );
         let mut body = budget.reserve();
         assert_eq!(body.resize(4 * MIB), Ok(()), "bodies go on");
         let small = Request::get("/small").header("a", "b").body(()).expect("a request");
@@ -134,7 +137,7 @@ mod tests {
     /// Heads are refused while bodies take all memory, unless the memory is small.
     #[test]
     fn full_memory_refuses_heads_unless_small() {
-        let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
         let small_ones: Vec<_> = (0..256)
             .map(|_| {
                 let mut reservation = budget.reserve();
@@ -146,14 +149,14 @@ mod tests {
         assert!(memory.reserve_read(&large()).is_err());
         drop(small_ones);
         assert!(memory.reserve_read(&large()).is_ok());
-        let small = HeadMemory::new(Budget::new(64 << 10, BufferedMetrics::detached()), None);
+        let small = HeadMemory::new(MemoryBudget::new(64 << 10, BufferMetrics::detached()), None);
         assert!(small.reserve_read(&large()).is_ok());
     }
 
     /// One client takes at most half of the memory for heads, complete and partial ones together.
     #[test]
     fn client_takes_half_of_head_memory() {
-        let budget = Budget::new(16 * MIB, BufferedMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
         let quotas = ClientQuotas::default();
         let of = |last| {
             let client = ClientId::from_ip([192, 0, 2, last].into());
@@ -167,7 +170,7 @@ mod tests {
         let mut reading = one.reserve();
         assert_eq!(
             (reading.resize(MIB), reading.resize(2 * MIB)),
-            (Ok(()), Err(BudgetExceededError)),
+            (Ok(()), Err(MemoryBudgetExceededError)),
             "of both together"
         );
         assert!(

@@ -6,7 +6,7 @@ use fencegate_process::registry::MetricRegistry;
 
 /// The families of buffered bodies and heads; clones count into the same ones.
 #[derive(Debug, Clone)]
-pub struct BufferedMetrics {
+pub struct BufferMetrics {
     bytes: IntGauge,
     heads: IntGauge,
     limit: IntGauge,
@@ -17,7 +17,7 @@ const REQUEST: &str = "request";
 const ANSWER: &str = "answer";
 const HEAD: &str = "head";
 
-impl BufferedMetrics {
+impl BufferMetrics {
     pub fn register(families: &MetricRegistry) -> Self {
         let without_room = Opts::new(
             "buffered_without_room_total",

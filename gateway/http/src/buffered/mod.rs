@@ -8,7 +8,7 @@ pub mod metrics;
 
 pub use self::{
     allowance::{MemoryAllowance, memory_allowance},
-    budget::{Budget, BudgetExceededError, BudgetReservation},
+    budget::{MemoryBudget, MemoryBudgetExceededError, MemoryReservation},
     chunk_buffer::{AddChunkError, ChunkBuffer},
     head::{HeadMemory, HeadReservation},
 };

@@ -12,10 +12,10 @@ use hyper::{HeaderMap, StatusCode};
 /// The informational responses of one connection. It is a mutex only because the library requires the receiver of
 /// informational responses to be `Send`; all uses are on one thread.
 #[derive(Debug, Default)]
-pub struct InformationalQueue(Mutex<QueueState>);
+pub struct InformationalQueue(Mutex<InformationalQueueState>);
 
 #[derive(Debug, Default)]
-struct QueueState {
+struct InformationalQueueState {
     /// The number of the exchange that they belong to.
     exchange: u64,
     /// Whether a part of `bytes` was written.
@@ -89,7 +89,7 @@ impl InformationalQueue {
         self.queue().begun
     }
 
-    fn queue(&self) -> MutexGuard<'_, QueueState> {
+    fn queue(&self) -> MutexGuard<'_, InformationalQueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ impl InformationalSender {
 mod tests {
     use super::*;
 
-    fn written(interims: &InformationalQueue, most: usize) -> String {
+    fn write_queued_text(interims: &InformationalQueue, most: usize) -> String {
         let mut all = Vec::new();
         let polled = interims.poll_write(|bytes| {
             if all.len() >= most {
@@ -144,17 +144,17 @@ mod tests {
         let cx = Context::from_waker(waker);
         assert!(interims.poll_close(&cx).is_pending());
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
-        let begun = written(&interims, 10);
+        let begun = write_queued_text(&interims, 10);
         assert!(interims.is_partly_written());
-        let all = begun + &written(&interims, usize::MAX);
+        let all = begun + &write_queued_text(&interims, usize::MAX);
         assert_eq!(all, "HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n");
         assert!(interims.poll_close(&cx).is_ready() && !interims.is_partly_written());
         let second = interims.open(waker);
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
-        assert_eq!(written(&interims, usize::MAX), "", "the one before is over");
+        assert_eq!(write_queued_text(&interims, usize::MAX), "", "the one before is over");
         for _ in 0..10_000 {
             second.send(StatusCode::PROCESSING, &HeaderMap::new());
         }
-        assert!(written(&interims, usize::MAX).len() <= MOST);
+        assert!(write_queued_text(&interims, usize::MAX).len() <= MOST);
     }
 }

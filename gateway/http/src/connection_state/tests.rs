@@ -7,7 +7,7 @@ use super::*;
 fn request_ends_with_body_and_response() {
     let state = ConnectionState::new_http1(Instant::now());
     assert!(matches!(state.reading(), ReadState::Head(_)));
-    let (body, answer) = state.begin();
+    let (body, answer) = state.begin_exchange();
     drop(answer);
     assert_eq!((state.reading(), state.writing()), (ReadState::Busy, WriteState::LastChunk));
     drop(body);
@@ -21,16 +21,16 @@ fn request_ends_with_body_and_response() {
 fn http2_is_quiet_after_last_response() {
     let state = ConnectionState::new_http2();
     assert!(state.quiet_since().is_some(), "it has asked nothing");
-    let (exchange, answering) = state.begin();
+    let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(0);
     drop((exchange, answering));
-    state.age(ANSWER_LEAVES * 2);
+    state.make_older(ANSWER_LEAVES * 2);
     assert_eq!(state.quiet_since(), None, "given to the HTTP library, and not written");
     state.mark_written();
     assert!(state.quiet_since().is_some());
-    drop(state.begin());
+    drop(state.begin_exchange());
     assert_eq!(state.quiet_since(), None, "it was over just now");
-    state.age(ANSWER_LEAVES);
+    state.make_older(ANSWER_LEAVES);
     assert!(state.quiet_since().is_some());
 }
 
@@ -39,9 +39,9 @@ fn http2_is_quiet_after_last_response() {
 fn http1_is_quiet_without_request() {
     let state = ConnectionState::new_http1(Instant::now());
     assert_eq!(state.quiet_since(), None, "a head is on its way");
-    state.age(HEAD_COMES);
+    state.make_older(HEAD_COMES);
     assert!(state.quiet_since().is_some(), "it lets us wait for the rest");
-    let (exchange, answering) = state.begin();
+    let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(0);
     drop((exchange, answering));
     state.set_owed(0);
@@ -54,8 +54,8 @@ fn http1_is_quiet_without_request() {
 #[test]
 fn only_response_unread_by_client_counts() {
     let state = ConnectionState::new_http2();
-    let (_slow, slow) = state.begin();
-    let (_waits, waits) = state.begin();
+    let (_slow, slow) = state.begin_exchange();
+    let (_waits, waits) = state.begin_exchange();
     for round in 1..4 {
         slow.record_poll(round == 1);
         waits.record_poll(false);
@@ -76,7 +76,7 @@ fn only_response_unread_by_client_counts() {
 fn unread_response_counts_at_every_snapshot() {
     const LOOKS: u32 = 300;
     let state = ConnectionState::new_http2();
-    let (_exchange, answering) = state.begin();
+    let (_exchange, answering) = state.begin_exchange();
     answering.record_poll(true);
     let seen = (0..LOOKS).fold(0, |_, _| state.snapshot().not_taken);
     assert_eq!(seen, LOOKS);
@@ -88,21 +88,21 @@ fn buffered_response_is_work_while_moving() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let state = ConnectionState::new_http2();
     state.unsent.set_patience(PATIENCE);
-    let (exchange, answering) = state.begin();
+    let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(1000);
     drop((exchange, answering));
     state.mark_written();
     for _ in 0..3 {
-        state.age(PATIENCE / 4 * 3);
+        state.make_older(PATIENCE / 4 * 3);
         assert_eq!((state.quiet_since(), state.snapshot().unsent), (None, true));
         state.unsent.remove(100);
     }
     state.unsent.remove(700);
     assert!(state.quiet_since().is_some() && !state.snapshot().unsent, "all of it is written");
     // The rest of a stream that was reset is never written.
-    state.begin().1.add_unsent(1000);
+    state.begin_exchange().1.add_unsent(1000);
     state.mark_written();
     assert_eq!(state.quiet_since(), None);
-    state.age(PATIENCE);
+    state.make_older(PATIENCE);
     assert!(state.quiet_since().is_some() && !state.snapshot().unsent);
 }

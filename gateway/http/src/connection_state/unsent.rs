@@ -54,7 +54,7 @@ impl UnsentBytes {
     }
 
     #[cfg(test)]
-    pub(super) fn age(&self, by: Duration) {
+    pub(super) fn make_older(&self, by: Duration) {
         self.moved.set(self.moved.get() - by);
     }
 

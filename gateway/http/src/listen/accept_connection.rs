@@ -16,29 +16,32 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    certificates::{Certificates, HandshakeResult, handshake},
+    certificates::{HandshakeResult, ListenerCertificates, handshake},
     connection_limit::ConnectionSlot,
     detect::{DetectResult, DetectedProtocol, PrefixedIo, detect},
     handler::{HttpHandler, RequestRejection},
     linger,
-    metrics::ClientMetrics,
+    metrics::ClientConnectionMetrics,
     proxy_protocol,
     serve_connection::{HttpServer, LAST_REQUEST},
-    time_limit::TimeLimit,
+    time_limit::ListenerTimeLimit,
 };
-use crate::{buffered::Budget, client_quota::ClientQuotas, connection_info::ConnectionInfo, network::Reset};
+use crate::{
+    buffered::MemoryBudget, client_quota::ClientQuotas, connection_info::ConnectionInfo,
+    network::CloseControl,
+};
 
 /// A listener's settings in one plan.
 pub(super) struct ListenerConfig {
     server: HttpServer,
     connections_per_client: Option<usize>,
     protocols: ListenerProtocols,
-    certificates: Option<Arc<Certificates>>,
+    certificates: Option<Arc<ListenerCertificates>>,
     proxy_protocol: ProxyProtocol,
     /// The proxies that may name the client.
     trusted: TrustedProxies,
     drain: CancellationToken,
-    metrics: Rc<ClientMetrics>,
+    metrics: Rc<ClientConnectionMetrics>,
 }
 
 impl ListenerConfig {
@@ -50,10 +53,10 @@ impl ListenerConfig {
 
     pub(super) fn new(
         listener: &Listener,
-        certificates: Option<Arc<Certificates>>,
+        certificates: Option<Arc<ListenerCertificates>>,
         drain: CancellationToken,
-        metrics: Rc<ClientMetrics>,
-        (budget, quotas): (Budget, ClientQuotas),
+        metrics: Rc<ClientConnectionMetrics>,
+        (budget, quotas): (MemoryBudget, ClientQuotas),
     ) -> Self {
         Self {
             server: HttpServer::new(listener, budget, quotas),
@@ -67,7 +70,7 @@ impl ListenerConfig {
         }
     }
 
-    pub(super) fn certificates(&self) -> Option<Arc<Certificates>> {
+    pub(super) fn certificates(&self) -> Option<Arc<ListenerCertificates>> {
         self.certificates.clone()
     }
 
@@ -89,7 +92,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         match self.proxy_protocol {
             ProxyProtocol::Off => self.serve_client(stream, peer, slot, handler).await,
@@ -126,7 +129,7 @@ impl ListenerConfig {
                 (bad.as_str(), None)
             }
             Err(_elapsed) => {
-                self.metrics.record_timeout(TimeLimit::Detect);
+                self.metrics.record_timeout(ListenerTimeLimit::Detect);
                 ("late", None)
             }
         };
@@ -142,7 +145,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         match &self.certificates {
             None => self.detect_and_serve(stream, peer, slot, handler).await,
@@ -153,13 +156,13 @@ impl ListenerConfig {
     /// TLS comes first.
     async fn serve_tls<I>(
         &self,
-        certificates: &Arc<Certificates>,
+        certificates: &Arc<ListenerCertificates>,
         stream: I,
         peer: ConnectionInfo,
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let shaken = tokio::select! {
             biased;
@@ -194,7 +197,7 @@ impl ListenerConfig {
                 self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
             }
-            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::TlsHandshake),
+            Err(_elapsed) => self.metrics.record_timeout(ListenerTimeLimit::TlsHandshake),
         }
     }
 
@@ -206,7 +209,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let detected = tokio::select! {
             biased;
@@ -223,7 +226,7 @@ impl ListenerConfig {
             }
             Ok(Ok(DetectResult::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
-            Err(_elapsed) => self.metrics.record_timeout(TimeLimit::Detect),
+            Err(_elapsed) => self.metrics.record_timeout(ListenerTimeLimit::Detect),
         }
     }
 
@@ -235,7 +238,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let address = peer.address;
         if let Err(error) =
@@ -263,7 +266,7 @@ mod tests {
 
     type FiveArgFn<A, B, C, D, E, F> = fn(A, B, C, D, E) -> F;
 
-    fn future<A, B, C, D, E, F>(_: FiveArgFn<A, B, C, D, E, F>) -> usize {
+    fn future_size<A, B, C, D, E, F>(_: FiveArgFn<A, B, C, D, E, F>) -> usize {
         size_of::<F>()
     }
 
@@ -271,7 +274,7 @@ mod tests {
     /// that depend on its protocol.
     #[test]
     fn connection_future_stays_small() {
-        let size = future(
+        let size = future_size(
             ListenerConfig::serve_connection::<SocketStream>
                 as FiveArgFn<&'static _, _, _, &'static _, &'static Rc<dyn HttpHandler>, _>,
         );

@@ -12,16 +12,16 @@ use tracing::{debug, warn};
 
 use super::{
     accept_connection::ListenerConfig,
-    certificates::Certificates,
+    certificates::ListenerCertificates,
     connection_limit::{ConnectionRejection, ConnectionSlot, ConnectionSlots},
     handler::HttpHandler,
-    metrics::ClientMetrics,
+    metrics::ClientConnectionMetrics,
 };
 use crate::{
-    buffered::Budget,
+    buffered::MemoryBudget,
     client_quota::{ClientId, ClientQuotas, QuotaPermit},
     connection_info::ConnectionInfo,
-    network::{Accept, Network, Reset, socket_path_lock::BACKLOG},
+    network::{Accept, CloseControl, Network, socket_path_lock::BACKLOG},
 };
 
 /// One worker's share of a listener.
@@ -35,19 +35,19 @@ pub struct Acceptor {
     quotas: ClientQuotas,
     /// Whether further connections are closed at once instead.
     rejects_when_full: bool,
-    metrics: Rc<ClientMetrics>,
+    metrics: Rc<ClientConnectionMetrics>,
     /// The memory for heads.
-    budget: Budget,
+    budget: MemoryBudget,
 }
 
 impl Acceptor {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(
         listener: &Listener,
-        certificates: Option<Arc<Certificates>>,
-        (share, quotas, budget): (usize, ClientQuotas, Budget),
+        certificates: Option<Arc<ListenerCertificates>>,
+        (share, quotas, budget): (usize, ClientQuotas, MemoryBudget),
         drain: CancellationToken,
-        metrics: &ClientMetrics,
+        metrics: &ClientConnectionMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
         let counted = (budget.clone(), quotas.clone());
@@ -59,7 +59,7 @@ impl Acceptor {
 
     /// Closes connections without a free slot at once, instead of letting them wait.
     #[must_use]
-    pub fn rejecting_when_full(self) -> Self {
+    pub fn reject_when_full(self) -> Self {
         Self { rejects_when_full: true, ..self }
     }
 
@@ -178,7 +178,7 @@ impl Acceptor {
         handler: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) where
-        S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let entry = self.config.borrow().clone();
         let handler = handler.clone();
@@ -186,7 +186,7 @@ impl Acceptor {
         open.spawn_local(async move {
             let address = peer.address;
             let lost = async {
-                slot.wait_lost().await;
+                slot.wait_until_reassigned().await;
                 metrics.record_eviction();
                 debug!(peer = %address, "ended to make room: it asked nothing");
                 if slot.mark_http() {

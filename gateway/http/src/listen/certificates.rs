@@ -30,21 +30,21 @@ use tracing::{error, info, warn};
 use super::{
     detect::{DetectedProtocol, PrefixedIo, begins_with_tls},
     identity::parse_identity,
-    metrics::ClientMetrics,
+    metrics::ClientConnectionMetrics,
 };
-use crate::{connection_info::TlsInfo, network::Reset};
+use crate::{connection_info::TlsInfo, network::CloseControl};
 
 /// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
-pub struct Certificates {
+pub struct ListenerCertificates {
     tls: ListenerTls,
     alpn: Vec<Vec<u8>>,
     current: ArcSwap<ServerConfig>,
-    looked: Mutex<FileState>,
-    metrics: ClientMetrics,
+    looked: Mutex<CertificateFileState>,
+    metrics: ClientConnectionMetrics,
 }
 
 /// The state of the files at the last check.
-struct FileState {
+struct CertificateFileState {
     seen: Vec<Option<FileVersion>>,
     /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
     /// replaced at the same moment.
@@ -64,11 +64,11 @@ pub enum ListenerTlsError {
     Library(#[source] rustls::Error),
 }
 
-impl Certificates {
+impl ListenerCertificates {
     /// `None` where the listener speaks plain text.
     pub fn open(
         listener: &plan::Listener,
-        metrics: &ClientMetrics,
+        metrics: &ClientConnectionMetrics,
     ) -> Result<Option<Arc<Self>>, ListenerTlsError> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
         Self::load(tls, listener.protocols, metrics).map(Some)
@@ -79,7 +79,7 @@ impl Certificates {
     pub fn load(
         tls: ListenerTls,
         protocols: ListenerProtocols,
-        metrics: &ClientMetrics,
+        metrics: &ClientConnectionMetrics,
     ) -> Result<Arc<Self>, ListenerTlsError> {
         let alpn: &[&str] = match protocols {
             ListenerProtocols::Both => &["h2", "http/1.1"],
@@ -89,12 +89,12 @@ impl Certificates {
         let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         // The stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = file_stamps(&tls);
-        let config = config(&tls, &alpn, metrics)?;
+        let config = build_server_config(&tls, &alpn, metrics)?;
         let opened = Arc::new(Self {
             tls,
             alpn,
             current: ArcSwap::from_pointee(config),
-            looked: Mutex::new(FileState { seen, bad: None }),
+            looked: Mutex::new(CertificateFileState { seen, bad: None }),
             metrics: metrics.clone(),
         });
         let watched = Arc::downgrade(&opened);
@@ -112,7 +112,7 @@ impl Certificates {
     /// The files cannot be used, which is also logged. The old ones stay in use.
     pub fn reload(&self) -> Result<(), ListenerTlsError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        *looked = FileState { seen: file_stamps(&self.tls), bad: None };
+        *looked = CertificateFileState { seen: file_stamps(&self.tls), bad: None };
         self.install().inspect_err(|bad| self.log_error(bad))
     }
 
@@ -120,14 +120,14 @@ impl Certificates {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let now = file_stamps(&self.tls);
         if looked.seen != now {
-            *looked = FileState { seen: now, bad: self.install().err() };
+            *looked = CertificateFileState { seen: now, bad: self.install().err() };
         } else if let Some(bad) = looked.bad.take() {
             self.log_error(&bad);
         }
     }
 
     fn install(&self) -> Result<(), ListenerTlsError> {
-        self.current.store(Arc::new(config(&self.tls, &self.alpn, &self.metrics)?));
+        self.current.store(Arc::new(build_server_config(&self.tls, &self.alpn, &self.metrics)?));
         self.metrics.record_tls_reload(true);
         info!("certificates of the listener taken over");
         Ok(())
@@ -173,7 +173,7 @@ pub enum HandshakeResult<I> {
 }
 
 pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
-    certificates: &Certificates,
+    certificates: &ListenerCertificates,
     stream: I,
 ) -> io::Result<HandshakeResult<I>> {
     Ok(match begins_with_tls(stream).await? {
@@ -186,7 +186,7 @@ pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     })
 }
 
-impl<I: Reset> Reset for TlsStream<I> {
+impl<I: CloseControl> CloseControl for TlsStream<I> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
     }
@@ -199,8 +199,8 @@ impl<I: Reset> Reset for TlsStream<I> {
         self.get_ref().0.give_up_after(unacknowledged);
     }
 
-    fn is_over(&self) -> bool {
-        self.get_ref().0.is_over()
+    fn is_fully_closed(&self) -> bool {
+        self.get_ref().0.is_fully_closed()
     }
 
     fn has_hung_up(&self) -> bool {
@@ -209,7 +209,7 @@ impl<I: Reset> Reset for TlsStream<I> {
 }
 
 /// Checks the files once a second, until the certificates are dropped.
-fn watch(certificates: &Weak<Certificates>) {
+fn watch(certificates: &Weak<ListenerCertificates>) {
     while let Some(certificates) = certificates.upgrade() {
         certificates.reload_if_changed();
         drop(certificates);
@@ -219,10 +219,10 @@ fn watch(certificates: &Weak<Certificates>) {
 
 const LOOK: Duration = Duration::from_secs(1);
 
-fn config(
+fn build_server_config(
     tls: &ListenerTls,
     alpn: &[Vec<u8>],
-    metrics: &ClientMetrics,
+    metrics: &ClientConnectionMetrics,
 ) -> Result<ServerConfig, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let versions = match tls.min_version {
@@ -249,7 +249,7 @@ fn config(
 ///
 /// # Errors
 /// The errors that would keep the process from starting.
-pub fn examine(tls: &ListenerTls) -> Result<Vec<(PathBuf, Option<u64>)>, ListenerTlsError> {
+pub fn read_certificate_expiries(tls: &ListenerTls) -> Result<Vec<(PathBuf, Option<u64>)>, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let examined = tls.certificates.iter().map(|pair| {
         let key = certified_key(pair, &provider)?;
@@ -288,7 +288,7 @@ fn client_verifier(
     builder.build().map_err(|source| ListenerTlsError::Clients { path: path.clone(), source })
 }
 
-fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &ClientMetrics) {
+fn record_validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &ClientConnectionMetrics) {
     let Some(until) = key.cert.first().and_then(|first| not_after(first)) else { return };
     metrics.set_certificate_expiry(&pair.certificate, until);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::wake_gated::WakeGated;
+use super::wake_gated::PollOnWake;
 use crate::client_quota::ClientId;
 use crate::connection_state::ConnectionState;
 
@@ -184,8 +184,8 @@ impl ConnectionSlot {
     }
 
     /// Returns when the slot was given to another connection.
-    pub(super) async fn wait_lost(&self) {
-        WakeGated::new(self.leave.cancelled()).await;
+    pub(super) async fn wait_until_reassigned(&self) {
+        PollOnWake::new(self.leave.cancelled()).await;
     }
 
     /// Records that HTTP is spoken: the code that serves the connection observes the loss of the slot, and closes in
@@ -245,7 +245,7 @@ mod tests {
             let slot = slots.acquire(client(1)).expect("free");
             let state = ConnectionState::new_http1(Instant::now());
             slot.set_connection_state(&state);
-            let exchange = state.begin();
+            let exchange = state.begin_exchange();
             work.push((slot, state, exchange));
         }
         let modest = slots.acquire(client(2)).expect("free");
@@ -269,7 +269,7 @@ mod tests {
             let slot = slots.acquire_for_proxy(client(1)).expect("free");
             let state = ConnectionState::new_http1(Instant::now());
             slot.set_connection_state(&state);
-            let exchange = state.begin();
+            let exchange = state.begin_exchange();
             work.push((slot, state, exchange));
         }
         let idle = slots.acquire_for_proxy(client(2)).expect("free");
@@ -287,7 +287,7 @@ mod tests {
         let state = ConnectionState::new_http1(Instant::now());
         slot.set_connection_state(&state);
         let (sender, _taken) = tokio::sync::oneshot::channel();
-        let (_, answering) = state.begin();
+        let (_, answering) = state.begin_exchange();
         answering.upgrade(sender);
         drop(answering);
         state.set_owed(0);
@@ -303,7 +303,7 @@ mod tests {
         let slot = slots.acquire(client(1)).expect("free");
         let state = ConnectionState::new_http1(Instant::now());
         slot.set_connection_state(&state);
-        let _at_work = state.begin();
+        let _at_work = state.begin_exchange();
         assert!(slots.acquire(client(1)).is_none() && slots.acquire(client(2)).is_none());
         assert!(!slots.may_wait(client(1)), "everybody behind it would wait as well");
         assert!(slots.may_wait(client(2)));
@@ -329,11 +329,11 @@ mod tests {
         let slot = slots.acquire(client(1)).expect("free");
         let state = ConnectionState::new_http2();
         slot.set_connection_state(&state);
-        let exchange = state.begin();
+        let exchange = state.begin_exchange();
         assert!(slots.acquire(client(2)).is_none());
         drop(exchange);
         assert!(slots.acquire(client(2)).is_none(), "the end of its answer may be on its way");
-        state.age(std::time::Duration::from_secs(3));
+        state.make_older(std::time::Duration::from_secs(3));
         assert!(slots.acquire(client(2)).is_some());
         assert!(is_gone(&slot));
     }

@@ -40,7 +40,7 @@ impl Service<Request<Incoming>> for ConnectionService {
     type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
-        let (exchange, answering) = self.connection.begin();
+        let (exchange, answering) = self.connection.begin_exchange();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         // Here and not in a later step: one poll of an HTTP/2 connection delivers all heads that have come, and steps
         // run later.

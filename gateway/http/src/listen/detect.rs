@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use fencegate_policies::plan::ListenerProtocols;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use crate::network::Reset;
+use crate::network::CloseControl;
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for PrefixedIo<I> {
     }
 }
 
-impl<I: Reset> Reset for PrefixedIo<I> {
+impl<I: CloseControl> CloseControl for PrefixedIo<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
     }
@@ -163,8 +163,8 @@ impl<I: Reset> Reset for PrefixedIo<I> {
         self.stream.give_up_after(unacknowledged);
     }
 
-    fn is_over(&self) -> bool {
-        self.stream.is_over()
+    fn is_fully_closed(&self) -> bool {
+        self.stream.is_fully_closed()
     }
 
     fn has_hung_up(&self) -> bool {
@@ -176,7 +176,7 @@ impl<I: Reset> Reset for PrefixedIo<I> {
 mod tests {
     use super::*;
 
-    async fn told(bytes: &[u8], protocols: ListenerProtocols) -> Option<DetectedProtocol> {
+    async fn detect_in_bytes(bytes: &[u8], protocols: ListenerProtocols) -> Option<DetectedProtocol> {
         let (mut client, server) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, bytes).await.expect("it fits");
         drop(client);
@@ -207,7 +207,12 @@ mod tests {
             (b"\x16\x03\x01", Both, None),
             (b"GET /", Http2, None),
         ] {
-            assert_eq!(told(bytes, protocols).await, wanted, "{} {protocols:?}", bytes.escape_ascii());
+            assert_eq!(
+                detect_in_bytes(bytes, protocols).await,
+                wanted,
+                "{} {protocols:?}",
+                bytes.escape_ascii()
+            );
         }
     }
 

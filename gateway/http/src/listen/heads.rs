@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::detect::{DetectedProtocol, PREFACE};
-use crate::buffered::{BudgetExceededError, HeadMemory, HeadReservation};
+use crate::buffered::{HeadMemory, HeadReservation, MemoryBudgetExceededError};
 
 /// The head that one connection is sending.
 pub(super) struct PartialHead {
@@ -35,14 +35,18 @@ impl PartialHead {
     }
 
     /// An HTTP/1 head begins.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_http1_head(&mut self) {
         if let HeadProgress::Http1(come) = &mut self.progress {
             *come = 0;
         }
     }
 
     /// Bytes came. `of_head`: an HTTP/1 client has not sent all of its head.
-    pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), BudgetExceededError> {
+    pub(super) fn record_bytes(
+        &mut self,
+        bytes: &[u8],
+        of_head: bool,
+    ) -> Result<(), MemoryBudgetExceededError> {
         match &mut self.progress {
             HeadProgress::Http1(come) if of_head => {
                 *come += head_length(bytes, *come == 0);
@@ -50,7 +54,7 @@ impl PartialHead {
             }
             HeadProgress::Http1(_) => Ok(()),
             HeadProgress::Http2 { frames, unfinished, since } => {
-                frames.read(bytes);
+                frames.parse_frames(bytes);
                 if !frames.open {
                     if since.take().is_some() {
                         self.room.release();
@@ -99,7 +103,7 @@ impl HeadFrameParser {
         Self { left: PREFACE.len(), head: [0; FRAME_HEAD], have: 0, open: false }
     }
 
-    fn read(&mut self, mut bytes: &[u8]) {
+    fn parse_frames(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let payload = self.left.min(bytes.len());
             self.left -= payload;
@@ -128,7 +132,7 @@ const END_HEADERS: u8 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffered::{Budget, metrics::BufferedMetrics};
+    use crate::buffered::{MemoryBudget, metrics::BufferMetrics};
 
     fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
         let length = u32::try_from(payload).expect("short").to_be_bytes();
@@ -151,7 +155,7 @@ mod tests {
         for cut in [1, 2, 7, 9, 1000, usize::MAX] {
             let mut frames = HeadFrameParser::new();
             for (bytes, open) in &sent {
-                bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.read(piece));
+                bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.parse_frames(piece));
                 assert_eq!(frames.open, *open, "{cut}: {frames:?}");
             }
         }
@@ -161,14 +165,14 @@ mod tests {
     #[test]
     fn partial_heads_are_bounded() {
         for protocol in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
-            let budget = Budget::new(1 << 20, BufferedMetrics::detached());
+            let budget = MemoryBudget::new(1 << 20, BufferMetrics::detached());
             let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
             let bytes = if protocol == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
                 let mut heads = PartialHead::new(protocol, &memory, 1 << 20);
-                if heads.read(&bytes, true).is_err() {
+                if heads.record_bytes(&bytes, true).is_err() {
                     break held.len();
                 }
                 held.push(heads);
@@ -196,19 +200,19 @@ mod tests {
     /// A complete HTTP/2 head releases its memory; an HTTP/1 connection keeps its buffer.
     #[test]
     fn complete_http2_head_releases_memory() {
-        let budget = Budget::new(1 << 20, BufferedMetrics::detached());
+        let budget = MemoryBudget::new(1 << 20, BufferMetrics::detached());
         let memory = HeadMemory::new(budget.clone(), None);
         let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
-        http2.read(&opened, false).expect("room");
+        http2.record_bytes(&opened, false).expect("room");
         assert!(http2.unfinished_since().is_some());
-        http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
+        http2.record_bytes(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
         assert_eq!((http2.unfinished_since(), budget.metrics().add(0)), (None, 0));
         let mut http1 = PartialHead::new(DetectedProtocol::Http1, &memory, 1 << 20);
-        http1.read(&[b'x'; 30_000], true).expect("room");
-        http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
-        http1.begin();
-        http1.read(&[b'x'; 20_000], true).expect("room");
+        http1.record_bytes(&[b'x'; 30_000], true).expect("room");
+        http1.record_bytes(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
+        http1.begin_http1_head();
+        http1.record_bytes(&[b'x'; 20_000], true).expect("room");
         assert_eq!(budget.metrics().add(0), 30_000);
     }
 }

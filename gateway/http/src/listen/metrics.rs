@@ -5,11 +5,11 @@ use std::path::Path;
 use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{connection_limit::ConnectionRejection, time_limit::TimeLimit};
+use super::{connection_limit::ConnectionRejection, time_limit::ListenerTimeLimit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]
-pub struct ClientMetrics {
+pub struct ClientConnectionMetrics {
     timeouts: IntCounterVec,
     handshakes: IntCounterVec,
     proxy_headers: IntCounterVec,
@@ -19,7 +19,7 @@ pub struct ClientMetrics {
     not_after: IntGaugeVec,
 }
 
-impl ClientMetrics {
+impl ClientConnectionMetrics {
     pub fn register(families: &MetricRegistry) -> Self {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
@@ -51,7 +51,7 @@ impl ClientMetrics {
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
-        for limit in TimeLimit::ALL {
+        for limit in ListenerTimeLimit::ALL {
             // Creates every series at zero: an alert can only see the growth of a series that exists before its first
             // event.
             metrics.timeouts.with_label_values(&[limit.as_str()]);
@@ -92,7 +92,7 @@ impl ClientMetrics {
         self.turned_away.with_label_values(&[reason.as_str()]).inc();
     }
 
-    pub fn record_timeout(&self, limit: TimeLimit) {
+    pub fn record_timeout(&self, limit: ListenerTimeLimit) {
         self.timeouts.with_label_values(&[limit.as_str()]).inc();
     }
 }

@@ -13,7 +13,7 @@ use super::detect::PrefixedIo;
 
 /// Why a connection that has to begin with such a header is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProxyHeaderError {
+pub(super) enum ProxyProtocolError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the proxy has gone")]
@@ -24,7 +24,7 @@ pub(super) enum ProxyHeaderError {
     Malformed,
 }
 
-impl ProxyHeaderError {
+impl ProxyProtocolError {
     /// The label in metrics.
     pub(super) fn as_str(&self) -> &'static str {
         match self {
@@ -39,21 +39,21 @@ impl ProxyHeaderError {
 /// name its client.
 pub(super) async fn read_header<I: AsyncRead + Unpin>(
     mut stream: I,
-) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyHeaderError> {
+) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyProtocolError> {
     let mut read = BytesMut::with_capacity(LARGEST);
     loop {
         if stream.read_buf(&mut read).await? == 0 {
-            return Err(ProxyHeaderError::Gone);
+            return Err(ProxyProtocolError::Gone);
         }
         if !may_begin(&read) {
-            return Err(ProxyHeaderError::Absent);
+            return Err(ProxyProtocolError::Absent);
         }
         if let Some((length, client)) = parse(&read)? {
             let behind = read.split_off(length);
             return Ok((client, PrefixedIo::with_prefix(behind.freeze(), stream)));
         }
         if read.len() >= LARGEST {
-            return Err(ProxyHeaderError::Malformed);
+            return Err(ProxyProtocolError::Malformed);
         }
     }
 }
@@ -72,7 +72,7 @@ fn may_begin(read: &[u8]) -> bool {
 }
 
 /// The length of the header, and the client that it names. `None`: the header is not complete yet.
-fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeaderError> {
+fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyProtocolError> {
     let is_line = read.starts_with(VERSION_1);
     let whole = if is_line { v1_line(read)? } else { Some(read) };
     let Some(whole) = whole else { return Ok(None) };
@@ -84,17 +84,17 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeader
     match result {
         HeaderResult::V1(Ok(header)) => Ok(Some((header.header.len(), v1_address(&header)))),
         HeaderResult::V2(Ok(header)) => Ok(Some((header.len(), v2_address(&header)))),
-        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(ProxyHeaderError::Malformed),
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(ProxyProtocolError::Malformed),
     }
 }
 
 /// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare
 /// LF for part of the line, so it gets the line and nothing else.
-fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
+fn v1_line(read: &[u8]) -> Result<Option<&[u8]>, ProxyProtocolError> {
     match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
         Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
         None if read.len() < LONGEST_LINE => Ok(None),
-        _ => Err(ProxyHeaderError::Malformed),
+        _ => Err(ProxyProtocolError::Malformed),
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    async fn told(chunks: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
+    async fn read_from_chunks(chunks: &[&[u8]]) -> Result<(Option<String>, Vec<u8>), String> {
         let (mut client, server) = tokio::io::duplex(8192);
         let write = async {
             for chunk in chunks {
@@ -178,7 +178,7 @@ mod tests {
             let bytes: Vec<&[u8]> = whole.chunks(1).collect();
             for chunks in [&[&whole[..]][..], &bytes] {
                 let wanted = (client.map(str::to_owned), b"\x16GET /\r\n".to_vec());
-                assert_eq!(told(chunks).await, Ok(wanted), "{}", said.escape_ascii());
+                assert_eq!(read_from_chunks(chunks).await, Ok(wanted), "{}", said.escape_ascii());
             }
         }
     }
@@ -203,19 +203,19 @@ mod tests {
             (&version_2(3, 0x11, &IPV4), "a header that cannot be read"),
             (&version_2(1, 0x11, &IPV4[..5]), "a header that cannot be read"),
         ] {
-            assert_eq!(told(&[said]).await, Err(expected.to_owned()), "{}", said.escape_ascii());
+            assert_eq!(read_from_chunks(&[said]).await, Err(expected.to_owned()), "{}", said.escape_ascii());
         }
     }
 
     /// The result of these bytes, in chunks of this size.
-    fn said(bytes: &[u8], every: usize) -> Result<(Option<String>, Vec<u8>), String> {
+    fn read_in_pieces_of(bytes: &[u8], every: usize) -> Result<(Option<String>, Vec<u8>), String> {
         let chunks: Vec<&[u8]> = bytes.chunks(every).collect();
         let runtime =
             runtime::Builder::new_current_thread().build().expect("nothing of the system is needed");
-        runtime.block_on(told(&chunks))
+        runtime.block_on(read_from_chunks(&chunks))
     }
 
-    fn written(version: u8, client: SocketAddr) -> Vec<u8> {
+    fn write_header(version: u8, client: SocketAddr) -> Vec<u8> {
         let port = client.port();
         match (version, client.ip()) {
             (1, IpAddr::V4(ip)) => format!("PROXY TCP4 {ip} 192.0.2.1 {port} 80\r\n").into(),
@@ -251,8 +251,8 @@ mod tests {
             every in 1_usize..60,
         ) {
             let wanted = SocketAddr::new(client.ip().to_canonical(), client.port()).to_string();
-            let bytes = [written(version, client), behind.clone()].concat();
-            prop_assert_eq!(said(&bytes, every), Ok((Some(wanted), behind)));
+            let bytes = [write_header(version, client), behind.clone()].concat();
+            prop_assert_eq!(read_in_pieces_of(&bytes, every), Ok((Some(wanted), behind)));
         }
 
         /// The result does not depend on how the bytes are cut: nothing behind a header is read as part of it, and
@@ -267,8 +267,8 @@ mod tests {
             every in 1_usize..60,
         ) {
             let bytes = [begins, &bytes].concat();
-            let cut = said(&bytes, every);
-            let whole = said(&bytes, usize::MAX);
+            let cut = read_in_pieces_of(&bytes, every);
+            let whole = read_in_pieces_of(&bytes, usize::MAX);
             prop_assert_eq!(&cut, &whole);
             if let Ok((_, behind)) = whole {
                 prop_assert!(behind.len() < bytes.len() && bytes.ends_with(&behind));

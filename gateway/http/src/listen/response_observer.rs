@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::body::{Body, observer::Observer};
+use crate::body::{Body, observer::BodyObserver};
 use crate::connection_state::ResponseTracker;
 
 impl ResponseTracker {
@@ -21,7 +21,7 @@ impl ResponseTracker {
 /// has one byte, and how the client takes the rest cannot be observed.
 const PIECE: usize = 16 << 10;
 
-impl Observer for ResponseTracker {
+impl BodyObserver for ResponseTracker {
     fn on_poll(&mut self, is_here: bool) {
         Self::record_poll(self, is_here);
     }

@@ -31,18 +31,18 @@ use super::{
     handler::{HttpHandler, RequestRejection},
     heads::PartialHead,
     linger::{encode_response, linger, write_and_linger},
-    metrics::ClientMetrics,
-    time_limit::TimeLimit,
+    metrics::ClientConnectionMetrics,
+    time_limit::ListenerTimeLimit,
     timed_io::TimedIo,
-    wake_gated::WakeGated,
+    wake_gated::PollOnWake,
 };
 use crate::body::hop_by_hop::LIBRARYS_MOST;
-use crate::buffered::{Budget, HeadMemory};
+use crate::buffered::{HeadMemory, MemoryBudget};
 use crate::connection_state::{ConnectionState, ReadState};
 use crate::{
     client_quota::{ClientId, ClientQuotas},
     connection_info::ConnectionInfo,
-    network::Reset,
+    network::CloseControl,
     upgrade::{UpgradeSender, UpgradedIo},
 };
 
@@ -52,7 +52,7 @@ pub(super) struct HttpServer {
     http2: http2::Builder<LocalExecutor>,
     pub(super) timeouts: ListenerTimeouts,
     /// The memory for heads, and the counts of each client.
-    budget: Budget,
+    budget: MemoryBudget,
     quotas: ClientQuotas,
     /// The bytes that the library may take for an HTTP/2 head that is not complete.
     unfinished: usize,
@@ -61,7 +61,7 @@ pub(super) struct HttpServer {
 }
 
 impl HttpServer {
-    pub(super) fn new(listener: &Listener, budget: Budget, quotas: ClientQuotas) -> Self {
+    pub(super) fn new(listener: &Listener, budget: MemoryBudget, quotas: ClientQuotas) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
@@ -75,7 +75,7 @@ impl HttpServer {
         }
         Self {
             http1,
-            http2: http2(limits),
+            http2: http2_builder(limits),
             timeouts: listener.timeouts.clone(),
             budget,
             quotas,
@@ -98,11 +98,11 @@ impl HttpServer {
         stream: I,
         peer: ConnectionInfo,
         slot: &ConnectionSlot,
-        (handler, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientMetrics>),
+        (handler, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientConnectionMetrics>),
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let state = match protocol {
             DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
@@ -139,17 +139,17 @@ impl HttpServer {
         connection: Http2<I>,
         state: &ConnectionState,
         slot: &ConnectionSlot,
-        metrics: &ClientMetrics,
+        metrics: &ClientConnectionMetrics,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
-        I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let mut connection = std::pin::pin!(connection);
         let mut patience = PARTING;
         let neglected = tokio::select! {
             biased;
-            () = slot.wait_lost() => {
+            () = slot.wait_until_reassigned() => {
                 patience = DISPLACED;
                 None
             }
@@ -159,7 +159,7 @@ impl HttpServer {
         };
         if let Some(limit) = neglected {
             metrics.record_timeout(limit);
-            if limit == TimeLimit::ResponseWrite {
+            if limit == ListenerTimeLimit::ResponseWrite {
                 state.reset();
                 return Ok(());
             }
@@ -185,24 +185,24 @@ async fn serve_http1<I>(
     drain: &CancellationToken,
 ) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     let served = tokio::select! {
         // Checked first, before any more bytes are read.
         biased;
-        () = slot.wait_lost() => None,
-        served = serve_all(&mut connection, drain) => Some(served),
+        () = slot.wait_until_reassigned() => None,
+        served = serve_requests_and_close(&mut connection, drain) => Some(served),
     };
     // The futures that end a connection are boxed, so that a living connection does not need memory for them.
     match served {
-        None => Box::pin(end_displaced(connection, state, handler)).await,
+        None => Box::pin(close_displaced_connection(connection, state, handler)).await,
         Some(Ok(())) => {
             if let Some(upgrade_sender) = state.take_upgrade_sender() {
                 Box::pin(hand_over_upgrade(connection, upgrade_sender)).await;
             }
         }
         Some(Err(error)) => {
-            Box::pin(end_broken(connection, state)).await;
+            Box::pin(close_broken_connection(connection, state)).await;
             return Err(error);
         }
     }
@@ -210,9 +210,12 @@ where
 }
 
 /// Serves all requests, writes the rest, and closes the stream, unless it switches protocols.
-async fn serve_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+async fn serve_requests_and_close<I>(
+    connection: &mut Http1<I>,
+    drain: &CancellationToken,
+) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     answer_all(connection, drain).await?;
     connection.await
@@ -220,9 +223,12 @@ where
 
 /// Ends a connection that has lost its slot. Its responses are all written, but a reset could destroy bytes that the
 /// client has not read yet, so it is closed in order.
-async fn end_displaced<I>(connection: Http1<I>, state: &ConnectionState, handler: &dyn HttpHandler)
-where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+async fn close_displaced_connection<I>(
+    connection: Http1<I>,
+    state: &ConnectionState,
+    handler: &dyn HttpHandler,
+) where
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     let reading = state.reading();
     let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
@@ -238,9 +244,9 @@ where
 /// Ends a connection whose last response broke off. The written part has to arrive: a client that gets no byte
 /// assumes that its request never arrived, and sends it again. The client may still be sending, which would cause a
 /// reset, so its bytes are read for a moment.
-async fn end_broken<I>(connection: Http1<I>, state: &ConnectionState)
+async fn close_broken_connection<I>(connection: Http1<I>, state: &ConnectionState)
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     if state.is_reset() {
         return;
@@ -253,13 +259,13 @@ where
 /// Answers all requests of an HTTP/1 connection.
 async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     tokio::select! {
         // Polled first, so that a request that is already here is answered.
         biased;
         ended = run_without_shutdown(connection) => return ended,
-        () = WakeGated::new(drain.cancelled()) => {}
+        () = PollOnWake::new(drain.cancelled()) => {}
     }
     // A last request may be on its way. Its response makes the client close, and then the connection ends.
     tokio::select! {
@@ -272,7 +278,7 @@ where
 
 fn run_without_shutdown<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     poll_fn(|cx| connection.poll_without_shutdown(cx))
 }
@@ -280,7 +286,7 @@ where
 /// Hands the stream over after a switch of protocols. It keeps its slot at the listener while it is used.
 async fn hand_over_upgrade<I>(connection: Http1<I>, upgrade_sender: UpgradeSender)
 where
-    I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
     let parts = connection.into_parts();
     let Some(stream) = parts.io.into_inner().into_inner() else { return };
@@ -298,7 +304,7 @@ pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of a response for too long. It
 /// checks four times in each time limit, so that no request needs a timer.
-async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
+async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> ListenerTimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
     let idle = too_often(timeouts.idle);
@@ -309,10 +315,10 @@ async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> T
         let under_way = state.snapshot();
         without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
         if f64::from(under_way.not_taken) > stuck {
-            return TimeLimit::ResponseWrite;
+            return ListenerTimeLimit::ResponseWrite;
         }
         if without > idle {
-            return TimeLimit::Idle;
+            return ListenerTimeLimit::Idle;
         }
     }
 }
@@ -320,7 +326,7 @@ async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> T
 /// Returns when the client was requested to close, waits for no response, and does not close.
 async fn wait_close_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
-    if wait_timeout(state, &timeouts).await == TimeLimit::ResponseWrite {
+    if wait_timeout(state, &timeouts).await == ListenerTimeLimit::ResponseWrite {
         state.reset();
     }
 }
@@ -329,7 +335,7 @@ async fn wait_close_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts
 /// responses at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches
 /// it. Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window,
 /// because clients could make it large at will.
-fn http2(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
+fn http2_builder(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
     let mut http2 = http2::Builder::new(LocalExecutor);
     http2
         .timer(TokioTimer::new())

@@ -6,7 +6,7 @@ use fencegate_policies::plan::ListenerTimeouts;
 
 /// The names of the time limits, as they stand in the policy and in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeLimit {
+pub enum ListenerTimeLimit {
     TlsHandshake,
     Detect,
     RequestHeaders,
@@ -15,7 +15,7 @@ pub enum TimeLimit {
     ResponseWrite,
 }
 
-impl TimeLimit {
+impl ListenerTimeLimit {
     pub const ALL: [Self; 6] = [
         Self::TlsHandshake,
         Self::Detect,

@@ -21,20 +21,20 @@ use super::{
     handler::{HttpHandler, RequestRejection},
     heads::PartialHead,
     linger::{encode_response, linger, write_and_linger},
-    metrics::ClientMetrics,
-    time_limit::TimeLimit,
+    metrics::ClientConnectionMetrics,
+    time_limit::ListenerTimeLimit,
 };
-use crate::buffered::BudgetExceededError;
+use crate::buffered::MemoryBudgetExceededError;
 use crate::connection_state::{ConnectionState, ReadState, WriteState};
-use crate::network::Reset;
+use crate::network::CloseControl;
 
 /// A connection that is served.
-pub(super) struct TimedIo<I: Reset> {
+pub(super) struct TimedIo<I: CloseControl> {
     stream: IoState<I>,
     connection: Rc<ConnectionState>,
     timeouts: ListenerTimeouts,
     handler: Rc<dyn HttpHandler>,
-    metrics: Rc<ClientMetrics>,
+    metrics: Rc<ClientConnectionMetrics>,
     /// Created at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
     /// Since when the client has taken nothing.
@@ -54,12 +54,12 @@ enum IoState<I> {
     Gone,
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     pub(super) fn new(
         stream: I,
         state: Rc<ConnectionState>,
         timeouts: ListenerTimeouts,
-        (handler, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
+        (handler, metrics): (Rc<dyn HttpHandler>, Rc<ClientConnectionMetrics>),
         heads: PartialHead,
     ) -> Self {
         state.unsent.set_patience(timeouts.response_write);
@@ -86,29 +86,29 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Called when there is nothing to read. Ready when the client is too late.
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.connection.reading() {
             ReadState::Busy => {
                 self.connection.set_waker(cx.waker());
                 return Poll::Pending;
             }
-            ReadState::Head(since) => (since, TimeLimit::RequestHeaders),
-            ReadState::Idle(known) => (self.connection.idle_since(known), TimeLimit::Idle),
+            ReadState::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
+            ReadState::Idle(known) => (self.connection.idle_since(known), ListenerTimeLimit::Idle),
         };
         ready!(self.poll_timer(cx, since + limit.duration(&self.timeouts)));
         self.metrics.record_timeout(limit);
         match limit {
-            TimeLimit::RequestHeaders => self.reject(RequestRejection::TimedOut),
+            ListenerTimeLimit::RequestHeaders => self.reject(RequestRejection::TimedOut),
             _ => self.start_leaving(boxed_linger),
         }
         self.poll_leaving(cx)
     }
 
     /// Ready when an HTTP/2 head takes too long to be complete.
-    fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_unfinished_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
-        self.metrics.record_timeout(TimeLimit::RequestHeaders);
+        self.metrics.record_timeout(ListenerTimeLimit::RequestHeaders);
         self.connection.reset();
         Poll::Ready(())
     }
@@ -129,7 +129,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
 
     /// Ready when the client of a held-back body has gone. The socket is not read meanwhile, so the kernel does not
     /// wake this task, and the check is periodic.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let IoState::Live(stream) = &self.stream else { return Poll::Pending };
         loop {
             if stream.has_hung_up() {
@@ -151,13 +151,13 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Bytes have come.
-    fn record_read(&mut self, bytes: &[u8]) -> Result<(), BudgetExceededError> {
+    fn record_read(&mut self, bytes: &[u8]) -> Result<(), MemoryBudgetExceededError> {
         if let ReadState::Idle(_) = self.connection.reading() {
-            self.heads.begin();
+            self.heads.begin_http1_head();
         }
         self.connection.record_read();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.read(bytes, matches!(self.connection.reading(), ReadState::Head(_)))
+        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ReadState::Head(_)))
     }
 
     fn reject(&mut self, refused: RequestRejection) {
@@ -197,7 +197,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
         }
         let since = *self.stuck.get_or_insert_with(Instant::now);
         ready!(self.poll_timer(cx, since + self.timeouts.response_write));
-        self.metrics.record_timeout(TimeLimit::ResponseWrite);
+        self.metrics.record_timeout(ListenerTimeLimit::ResponseWrite);
         self.connection.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -215,7 +215,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     }
 
     /// Writes the rest of an informational response that is partly written, before anything else.
-    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_rest_of_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.connection.informational.as_ref().is_some_and(|interims| interims.is_partly_written()) {
             return Poll::Ready(Ok(()));
         }
@@ -257,7 +257,7 @@ fn boxed_linger<I: AsyncRead + AsyncWrite + Unpin + 'static>(stream: I) -> Pin<B
     Box::pin(linger(stream))
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for TimedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -283,21 +283,21 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<
                 }
                 this.poll_leaving(cx).map(Ok)
             }
-            Poll::Pending if this.poll_unfinished(cx).is_ready() => {
+            Poll::Pending if this.poll_unfinished_head_timeout(cx).is_ready() => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
             }
-            Poll::Pending => this.poll_wait(cx).map(Ok),
+            Poll::Pending => this.poll_read_timeout(cx).map(Ok),
         }
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.connection.writing() != WriteState::Answers {
             return this.write_owed(cx, &[IoSlice::new(bytes)]);
         }
-        ready!(this.poll_begun(cx))?;
+        ready!(this.poll_rest_of_interim(cx))?;
         let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
         this.connection.record_write(&polled, &[IoSlice::new(bytes)]);
@@ -313,7 +313,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
         if this.connection.writing() != WriteState::Answers {
             return this.write_owed(cx, slices);
         }
-        ready!(this.poll_begun(cx))?;
+        ready!(this.poll_rest_of_interim(cx))?;
         let IoState::Live(stream) = &mut this.stream else {
             return Poll::Ready(Ok(slices.iter().map(|piece| piece.len()).sum()));
         };
@@ -344,12 +344,12 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
         if let Poll::Ready(Ok(())) = polled {
             this.connection.mark_written();
         }
-        if this.connection.is_held_back() && this.poll_gone(cx).is_ready() {
+        if this.connection.is_held_back() && this.poll_client_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         if let ReadState::Idle(_) = this.connection.reading() {
             // The library reads again only when bytes come, so the wait for them begins here.
-            let _too_late = this.poll_wait(cx);
+            let _too_late = this.poll_read_timeout(cx);
         }
         this.record_write(cx, polled)
     }
@@ -366,7 +366,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo
     }
 }
 
-impl<I: Reset> Drop for TimedIo<I> {
+impl<I: CloseControl> Drop for TimedIo<I> {
     fn drop(&mut self) {
         if let (IoState::Live(stream), true) = (&self.stream, self.connection.is_reset()) {
             stream.reset_on_close();

@@ -17,7 +17,7 @@ use futures_util::task::AtomicWaker;
 ///
 /// # Cancellation
 /// The same as for the inner future.
-pub(super) struct WakeGated<F> {
+pub(super) struct PollOnWake<F> {
     inner: Pin<Box<F>>,
     flag: Arc<WakeFlag>,
     /// The waker for the inner future, which sets the flag.
@@ -38,7 +38,7 @@ impl Wake for WakeFlag {
     }
 }
 
-impl<F: Future> WakeGated<F> {
+impl<F: Future> PollOnWake<F> {
     pub(super) fn new(awaited: F) -> Self {
         // The flag is set at the start, so that the first poll reaches the inner future.
         let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: AtomicWaker::new() });
@@ -46,7 +46,7 @@ impl<F: Future> WakeGated<F> {
     }
 }
 
-impl<F: Future> Future for WakeGated<F> {
+impl<F: Future> Future for PollOnWake<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -86,7 +86,7 @@ mod tests {
                 cancelled.as_mut().poll(cx)
             })
         };
-        let mut gated = WakeGated::new(awaited);
+        let mut gated = PollOnWake::new(awaited);
         for _ in 0..10 {
             let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut gated).poll(cx))).await;
             assert!(polled.is_pending());
@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test]
     async fn latest_poller_is_woken() {
         let token = CancellationToken::new();
-        let mut gated = WakeGated::new(token.clone().cancelled_owned());
+        let mut gated = PollOnWake::new(token.clone().cancelled_owned());
         let nobody = &mut Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut gated).poll(nobody).is_pending());
         let waits = tokio::spawn(gated);
@@ -114,7 +114,7 @@ mod tests {
     fn ready_future_is_ready_at_once() {
         let token = CancellationToken::new();
         token.cancel();
-        let mut gated = WakeGated::new(token.cancelled());
+        let mut gated = PollOnWake::new(token.cancelled());
         assert!(Pin::new(&mut gated).poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_policies::plan::{BindAddress, UNIX};
 
-use super::socket_path_lock::{SocketPathLock, Takeover};
+use super::socket_path_lock::{SocketPathLock, SocketTakeover};
 
 /// An address, at which each worker listens by itself.
 #[derive(Debug, Clone)]
@@ -37,10 +37,10 @@ impl ListenAddr {
     ///
     /// # Errors
     /// Another process listens there, or the address is not one of this machine's.
-    pub fn bind(bind: &BindAddress, takeover: Takeover) -> io::Result<Self> {
+    pub fn bind(bind: &BindAddress, takeover: SocketTakeover) -> io::Result<Self> {
         match bind {
             BindAddress::Tcp(address) => {
-                if takeover == Takeover::Never {
+                if takeover == SocketTakeover::Never {
                     drop(net::TcpListener::bind(address)?);
                 }
                 Ok(Self::Tcp(*address))
@@ -90,7 +90,7 @@ impl SharedUnixListener {
 
     /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
     /// workers, and the fastest would otherwise take all connections that come at once.
-    pub(super) fn has_enough(&self, mine: usize) -> bool {
+    pub(super) fn has_more_than_share(&self, mine: usize) -> bool {
         mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
     }
 }

@@ -49,7 +49,7 @@ enum PathState {
 
 /// Whether to take a path at which another process listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takeover {
+pub enum SocketTakeover {
     /// No: the path belongs to another process.
     Never,
     /// Yes: that process is about to stop, and new connections come to this one.
@@ -62,13 +62,13 @@ impl SocketPathLock {
     /// # Errors
     /// Another process listens there, or it cannot be determined whether one does. A file that is no socket is left
     /// alone.
-    pub fn bind(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
+    pub fn bind(file: &SocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
-            (PathState::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
+            (PathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // Listen at another name first, and then rename the file, so that there is always a listener.
-            (PathState::InUse, Takeover::FromPredecessor) => temporary_path(path),
+            (PathState::InUse, SocketTakeover::FromPredecessor) => temporary_path(path),
             (PathState::Nothing | PathState::Stale, _) => path.clone(),
         };
         if inspect(&at)? == PathState::Stale {

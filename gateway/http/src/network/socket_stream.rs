@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-use super::Reset;
+use super::CloseControl;
 
 /// A connection of the kernel.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl AsyncWrite for SocketStream {
     }
 }
 
-impl Reset for SocketStream {
+impl CloseControl for SocketStream {
     fn reset_on_close(&self) {
         match self {
             // Fails only on a socket that is closed already.
@@ -97,7 +97,7 @@ impl Reset for SocketStream {
     }
 
     /// A connection has no peer any more once its last byte and both ends are acknowledged, or once it was reset.
-    fn is_over(&self) -> bool {
+    fn is_fully_closed(&self) -> bool {
         match self {
             Self::Tcp(stream) => {
                 stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
@@ -151,7 +151,7 @@ mod tests {
         ours.reset_on_close();
         ours.give_up_after(Some(Duration::ZERO));
         ours.write_all(b"all").await.expect("open");
-        assert!(ours.is_over());
+        assert!(ours.is_fully_closed());
         drop(ours);
         let mut read = String::new();
         theirs.read_to_string(&mut read).await.expect("read");

@@ -133,7 +133,7 @@ impl Accept for SocketListener {
                 Ok((SocketStream::Tcp(stream), ConnectionInfo::new(address, local)))
             }
             Self::Unix { listener, shared, mine } => {
-                if shared.has_enough(mine.get()) {
+                if shared.has_more_than_share(mine.get()) {
                     sleep(HEAD_START).await;
                 }
                 let stream = SocketStream::Unix(listener.accept().await?.0);
@@ -165,7 +165,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::network::socket_path_lock::Takeover;
+    use crate::network::socket_path_lock::SocketTakeover;
 
     /// Workers share connections that arrive at once, and one queued before the stop is still accepted.
     #[tokio::test]
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
         let file = SocketFile { path: path.clone(), mode: 0o600 };
-        let bound = ListenAddr::bind(&BindAddress::Unix(file), Takeover::Never).expect("free");
+        let bound = ListenAddr::bind(&BindAddress::Unix(file), SocketTakeover::Never).expect("free");
         assert_eq!(bound.to_string(), format!("unix:{}", path.display()));
         let workers = [0; 2].map(|_| Sockets.listen(&bound).expect("ours"));
         let remote = ConnectTarget::Unix(path.clone().into());

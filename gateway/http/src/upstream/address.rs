@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use super::liveness::Liveness;
+use super::liveness::AddressLiveness;
 use crate::network::connect_target::ConnectTarget;
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
@@ -19,7 +19,7 @@ pub struct AddressSet {
     /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
-    known: watch::Sender<Option<Vec<Arc<Address>>>>,
+    known: watch::Sender<Option<Vec<Arc<EndpointAddress>>>>,
     /// Addresses that lookups have found recently, with the time of the last find.
     lately: Mutex<Vec<(ConnectTarget, Instant)>>,
     literal: bool,
@@ -30,7 +30,7 @@ pub struct AddressSet {
 
 /// One address of an endpoint.
 #[derive(Debug)]
-pub struct Address {
+pub struct EndpointAddress {
     pub socket: ConnectTarget,
     /// The name of its endpoint.
     pub name: Arc<str>,
@@ -38,33 +38,33 @@ pub struct Address {
     gone: AtomicBool,
     /// Whether the last attempt to connect failed.
     dead: AtomicBool,
-    pub liveness: Liveness,
+    pub liveness: AddressLiveness,
 }
 
 /// An exchange at an address, for as long as it lives.
 #[derive(Debug)]
-pub struct OutstandingExchange(Arc<Address>);
+pub struct OutstandingExchange(Arc<EndpointAddress>);
 
 impl Drop for OutstandingExchange {
     fn drop(&mut self) {
-        self.0.liveness.end();
+        self.0.liveness.end_exchange();
     }
 }
 
-impl Address {
+impl EndpointAddress {
     pub fn new(socket: impl Into<ConnectTarget>, name: Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             socket: socket.into(),
             name,
             gone: AtomicBool::new(false),
             dead: AtomicBool::new(false),
-            liveness: Liveness::default(),
+            liveness: AddressLiveness::default(),
         })
     }
 
     /// Counts an exchange that begins there.
-    pub fn outstanding(self: &Arc<Self>) -> OutstandingExchange {
-        self.liveness.begin();
+    pub fn begin_exchange(self: &Arc<Self>) -> OutstandingExchange {
+        self.liveness.begin_exchange();
         OutstandingExchange(self.clone())
     }
 
@@ -91,8 +91,8 @@ const MOST_LATELY: usize = 4 * MOST;
 
 impl AddressSet {
     pub fn new(name: Arc<str>) -> Self {
-        let literal =
-            ConnectTarget::parse_literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
+        let literal = ConnectTarget::parse_literal(&name)
+            .map(|socket| vec![EndpointAddress::new(socket, name.clone())]);
         Self {
             literal: literal.is_some(),
             name,
@@ -109,7 +109,7 @@ impl AddressSet {
     }
 
     /// The addresses that are known now.
-    pub fn known(&self) -> Vec<Arc<Address>> {
+    pub fn known(&self) -> Vec<Arc<EndpointAddress>> {
         self.known.borrow().clone().unwrap_or_default()
     }
 
@@ -121,7 +121,7 @@ impl AddressSet {
     }
 
     /// All addresses, in no particular order. Waits for the first lookup only; empty if that found nothing.
-    pub async fn all(&self) -> Vec<Arc<Address>> {
+    pub async fn all(&self) -> Vec<Arc<EndpointAddress>> {
         let mut known = self.known.subscribe();
         // The sender lives in `self`, so this cannot fail.
         let known = known.wait_for(Option::is_some).await.ok();
@@ -130,7 +130,7 @@ impl AddressSet {
 
     /// All addresses in the order in which to try them. Each call begins with another one. Addresses that did not
     /// answer come last, and behind them the silent ones. Waits as [`AddressSet::all`] does.
-    pub async fn rotated(&self) -> Vec<Arc<Address>> {
+    pub async fn rotated_addresses(&self) -> Vec<Arc<EndpointAddress>> {
         let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
@@ -142,7 +142,7 @@ impl AddressSet {
 
     /// The addresses, with those that lookups have found recently; `None` if nothing was ever found. Waits as
     /// [`AddressSet::all`] does.
-    pub async fn sockets(&self) -> Option<Vec<ConnectTarget>> {
+    pub async fn recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| socket.clone());
@@ -150,7 +150,7 @@ impl AddressSet {
     }
 
     #[cfg(test)]
-    pub fn age(&self, by: Duration) {
+    pub fn make_older(&self, by: Duration) {
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         lately.iter_mut().for_each(|(_, at)| *at -= by);
     }
@@ -175,9 +175,11 @@ impl AddressSet {
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
             let same = |socket: &ConnectTarget| old.iter().find(|address| address.socket == *socket).cloned();
-            let all: Vec<Arc<Address>> = sockets
+            let all: Vec<Arc<EndpointAddress>> = sockets
                 .iter()
-                .map(|socket| same(socket).unwrap_or_else(|| Address::new(socket.clone(), self.name.clone())))
+                .map(|socket| {
+                    same(socket).unwrap_or_else(|| EndpointAddress::new(socket.clone(), self.name.clone()))
+                })
                 .collect();
             for address in &old {
                 address.gone.store(!sockets.contains(&address.socket), Relaxed);
@@ -213,8 +215,8 @@ mod tests {
     }
 
     /// The addresses that the next connection tries, in order.
-    fn next(addresses: &AddressSet) -> Vec<Arc<Address>> {
-        addresses.rotated().now_or_never().expect("something is known")
+    fn next(addresses: &AddressSet) -> Vec<Arc<EndpointAddress>> {
+        addresses.rotated_addresses().now_or_never().expect("something is known")
     }
 
     #[test]
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn addresses_rotate_after_first_lookup() {
         let addresses = AddressSet::new("a.example:80".into());
-        assert!(addresses.rotated().now_or_never().is_none());
+        assert!(addresses.rotated_addresses().now_or_never().is_none());
         assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
         let first = |_| next(&addresses)[0].socket.to_string();
         let firsts: Vec<String> = (0..3).map(first).collect();
@@ -272,7 +274,7 @@ mod tests {
         for n in 0..1000 {
             addresses.update(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
-        let all = addresses.sockets().now_or_never().flatten().expect("something is known");
+        let all = addresses.recent_targets().now_or_never().flatten().expect("something is known");
         assert_eq!(all.len(), 2 + MOST_LATELY);
         assert!(all.contains(&sockets(&["10.0.0.1:899"])[0]));
     }

@@ -6,27 +6,27 @@ use fencegate_policies::plan::Upstream;
 use tokio::time::timeout;
 
 use super::{
-    address::{Address, OutstandingExchange},
-    endpoint::EndpointCount,
+    address::{EndpointAddress, OutstandingExchange},
+    endpoint::EndpointCountGuard,
     endpoint_set::EndpointSet,
-    gate::Gate,
+    gate::WriteGate,
     idle::IdlePool,
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
 /// A connection while it carries an exchange. If it is not returned, it ends with the checkout.
-pub struct Checkout {
+pub struct CheckedOutConnection {
     /// Boxed, because a checkout is moved through many steps with the response.
     pooled: Option<Box<PooledConnection>>,
     fleet: Arc<EndpointSet>,
     idle: Rc<IdlePool>,
     /// How long the connection may be idle afterwards.
     keep: Duration,
-    _busy: EndpointCount,
+    _busy: EndpointCountGuard,
     _outstanding: OutstandingExchange,
 }
 
-impl Checkout {
+impl CheckedOutConnection {
     pub(super) fn new(
         pooled: Box<PooledConnection>,
         endpoint_set: Arc<EndpointSet>,
@@ -34,7 +34,7 @@ impl Checkout {
     ) -> Self {
         let keep = endpoint_set.upstream.idle;
         let busy = pooled.endpoint.count_busy();
-        let outstanding = pooled.address.outstanding();
+        let outstanding = pooled.address.begin_exchange();
         Self { pooled: Some(pooled), fleet: endpoint_set, idle, keep, _busy: busy, _outstanding: outstanding }
     }
 
@@ -46,12 +46,12 @@ impl Checkout {
         self.pooled.as_ref().expect("taken only when the lend ends")
     }
 
-    pub fn gate(&self) -> &Rc<Gate> {
+    pub fn gate(&self) -> &Rc<WriteGate> {
         &self.pooled_ref().gate
     }
 
     /// The name of the process at the other end, if its identity was checked, with its address.
-    pub fn process(&self) -> Option<(&Address, &Arc<str>)> {
+    pub fn verified_process(&self) -> Option<(&EndpointAddress, &Arc<str>)> {
         let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
     }
@@ -60,7 +60,7 @@ impl Checkout {
         &self.pooled_ref().endpoint.name
     }
 
-    pub fn fleet(&self) -> &EndpointSet {
+    pub fn endpoint_set(&self) -> &EndpointSet {
         &self.fleet
     }
 

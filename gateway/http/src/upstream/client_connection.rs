@@ -98,21 +98,24 @@ const READ_AHEAD: usize = 48 << 10;
 
 /// The limits of a response's head over HTTP/1.1. A larger head is an error without further details.
 #[derive(Debug, Clone, Copy)]
-pub struct HeadLimits {
+pub struct ResponseHeadLimits {
     pub fields: usize,
     /// The longest head in bytes, and also the read-ahead of a body.
     pub bytes: usize,
 }
 
 /// `fields`: the most fields of a response.
-pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(RequestSender, ConnectionTasks)>
+pub async fn handshake_http1<S>(stream: S, fields: usize) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    http1_with(stream, HeadLimits { fields, bytes: READ_AHEAD }).await
+    handshake_http1_with_limits(stream, ResponseHeadLimits { fields, bytes: READ_AHEAD }).await
 }
 
-pub async fn http1_with<S>(stream: S, heads: HeadLimits) -> io::Result<(RequestSender, ConnectionTasks)>
+pub async fn handshake_http1_with_limits<S>(
+    stream: S,
+    heads: ResponseHeadLimits,
+) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -147,7 +150,7 @@ where
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
-pub async fn http2<S>(stream: S, scheme: Scheme) -> io::Result<(RequestSender, ConnectionTasks)>
+pub async fn handshake_http2<S>(stream: S, scheme: Scheme) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -168,7 +171,7 @@ where
         drop(ended.send(error));
     });
     tokio::select! {
-        () = seen.wait_until(H2WriteState::is_open) => {}
+        () = seen.wait_until(H2WriteState::is_http2_established) => {}
         ended = ends => {
             let why = ended.ok().flatten().map_or_else(|| "the connection ended".to_owned(), |error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -227,7 +230,7 @@ impl RequestSender {
                 Either::Left(sender.try_send_request(request))
             }
             Self::Http2(sender, seen, scheme) => {
-                seen.begin();
+                seen.begin_exchange();
                 let request = to_http2(request, scheme.clone());
                 Either::Right(sender.try_send_request(request))
             }

@@ -7,7 +7,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     client_connection::{ConnectionTasks, RequestSender, SendRequestError},
-    gate::Gate,
+    gate::WriteGate,
     h2_observer::H2WriteState,
     tls::TlsGeneration,
 };
@@ -17,7 +17,7 @@ use crate::{body::Body, upgrade::UpgradedIo};
 /// incomplete exchange ends with a reset.
 pub struct Connection {
     sender: RequestSender,
-    pub gate: Rc<Gate>,
+    pub gate: Rc<WriteGate>,
     running: ConnectionTasks,
     /// The generation of the TLS files that it was made with.
     generation: Option<TlsGeneration>,
@@ -29,7 +29,7 @@ impl Connection {
     /// A new connection. `gate`: the gate directly above its socket.
     pub fn new(
         (sender, running): (RequestSender, ConnectionTasks),
-        gate: Rc<Gate>,
+        gate: Rc<WriteGate>,
         generation: Option<TlsGeneration>,
     ) -> Self {
         Self { sender, gate, running, generation, reused: false }
@@ -98,7 +98,7 @@ impl Connection {
 
 /// The progress of a request on its way out.
 pub enum SendProgress {
-    Bytes(Rc<Gate>),
+    Bytes(Rc<WriteGate>),
     /// By frames for HTTP/2, where some bytes belong to no request.
     Frames(Rc<H2WriteState>),
 }
@@ -115,6 +115,6 @@ impl SendProgress {
 impl Drop for Connection {
     fn drop(&mut self) {
         // The gate is shut before the tasks end, so that none of their queued bytes is written.
-        self.gate.end();
+        self.gate.shut_unless_open();
     }
 }

@@ -82,12 +82,12 @@ impl EndpointState {
 
 /// Counts something at an endpoint for as long as it lives.
 #[derive(Debug)]
-pub struct EndpointCount {
+pub struct EndpointCountGuard {
     endpoint: Arc<Endpoint>,
     counter: fn(&Endpoint) -> &AtomicUsize,
 }
 
-impl Drop for EndpointCount {
+impl Drop for EndpointCountGuard {
     fn drop(&mut self) {
         (self.counter)(&self.endpoint).fetch_sub(1, Relaxed);
     }
@@ -133,7 +133,7 @@ impl Endpoint {
     pub fn state(&self) -> EndpointState {
         if self.health.verdict.load(Relaxed) & UNHEALTHY != 0 {
             EndpointState::Unhealthy
-        } else if self.health.ejected_until.load(Relaxed) > self.age() {
+        } else if self.health.ejected_until.load(Relaxed) > self.age_millis() {
             EndpointState::Ejected
         } else if self.addresses.all_silent() {
             EndpointState::Silent
@@ -142,24 +142,24 @@ impl Endpoint {
         }
     }
 
-    fn age(&self) -> u64 {
+    fn age_millis(&self) -> u64 {
         millis(self.health.born.elapsed())
     }
 
     /// Counts a request in flight.
-    pub fn count_busy(self: &Arc<Self>) -> EndpointCount {
+    pub fn count_busy(self: &Arc<Self>) -> EndpointCountGuard {
         self.count(|endpoint| &endpoint.busy)
     }
 
     /// Counts an idle connection; `None` if there are enough of them.
-    pub fn count_idle(self: &Arc<Self>) -> Option<EndpointCount> {
+    pub fn count_idle(self: &Arc<Self>) -> Option<EndpointCountGuard> {
         let counted = self.count(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
     }
 
-    fn count(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> EndpointCount {
+    fn count(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> EndpointCountGuard {
         what(self).fetch_add(1, Relaxed);
-        EndpointCount { endpoint: self.clone(), counter: what }
+        EndpointCountGuard { endpoint: self.clone(), counter: what }
     }
 
     /// Connections, in use or idle.
@@ -210,7 +210,7 @@ impl Endpoint {
     pub fn eject(&self, eject: &OutlierEjection) -> Duration {
         let health = &self.health;
         health.failures.store(0, Relaxed);
-        let now = self.age();
+        let now = self.age_millis();
         let earlier = health.ejections.load(Relaxed);
         let since_last = now.saturating_sub(health.ejected_until.load(Relaxed));
         let earlier = if since_last > millis(eject.base) { 0 } else { earlier };

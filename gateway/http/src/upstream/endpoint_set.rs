@@ -9,7 +9,7 @@ use std::sync::{
 
 use fencegate_policies::{
     load_balance::{self, LbCandidate},
-    plan::{ClientTls, Plan, Upstream, UpstreamId},
+    plan::{ClientTls, ServingPlan, Upstream, UpstreamId},
 };
 use fencegate_process::{
     client_tls::ClientTlsError,
@@ -70,12 +70,12 @@ pub struct EndpointSet {
 impl Upstreams {
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn new(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+    pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
         Self::build(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
     }
 
     /// For display only: no file is read, and nothing can be sent over TLS.
-    pub fn for_display(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
+    pub fn for_display(plan: &ServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &ClientTls| Ok(UpstreamTls::trusting_none());
         let mut upstreams =
             Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
@@ -93,12 +93,16 @@ impl Upstreams {
     ///
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn next_plan(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+    pub fn for_next_plan(
+        &self,
+        plan: &ServingPlan,
+        metrics: &EndpointMetrics,
+    ) -> Result<Arc<Self>, ClientTlsError> {
         Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTls::open, Some(self))
     }
 
     fn build(
-        plan: &Plan,
+        plan: &ServingPlan,
         metrics: &EndpointMetrics,
         bell: WaitNotifier,
         open: impl Fn(&ClientTls) -> Result<UpstreamTls, ClientTlsError>,
@@ -167,7 +171,7 @@ impl Upstreams {
         self.retired.cancel();
     }
 
-    pub fn retired(&self) -> &CancellationToken {
+    pub fn retirement_token(&self) -> &CancellationToken {
         &self.retired
     }
 }
@@ -210,7 +214,7 @@ impl EndpointSet {
     }
 
     /// Whether requests go to another endpoint than this one.
-    pub(super) fn has_another(&self, than: &Endpoint) -> bool {
+    pub(super) fn has_other_usable_endpoint(&self, than: &Endpoint) -> bool {
         self.endpoints.iter().any(|other| other.id != than.id && other.state() == EndpointState::Usable)
     }
 

@@ -30,19 +30,19 @@ use tokio::{
 };
 
 use super::h2_observer::H2WriteState;
-use crate::{body::observer::Observer, network::Reset};
+use crate::{body::observer::BodyObserver, network::CloseControl};
 
 /// A connection to an upstream, with its gate.
-pub struct Gated<S: Reset> {
+pub struct Gated<S: CloseControl> {
     io: S,
-    gate: Rc<Gate>,
+    gate: Rc<WriteGate>,
     /// The delivery limit that the socket has at present.
     undelivered: Option<Duration>,
 }
 
 /// The gate of one connection, shared with the code that dispatches on it.
 #[derive(Debug)]
-pub struct Gate {
+pub struct WriteGate {
     clock: SharedClock,
     state: RefCell<GateState>,
     written: Cell<u64>,
@@ -70,12 +70,12 @@ enum GateState {
     /// connection that is dropped before the peer has all of it is reset all the same.
     Closing,
     /// No byte passes any more.
-    Shut(ShutReason),
+    Shut(GateShutReason),
 }
 
 /// Why a gate is shut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShutReason {
+pub enum GateShutReason {
     /// The permission expired before a write.
     ProofLost,
     /// The response did not come within the time limit, measured from the first byte. Measured from the last byte it
@@ -95,7 +95,7 @@ pub enum ShutReason {
 #[error("the session deadline passed before the write")]
 pub struct GateShutError;
 
-impl Gate {
+impl WriteGate {
     pub fn new(clock: SharedClock) -> Self {
         Self {
             clock,
@@ -171,14 +171,14 @@ impl Gate {
     }
 
     /// Records that the connection ends. An exchange under way then ends with a reset.
-    pub fn end(&self) {
+    pub fn shut_unless_open(&self) {
         if !self.is_open() {
-            self.shut(ShutReason::Abandoned);
+            self.shut(GateShutReason::Abandoned);
         }
     }
 
     /// Shuts the gate for ever. Only the first reason counts.
-    pub fn shut(&self, reason: ShutReason) {
+    pub fn shut(&self, reason: GateShutReason) {
         let mut state = self.state.borrow_mut();
         if !matches!(*state, GateState::Shut(_)) {
             *state = GateState::Shut(reason);
@@ -187,11 +187,11 @@ impl Gate {
 
     /// Shuts the gate if it was armed with this permission, which does not hold any more. Another exchange may use the
     /// connection by now; then nothing happens.
-    pub fn lapse(&self, permission: &dyn SendPermission) {
+    pub fn shut_if_armed_with(&self, permission: &dyn SendPermission) {
         let is_ours = |armed: &Arc<dyn SendPermission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
         let ours = matches!(&*self.state.borrow(), GateState::Armed(armed) if is_ours(armed));
         if ours {
-            self.shut(ShutReason::ProofLost);
+            self.shut(GateShutReason::ProofLost);
         }
     }
 
@@ -211,21 +211,26 @@ impl Gate {
     }
 
     /// The instant of the last write on the clock of deadlines, or a later one.
-    pub fn last_write_by(&self) -> BootInstant {
+    pub fn last_write_bound(&self) -> BootInstant {
         // The runtime's clock stands still while the machine sleeps, which makes the result later. That is the safe
         // side.
         self.clock.now() - self.last_write.get().elapsed()
     }
 
     pub fn is_permission_lost(&self) -> bool {
-        matches!(*self.state.borrow(), GateState::Shut(ShutReason::ProofLost))
+        matches!(*self.state.borrow(), GateState::Shut(GateShutReason::ProofLost))
     }
 
     /// Whether this side gave the exchange up, so that the other side may still be at work.
     pub fn is_abandoned(&self) -> bool {
         matches!(
             *self.state.borrow(),
-            GateState::Shut(ShutReason::ProofLost | ShutReason::Late | ShutReason::Stopped | ShutReason::Cut)
+            GateState::Shut(
+                GateShutReason::ProofLost
+                    | GateShutReason::Late
+                    | GateShutReason::Stopped
+                    | GateShutReason::Cut
+            )
         )
     }
 
@@ -234,7 +239,7 @@ impl Gate {
     }
 
     /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
-    fn check(&self) -> io::Result<()> {
+    fn check_may_write(&self) -> io::Result<()> {
         if self.is_listen_only() {
             self.state.replace(GateState::ListenOnly);
         }
@@ -249,11 +254,11 @@ impl Gate {
                 }
             }
         }
-        self.shut(ShutReason::ProofLost);
+        self.shut(GateShutReason::ProofLost);
         Err(io::Error::other(GateShutError))
     }
 
-    fn count(&self, polled: &Poll<io::Result<usize>>) {
+    fn count_written(&self, polled: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = polled {
             self.written.set(self.written.get() + *bytes as u64);
             self.last_write.set(Instant::now());
@@ -263,17 +268,17 @@ impl Gate {
 
 /// An observer of a request's body, which cuts the exchange off if the body breaks, whatever the HTTP library does
 /// then.
-pub struct CutOnBodyError(pub Rc<Gate>);
+pub struct CutOnBrokenBody(pub Rc<WriteGate>);
 
-impl Observer for CutOnBodyError {
+impl BodyObserver for CutOnBrokenBody {
     fn on_error(&mut self) {
-        self.0.shut(ShutReason::Cut);
+        self.0.shut(GateShutReason::Cut);
     }
 }
 
-impl<S: Reset> Gated<S> {
+impl<S: CloseControl> Gated<S> {
     /// `io`: a socket on which nothing was written yet.
-    pub fn new(io: S, gate: Rc<Gate>) -> Self {
+    pub fn new(io: S, gate: Rc<WriteGate>) -> Self {
         // Bytes in the kernel's buffer must not arrive if the exchange does not end well. Nothing is dropped in a
         // process that is killed, so this cannot wait for the end.
         io.reset_on_close();
@@ -281,19 +286,19 @@ impl<S: Reset> Gated<S> {
     }
 
     /// Everything that comes before a write. The check comes last, so that a pause before the write is least likely.
-    fn before_write(&mut self) -> io::Result<()> {
+    fn prepare_write(&mut self) -> io::Result<()> {
         let undelivered = self.gate.undelivered.get();
         if self.undelivered != undelivered {
             self.io.give_up_after(undelivered);
             self.undelivered = undelivered;
         }
-        self.gate.check()?;
+        self.gate.check_may_write()?;
         self.gate.unflushed.set(true);
         Ok(())
     }
 }
 
-impl<S: Reset> Drop for Gated<S> {
+impl<S: CloseControl> Drop for Gated<S> {
     fn drop(&mut self) {
         // An open gate has no exchange with a permission, or one that was answered in full.
         if self.gate.is_open() {
@@ -302,7 +307,7 @@ impl<S: Reset> Drop for Gated<S> {
     }
 }
 
-impl<S: AsyncRead + Reset + Unpin> AsyncRead for Gated<S> {
+impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for Gated<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -312,11 +317,11 @@ impl<S: AsyncRead + Reset + Unpin> AsyncRead for Gated<S> {
     }
 }
 
-impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
+impl<S: AsyncWrite + CloseControl + Unpin> AsyncWrite for Gated<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.before_write()?;
+        self.prepare_write()?;
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
-        self.gate.count(&polled);
+        self.gate.count_written(&polled);
         polled
     }
 
@@ -325,9 +330,9 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.before_write()?;
+        self.prepare_write()?;
         let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
-        self.gate.count(&polled);
+        self.gate.count_written(&polled);
         polled
     }
 
@@ -350,7 +355,7 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
             return Poll::Ready(Ok(()));
         }
         let polled = Pin::new(&mut self.io).poll_shutdown(cx);
-        if self.gate.is_closing() && self.io.is_over() {
+        if self.gate.is_closing() && self.io.is_fully_closed() {
             self.gate.state.replace(GateState::Open);
         }
         polled

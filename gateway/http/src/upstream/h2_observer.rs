@@ -96,7 +96,7 @@ impl H2WriteState {
     }
 
     /// Another exchange begins.
-    pub fn begin(&self) {
+    pub fn begin_exchange(&self) {
         self.before.set(self.newest.get());
         self.ended.set(false);
     }
@@ -107,7 +107,7 @@ impl H2WriteState {
     }
 
     /// Both sides have shown that they speak HTTP/2.
-    pub fn is_open(&self) -> bool {
+    pub fn is_http2_established(&self) -> bool {
         self.greeted.get() && self.acknowledged.get()
     }
 

@@ -1,10 +1,10 @@
 //! The active health checks, on connections of their own: a check never waits behind a request, and never runs under
-//! a lock. Beside them run the probes of processes with an identity, see [`Pool::probe`].
+//! a lock. Beside them run the probes of processes with an identity, see [`ConnectionPool::probe_addresses`].
 
 use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::plan::{HealthCheck, host_of};
+use fencegate_policies::plan::{HealthCheck, host_header};
 use fencegate_process::clock::SharedClock;
 use futures_util::future::{Either, join_all, join4, pending, select};
 use http_body_util::Empty;
@@ -18,19 +18,19 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    address::Address,
+    address::EndpointAddress,
     client_connection::HTTP1,
     endpoint::{Endpoint, EndpointState},
     endpoint_set::{EndpointSet, Upstreams},
     identity_check::IdentityCheck,
-    pool::Pool,
+    pool::ConnectionPool,
     resolver::{self, dial},
 };
 use crate::network::{Network, connect_target::ConnectTarget};
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
-pub fn start<N: Network + Send>(
+pub fn start_health_checks<N: Network + Send>(
     network: N,
     upstreams: &Arc<Upstreams>,
     clock: SharedClock,
@@ -40,18 +40,18 @@ pub fn start<N: Network + Send>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tended = upstreams.clone();
     thread::Builder::new().name("endpoints".into()).spawn(move || {
-        let pool = Pool::new(network.clone(), clock, identity_check);
+        let pool = ConnectionPool::new(network.clone(), clock, identity_check);
         let tasks = LocalSet::new();
         tasks.spawn_local(turning);
         tasks.block_on(&runtime, run_checks(&network, &pool, &tended));
     })?;
-    take_over(upstreams);
+    take_over_endpoints(upstreams);
     Ok(())
 }
 
 /// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
 /// plan in force.
-fn take_over(upstreams: &Arc<Upstreams>) {
+fn take_over_endpoints(upstreams: &Arc<Upstreams>) {
     upstreams.publish_metrics();
     // Endpoints without checks in the new plan count as healthy, because no check could ever correct their state.
     let unchecked =
@@ -59,7 +59,7 @@ fn take_over(upstreams: &Arc<Upstreams>) {
     unchecked.for_each(|endpoint_set| endpoint_set.mark_all_healthy());
 }
 
-async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, upstreams: &Upstreams) {
+async fn run_checks<N: Network>(network: &N, pool: &ConnectionPool<N>, upstreams: &Upstreams) {
     let files = join_all(upstreams.all().iter().map(|endpoint_set| watch_tls_files(endpoint_set.clone())));
     let all = upstreams.all().iter().filter_map(|endpoint_set| {
         let health = endpoint_set.upstream.sharing.health.as_ref()?;
@@ -67,7 +67,7 @@ async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, upstreams: &Upstrea
             endpoint_set
                 .endpoints()
                 .iter()
-                .map(move |endpoint| watch_endpoint(network, endpoint_set, endpoint, health)),
+                .map(move |endpoint| run_endpoint_checks(network, endpoint_set, endpoint, health)),
         ))
     });
     let names = upstreams.all().iter().flat_map(|endpoint_set| {
@@ -77,7 +77,7 @@ async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, upstreams: &Upstrea
             .map(move |endpoint| resolver::run_resolver(network, endpoint_set, endpoint))
     });
     let probes = upstreams.all().iter().flat_map(|endpoint_set| {
-        endpoint_set.endpoints().iter().map(move |endpoint| pool.probe(endpoint_set, endpoint))
+        endpoint_set.endpoints().iter().map(move |endpoint| pool.probe_addresses(endpoint_set, endpoint))
     });
     tokio::select! {
         // There may be no checks at all; then this only waits for the end.
@@ -87,7 +87,7 @@ async fn run_checks<N: Network>(network: &N, pool: &Pool<N>, upstreams: &Upstrea
             join_all(names),
             join_all(probes),
         ) => {}
-        () = upstreams.retired().cancelled() => {}
+        () = upstreams.retirement_token().cancelled() => {}
     }
 }
 
@@ -107,7 +107,7 @@ async fn watch_tls_files(endpoint_set: Arc<EndpointSet>) {
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Checks one endpoint, for ever.
-async fn watch_endpoint<N: Network>(
+async fn run_endpoint_checks<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
@@ -115,10 +115,10 @@ async fn watch_endpoint<N: Network>(
 ) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut run = CheckStreak::from_endpoint(endpoint);
+    let mut run = HealthCheckStreak::from_endpoint(endpoint);
     loop {
         ticks.tick().await;
-        let good = check(network, endpoint_set, endpoint, health).await;
+        let good = check_endpoint(network, endpoint_set, endpoint, health).await;
         endpoint_set.metrics.record_check(&endpoint_set.upstream.name, &endpoint.name, good);
         endpoint_set.record_check(endpoint, run.record(good, health));
     }
@@ -126,13 +126,13 @@ async fn watch_endpoint<N: Network>(
 
 /// The result of the checks so far.
 #[derive(Debug)]
-struct CheckStreak {
+struct HealthCheckStreak {
     well: bool,
     /// Checks in a row with the opposite result.
     against: usize,
 }
 
-impl CheckStreak {
+impl HealthCheckStreak {
     /// Begins with the state from another plan. A new endpoint counts as healthy.
     fn from_endpoint(endpoint: &Endpoint) -> Self {
         Self { well: endpoint.state() != EndpointState::Unhealthy, against: 0 }
@@ -175,19 +175,20 @@ pub async fn is_running<N: Network>(
     let addresses = match only {
         None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
         Some(None) => return false,
-        Some(Some(socket)) => vec![Address::new(socket, endpoint.name.clone())],
+        Some(Some(socket)) => vec![EndpointAddress::new(socket, endpoint.name.clone())],
     };
-    let checks = addresses.iter().map(|address| check_at(network, endpoint_set, endpoint, health, address));
+    let checks =
+        addresses.iter().map(|address| check_address(network, endpoint_set, endpoint, health, address));
     !addresses.is_empty() && join_all(checks).await.into_iter().all(|good| good)
 }
 
 /// Makes one check at one address.
-async fn check_at<N: Network>(
+async fn check_address<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
-    address: &Arc<Address>,
+    address: &Arc<EndpointAddress>,
 ) -> bool {
     let checked = status(network, endpoint_set, endpoint, health, std::slice::from_ref(address));
     match timeout(health.timeout, checked).await {
@@ -197,14 +198,14 @@ async fn check_at<N: Network>(
 }
 
 /// Makes one check.
-async fn check<N: Network>(
+async fn check_endpoint<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
 ) -> bool {
     let exchange = async {
-        let addresses = endpoint.addresses.rotated().await;
+        let addresses = endpoint.addresses.rotated_addresses().await;
         status(network, endpoint_set, endpoint, health, &addresses).await
     };
     match timeout(health.timeout, exchange).await {
@@ -222,7 +223,7 @@ async fn status<N: Network>(
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
-    addresses: &[Arc<Address>],
+    addresses: &[Arc<EndpointAddress>],
 ) -> io::Result<u16> {
     let path = &health.path;
     let stream = dial(network, addresses, health.timeout, |_| {}).await?.1;
@@ -241,7 +242,7 @@ where
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let question = Request::get(path)
-        .header(header::HOST, host_of(&endpoint.name))
+        .header(header::HOST, host_header(&endpoint.name))
         .header(header::USER_AGENT, "fencegate-health")
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
@@ -282,11 +283,11 @@ mod tests {
         let addresses = Arc::new(AddressSet::new("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(
-            CheckStreak::from_endpoint(&endpoint).record(false, &health()),
+            HealthCheckStreak::from_endpoint(&endpoint).record(false, &health()),
             "one bad answer is not enough"
         );
         endpoint.set_check_result(0, false);
-        let mut run = CheckStreak::from_endpoint(&endpoint);
+        let mut run = HealthCheckStreak::from_endpoint(&endpoint);
         assert!(!run.record(true, &health()), "one good answer is not enough");
         assert!(run.record(true, &health()));
     }
@@ -316,10 +317,10 @@ routes:
         let [endpoint_set] = before.all() else { panic!("one upstream") };
         let endpoint = endpoint_set.endpoints()[0].clone();
         endpoint_set.record_check(&endpoint, false);
-        let after = before.next_plan(&plan("").serving, &metrics).expect("no files");
+        let after = before.for_next_plan(&plan("").serving, &metrics).expect("no files");
         assert_eq!(endpoint.state(), EndpointState::Unhealthy, "the plan may still be refused");
         assert!(Arc::ptr_eq(&after.all()[0].endpoints()[0], &endpoint));
-        take_over(&after);
+        take_over_endpoints(&after);
         assert_eq!(endpoint.state(), EndpointState::Usable);
         // The last check was under way while the plan changed.
         endpoint_set.record_check(&endpoint, false);
@@ -333,8 +334,8 @@ routes:
         let families = MetricRegistry::new();
         let metrics = EndpointMetrics::register(&families);
         let in_force = Upstreams::new(&plan(HEALTH).serving, &metrics).expect("no files");
-        take_over(&in_force);
-        drop(in_force.next_plan(&plan(HEALTH).serving, &metrics).expect("no files"));
+        take_over_endpoints(&in_force);
+        drop(in_force.for_next_plan(&plan(HEALTH).serving, &metrics).expect("no files"));
         let endpoint_set = &in_force.all()[0];
         endpoint_set.record_check(&endpoint_set.endpoints()[0], false);
         metrics.update_gauges();
@@ -347,7 +348,7 @@ routes:
     #[test]
     fn only_streak_changes_health() {
         let health = health();
-        let mut run = CheckStreak { well: true, against: 0 };
+        let mut run = HealthCheckStreak { well: true, against: 0 };
         let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]
             .map(|good| run.record(good, &health))
             .into();

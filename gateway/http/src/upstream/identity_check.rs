@@ -5,7 +5,7 @@ use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 use fencegate_policies::plan::Upstream;
 use fencegate_process::clock::SharedClock;
 
-use super::address::Address;
+use super::address::EndpointAddress;
 use crate::upstream::pooled_connection::PooledConnection;
 
 /// Checks the identities of processes, and remembers the answers. Shared by all workers.
@@ -21,15 +21,20 @@ pub trait IdentityCheck: Debug + Send + Sync {
         clock: &'a SharedClock,
     ) -> IdentityFuture<'a>;
 
-    /// Whether this address has to be checked. Only one caller gets [`CheckDue::Background`], and has to check it.
-    fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue;
+    /// Whether this address has to be checked. Only one caller gets [`IdentityCheckDue::Background`], and has to check it.
+    fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue;
 
     /// Call this before an attempt to check an address.
-    fn start_attempt(&self) -> CheckAttempt;
+    fn start_attempt(&self) -> IdentityCheckAttempt;
 
     /// The check of this address failed without an answer. A process that was checked successfully after the attempt
     /// began still counts.
-    fn record_failure(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt);
+    fn record_failure(
+        &self,
+        upstream: &Upstream,
+        address: &Arc<EndpointAddress>,
+        attempt: IdentityCheckAttempt,
+    );
 
     /// Checks that the answers do not contradict each other.
     ///
@@ -38,12 +43,12 @@ pub trait IdentityCheck: Debug + Send + Sync {
     fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// Whether this is the last known process at the address, and the upstream's answers agree.
-    fn is_trusted(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
+    fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, process: &Arc<str>) -> bool;
 }
 
 /// When an address has to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckDue {
+pub enum IdentityCheckDue {
     /// Not now: it was checked, or did not answer a moment ago.
     NotDue,
     /// Before anything is sent to any endpoint of the upstream.
@@ -54,7 +59,7 @@ pub enum CheckDue {
 
 /// The time of an attempt, as the number of answers recorded before it.
 #[derive(Debug, Clone, Copy)]
-pub struct CheckAttempt(pub u64);
+pub struct IdentityCheckAttempt(pub u64);
 
 /// The name of the process that answers.
 pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityError>> + 'a>>;

@@ -12,8 +12,8 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    address::Address,
-    endpoint::{Endpoint, EndpointCount},
+    address::EndpointAddress,
+    endpoint::{Endpoint, EndpointCountGuard},
 };
 use crate::upstream::pooled_connection::PooledConnection;
 
@@ -23,7 +23,7 @@ pub struct IdlePool {
     /// Idle connections, by [`Endpoint::id`].
     idle: RefCell<BTreeMap<u64, Vec<IdleConnection>>>,
     /// Waiting requests, in the order of their arrival. A request that gives up removes itself.
-    waiters: RefCell<BTreeMap<u64, Waiter>>,
+    waiters: RefCell<BTreeMap<u64, ConnectionWaiter>>,
     next: Cell<u64>,
 }
 
@@ -31,11 +31,11 @@ pub struct IdlePool {
 struct IdleConnection {
     pooled: Box<PooledConnection>,
     until: Instant,
-    _counted: EndpointCount,
+    _counted: EndpointCountGuard,
 }
 
 /// A request that waits for a connection to any of these endpoints.
-struct Waiter {
+struct ConnectionWaiter {
     endpoints: Vec<Arc<Endpoint>>,
     taker: oneshot::Sender<Box<PooledConnection>>,
 }
@@ -105,7 +105,9 @@ impl IdlePool {
         let (sender, taken) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
-        self.waiters.borrow_mut().insert(number, Waiter { endpoints: endpoints.into(), taker: sender });
+        self.waiters
+            .borrow_mut()
+            .insert(number, ConnectionWaiter { endpoints: endpoints.into(), taker: sender });
         PoolWait { idle: self, number, taken }
     }
 
@@ -142,7 +144,7 @@ impl IdlePool {
 }
 
 /// Of several addresses behind a name, a silent one is skipped while another is not silent.
-fn is_passed_over(endpoint: &Endpoint, address: &Address) -> bool {
+fn is_passed_over(endpoint: &Endpoint, address: &EndpointAddress) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_silent()
 }
 
@@ -160,7 +162,7 @@ impl Drop for PoolWait<'_> {
     }
 }
 
-impl Waiter {
+impl ConnectionWaiter {
     fn accepts(&self, pooled: &PooledConnection) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.id == pooled.endpoint.id)
     }

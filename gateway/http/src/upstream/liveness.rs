@@ -13,7 +13,7 @@ use std::{
 ///
 /// Times are milliseconds after `born`.
 #[derive(Debug)]
-pub struct Liveness {
+pub struct AddressLiveness {
     /// Exchanges under way.
     outstanding: AtomicUsize,
     /// When a response came, or when an exchange began while no other was under way.
@@ -40,7 +40,7 @@ const SILENT: Duration = Duration::from_secs(3);
 /// How long a process is avoided after it has reported that it can serve no request.
 const AVOIDED: Duration = Duration::from_secs(2);
 
-impl Default for Liveness {
+impl Default for AddressLiveness {
     fn default() -> Self {
         Self {
             outstanding: AtomicUsize::new(0),
@@ -53,15 +53,15 @@ impl Default for Liveness {
     }
 }
 
-impl Liveness {
-    /// An exchange begins. Call [`Liveness::end`] once for it.
-    pub(super) fn begin(&self) {
+impl AddressLiveness {
+    /// An exchange begins. Call [`AddressLiveness::end_exchange`] once for it.
+    pub(super) fn begin_exchange(&self) {
         if self.outstanding.fetch_add(1, SeqCst) == 0 {
             self.record_response();
         }
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn end_exchange(&self) {
         self.outstanding.fetch_sub(1, SeqCst);
     }
 
@@ -77,7 +77,7 @@ impl Liveness {
     }
 
     /// Whether to probe it now: requests wait without a response, or it has not answered the last probe.
-    pub(super) fn is_due(&self) -> bool {
+    pub(super) fn is_probe_due(&self) -> bool {
         let now = self.now();
         let probed = self.asked.load(Relaxed);
         if probed != 0 && now.saturating_sub(probed) < millis(PAUSE) {
@@ -115,7 +115,7 @@ impl Liveness {
     }
 
     #[cfg(test)]
-    fn age(&mut self, by: Duration) {
+    fn make_older(&mut self, by: Duration) {
         self.born -= by;
     }
 }
@@ -131,45 +131,45 @@ mod tests {
     /// Only silence while requests wait is probed, and at most once a second.
     #[test]
     fn silence_with_waiting_requests_is_probed() {
-        let mut liveness = Liveness::default();
-        liveness.age(Duration::from_secs(60));
-        assert!(!liveness.is_due(), "nobody waits");
-        liveness.begin();
-        assert!(!liveness.is_due(), "it has just begun");
-        liveness.age(QUIET);
-        assert!(liveness.is_due());
+        let mut liveness = AddressLiveness::default();
+        liveness.make_older(Duration::from_secs(60));
+        assert!(!liveness.is_probe_due(), "nobody waits");
+        liveness.begin_exchange();
+        assert!(!liveness.is_probe_due(), "it has just begun");
+        liveness.make_older(QUIET);
+        assert!(liveness.is_probe_due());
         liveness.record_response();
-        assert!(!liveness.is_due(), "it has answered another one");
-        liveness.age(QUIET);
+        assert!(!liveness.is_probe_due(), "it has answered another one");
+        liveness.make_older(QUIET);
         liveness.record_probe();
-        assert!(!liveness.is_due(), "it was asked");
-        liveness.age(PAUSE);
-        assert!(liveness.is_due());
-        liveness.end();
-        assert!(!liveness.is_due());
+        assert!(!liveness.is_probe_due(), "it was asked");
+        liveness.make_older(PAUSE);
+        assert!(liveness.is_probe_due());
+        liveness.end_exchange();
+        assert!(!liveness.is_probe_due());
     }
 
     /// A silent address is avoided and probed until it answers, or until no probe reports any more.
     #[test]
     fn silent_address_is_avoided_and_probed() {
-        let mut liveness = Liveness::default();
+        let mut liveness = AddressLiveness::default();
         assert!(liveness.record_probe_miss(), "news");
         assert!(!liveness.record_probe_miss() && liveness.is_silent());
-        assert!(liveness.is_due(), "also while nobody waits");
+        assert!(liveness.is_probe_due(), "also while nobody waits");
         assert!(liveness.record_probe_answer() && !liveness.is_silent());
         assert!(!liveness.record_probe_answer());
         liveness.record_probe_miss();
-        liveness.age(SILENT);
+        liveness.make_older(SILENT);
         assert!(!liveness.is_silent(), "whoever asked has ended");
     }
 
     /// An address that can serve no request is avoided for a while, whatever it answers.
     #[test]
     fn unusable_address_is_avoided_despite_answers() {
-        let mut liveness = Liveness::default();
+        let mut liveness = AddressLiveness::default();
         liveness.avoid();
         assert!(!liveness.record_probe_answer() && liveness.is_silent());
-        liveness.age(AVOIDED);
+        liveness.make_older(AVOIDED);
         assert!(!liveness.is_silent());
     }
 }

@@ -41,7 +41,7 @@ pub struct EndpointSnapshot<'a> {
 
 /// The result of a wait for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitResult {
+pub enum PoolWaitResult {
     Connected,
     Failed,
 }
@@ -99,10 +99,10 @@ impl EndpointMetrics {
         self.ejections.with_label_values(&[upstream, endpoint]).inc();
     }
 
-    pub fn record_wait(&self, upstream: &str, waited: WaitResult) {
+    pub fn record_wait(&self, upstream: &str, waited: PoolWaitResult) {
         let result = match waited {
-            WaitResult::Connected => "got",
-            WaitResult::Failed => "in-vain",
+            PoolWaitResult::Connected => "got",
+            PoolWaitResult::Failed => "in-vain",
         };
         self.waits.with_label_values(&[upstream, result]).inc();
     }

@@ -17,16 +17,16 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    address::Address,
-    checkout::Checkout,
+    address::EndpointAddress,
+    checkout::CheckedOutConnection,
     client_connection::{self, HTTP1, HTTP2, RequestSender},
     connection::Connection,
     endpoint::{ConnectionPermit, Endpoint, EndpointState},
     endpoint_set::{EndpointCursor, EndpointSet},
-    gate::{Gate, Gated},
+    gate::{Gated, WriteGate},
     identity_check::{BoxError, IdentityCheck, IdentityError},
     idle::IdlePool,
-    metrics::WaitResult,
+    metrics::PoolWaitResult,
     resolver::dial,
 };
 use crate::network::Network;
@@ -34,7 +34,7 @@ use crate::upstream::pooled_connection::PooledConnection;
 
 /// The connections of one worker.
 #[derive(Clone)]
-pub struct Pool<N> {
+pub struct ConnectionPool<N> {
     network: N,
     clock: SharedClock,
     /// The identity checks that some endpoints need.
@@ -62,7 +62,7 @@ enum PoolEvent {
     Place(Arc<Endpoint>, ConnectionPermit),
 }
 
-impl<N: Network> Pool<N> {
+impl<N: Network> ConnectionPool<N> {
     pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn IdentityCheck>) -> Self {
         Self { network, clock, identity_check, idle: Rc::default() }
     }
@@ -72,7 +72,10 @@ impl<N: Network> Pool<N> {
     ///
     /// # Cancellation
     /// Dropping the future gives up the position in the queue; a connection that was being made is closed.
-    pub async fn checkout(&self, cursor: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
+    pub async fn checkout(
+        &self,
+        cursor: &mut EndpointCursor<'_>,
+    ) -> Result<CheckedOutConnection, ConnectError> {
         match self.try_idle(cursor) {
             Some(pooled) => Ok(self.new_checkout(pooled, cursor)),
             // Boxed, because most requests find an idle connection, and should not carry the size of this future.
@@ -94,10 +97,13 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    async fn checkout_slow(&self, cursor: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
+    async fn checkout_slow(
+        &self,
+        cursor: &mut EndpointCursor<'_>,
+    ) -> Result<CheckedOutConnection, ConnectError> {
         let endpoint_set = cursor.fleet;
         let upstream = &endpoint_set.upstream;
-        self.check_all(endpoint_set).await?;
+        self.check_all_identities(endpoint_set).await?;
         let mut failed = ConnectError::Exhausted;
         let mut full = Vec::new();
         while let Some(endpoint) = cursor.current() {
@@ -126,7 +132,7 @@ impl<N: Network> Pool<N> {
         let counted = endpoint_set.metrics.count_waiting(&upstream.name);
         let waited = timeout(upstream.connect_timeout, self.wait_freed(&full)).await;
         drop(counted);
-        let result = if waited.is_ok() { WaitResult::Connected } else { WaitResult::Failed };
+        let result = if waited.is_ok() { PoolWaitResult::Connected } else { PoolWaitResult::Failed };
         endpoint_set.metrics.record_wait(&upstream.name, result);
         match waited.map_err(|_| ConnectError::LimitReached)? {
             PoolEvent::Pooled(pooled) if !self.is_trusted(upstream, &pooled) => Err(ConnectError::Exhausted),
@@ -152,8 +158,12 @@ impl<N: Network> Pool<N> {
         pooled.process.as_ref().is_none_or(is_believed)
     }
 
-    fn new_checkout(&self, pooled: Box<PooledConnection>, cursor: &EndpointCursor<'_>) -> Checkout {
-        Checkout::new(pooled, cursor.fleet.clone(), self.idle.clone())
+    fn new_checkout(
+        &self,
+        pooled: Box<PooledConnection>,
+        cursor: &EndpointCursor<'_>,
+    ) -> CheckedOutConnection {
+        CheckedOutConnection::new(pooled, cursor.fleet.clone(), self.idle.clone())
     }
 
     /// Waits until a request of this worker returns a connection, or a new one may be made.
@@ -178,7 +188,7 @@ impl<N: Network> Pool<N> {
     ) -> Result<Box<PooledConnection>, ConnectError> {
         let mut made = self.connect(endpoint_set, endpoint, None, permit).await;
         if matches!(made, Err(IdentityError::Contradicted(_))) {
-            self.check_all(endpoint_set).await?;
+            self.check_all_identities(endpoint_set).await?;
             if let Some(pooled) = self.take_idle(&endpoint_set.upstream, endpoint) {
                 return Ok(pooled);
             }
@@ -205,7 +215,7 @@ impl<N: Network> Pool<N> {
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        only: Option<Arc<Address>>,
+        only: Option<Arc<EndpointAddress>>,
         permit: ConnectionPermit,
     ) -> Result<Box<PooledConnection>, IdentityError> {
         let upstream = &endpoint_set.upstream;
@@ -214,11 +224,11 @@ impl<N: Network> Pool<N> {
         let by = Instant::now() + limit;
         let addresses = match only {
             Some(only) => vec![only],
-            None => timeout_at(by, endpoint.addresses.rotated()).await.map_err(late)?,
+            None => timeout_at(by, endpoint.addresses.rotated_addresses()).await.map_err(late)?,
         };
         let attempt = self.identity_check.start_attempt();
         let left = by.saturating_duration_since(Instant::now());
-        let unreached = |address: &Arc<Address>| {
+        let unreached = |address: &Arc<EndpointAddress>| {
             self.avoid(endpoint_set, address);
             self.identity_check.record_failure(upstream, address, attempt);
         };
@@ -231,7 +241,11 @@ impl<N: Network> Pool<N> {
             if self.identity_check.is_required(upstream) {
                 let introduced = self.identity_check.check_identity(&mut pooled, upstream, &self.clock);
                 // Nothing was sent. Another process need not get as much time as the last one.
-                let limit = if endpoint_set.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
+                let limit = if endpoint_set.has_other_usable_endpoint(endpoint) {
+                    limit.min(INTRODUCED)
+                } else {
+                    limit
+                };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
             Ok::<_, IdentityError>(Box::new(pooled))
@@ -247,7 +261,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// New requests go to other processes for a while, if any of them can do the same.
-    fn avoid(&self, endpoint_set: &EndpointSet, address: &Address) {
+    fn avoid(&self, endpoint_set: &EndpointSet, address: &EndpointAddress) {
         if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
             address.liveness.avoid();
         }
@@ -257,31 +271,31 @@ impl<N: Network> Pool<N> {
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        address: Arc<Address>,
+        address: Arc<EndpointAddress>,
         stream: N::Stream,
         permit: ConnectionPermit,
     ) -> io::Result<PooledConnection> {
-        let gate = Rc::new(Gate::new(self.clock.clone()));
+        let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
         let gated = Gated::new(stream, gate.clone());
         let protocol = endpoint_set.upstream.protocol;
         let fields = endpoint_set.upstream.response_fields;
         let (speaks, generation) = match &endpoint_set.tls {
             None if protocol == UpstreamProtocol::Http2 => {
-                (client_connection::http2(gated, Scheme::HTTP).await?, None)
+                (client_connection::handshake_http2(gated, Scheme::HTTP).await?, None)
             }
-            None => (client_connection::http1(gated, fields).await?, None),
+            None => (client_connection::handshake_http1(gated, fields).await?, None),
             Some(secured) => {
                 let (stream, generation) =
                     secured.connect(&endpoint.name, gated, alpn_protocols(protocol)).await?;
                 let speaks = match stream.get_ref().1.alpn_protocol() {
                     Some(chosen) if chosen == HTTP2.as_bytes() => {
-                        client_connection::http2(stream, Scheme::HTTPS).await?
+                        client_connection::handshake_http2(stream, Scheme::HTTPS).await?
                     }
                     _ if protocol == UpstreamProtocol::Http2 => {
                         return Err(io::Error::other("it does not choose HTTP/2"));
                     }
-                    _ => client_connection::http1(stream, fields).await?,
+                    _ => client_connection::handshake_http1(stream, fields).await?,
                 };
                 (speaks, Some(generation))
             }

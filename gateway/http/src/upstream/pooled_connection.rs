@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    address::Address,
+    address::EndpointAddress,
     connection::Connection,
     endpoint::{ConnectionPermit, Endpoint},
 };
@@ -17,7 +17,7 @@ pub struct PooledConnection {
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<Endpoint>,
     /// The address that the connection leads to.
-    pub(super) address: Arc<Address>,
+    pub(super) address: Arc<EndpointAddress>,
     /// The name of the process at the other end, if identity checks are needed.
     pub(super) process: Option<Arc<str>>,
     /// How often it went from one request directly to a waiting one.
@@ -38,7 +38,7 @@ impl PooledConnection {
     }
 
     /// The address at its other end.
-    pub fn address(&self) -> &Arc<Address> {
+    pub fn address(&self) -> &Arc<EndpointAddress> {
         &self.address
     }
 }

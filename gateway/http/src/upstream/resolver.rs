@@ -6,7 +6,7 @@ use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::{address::Address, endpoint::Endpoint, endpoint_set::EndpointSet};
+use super::{address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet};
 use crate::network::{Network, connect_target::ConnectTarget};
 
 /// After this time a lookup counts as having found nothing.
@@ -63,10 +63,10 @@ async fn resolve_endpoint<N: Network>(network: &N, endpoint: &Endpoint) -> Optio
 /// The error of the last address. Nothing was sent.
 pub async fn dial<N: Network>(
     network: &N,
-    addresses: &[Arc<Address>],
+    addresses: &[Arc<EndpointAddress>],
     limit: Duration,
-    unreached: impl Fn(&Arc<Address>),
-) -> io::Result<(Arc<Address>, N::Stream)> {
+    unreached: impl Fn(&Arc<EndpointAddress>),
+) -> io::Result<(Arc<EndpointAddress>, N::Stream)> {
     let part = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "no address is known for this name");
     for address in addresses {

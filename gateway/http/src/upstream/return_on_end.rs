@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hyper::{Version, body::Incoming};
 
-use super::checkout::Checkout;
+use super::checkout::CheckedOutConnection;
 use crate::body::{
-    Body, Trailers,
-    observer::{Observer, SettleFuture},
+    Body, TrailerPolicy,
+    observer::{BodyObserver, SettleFuture},
 };
 
 /// How long an upload may go on after its response is complete.
@@ -16,8 +16,8 @@ const UNFENCED_REST: Duration = Duration::from_secs(30);
 /// The same for a fenced request, while other requests wait for the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
 
-struct ReturnOnEnd {
-    lend: Option<Checkout>,
+struct ReturnConnectionOnEnd {
+    lend: Option<CheckedOutConnection>,
     /// Whether the connection is returned automatically at the end.
     settles_itself: bool,
 }
@@ -27,16 +27,16 @@ struct ReturnOnEnd {
 /// `fenced`: the reader calls `wait_settled` of the body at the end.
 pub fn upstream_body(
     incoming: (Incoming, Version),
-    trailers: Trailers,
+    trailers: TrailerPolicy,
     idle: Duration,
-    checkout: Checkout,
+    checkout: CheckedOutConnection,
     fenced: bool,
 ) -> Body {
-    let lent = ReturnOnEnd { lend: Some(checkout), settles_itself: !fenced };
+    let lent = ReturnConnectionOnEnd { lend: Some(checkout), settles_itself: !fenced };
     Body::from_upstream(incoming, trailers, idle).with_observer(Box::new(lent))
 }
 
-impl Observer for ReturnOnEnd {
+impl BodyObserver for ReturnConnectionOnEnd {
     fn on_end(&mut self) {
         if self.settles_itself
             && let Some(checkout) = self.lend.take()

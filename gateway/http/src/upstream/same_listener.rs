@@ -5,25 +5,25 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
 
-use fencegate_policies::plan::AddressId;
+use fencegate_policies::plan::CanonicalAddress;
 
 use crate::network::connect_target::ConnectTarget;
 
 /// The listener identity of an address. All addresses of this machine are identical with its loopback, because a
 /// service that listens on all of them is reached by each. All paths that lead to one socket file are identical, too.
-pub fn spot(remote: &ConnectTarget) -> AddressId {
+pub fn canonical_address(remote: &ConnectTarget) -> CanonicalAddress {
     let socket = match remote {
         ConnectTarget::Unix(path) => {
-            return AddressId::from_socket_path(
+            return CanonicalAddress::from_socket_path(
                 &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()),
             );
         }
         ConnectTarget::Tcp(socket) => SocketAddr::new(socket.ip().to_canonical(), socket.port()),
     };
     if is_local(socket) {
-        AddressId::from_socket_addr((Ipv4Addr::LOCALHOST, socket.port()).into())
+        CanonicalAddress::from_socket_addr((Ipv4Addr::LOCALHOST, socket.port()).into())
     } else {
-        AddressId::from_socket_addr(socket)
+        CanonicalAddress::from_socket_addr(socket)
     }
 }
 
@@ -52,8 +52,8 @@ pub fn own_address() -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn at(host: &str) -> AddressId {
-        spot(&SocketAddr::new(host.parse().expect("an address"), 8000).into())
+    fn address_at(host: &str) -> CanonicalAddress {
+        canonical_address(&SocketAddr::new(host.parse().expect("an address"), 8000).into())
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
         fs::create_dir(&real).expect("made");
         fs::write(real.join("s"), "").expect("made");
         std::os::unix::fs::symlink(&real, &link).expect("linked");
-        let at = |path: std::path::PathBuf| spot(&ConnectTarget::Unix(path.into()));
+        let at = |path: std::path::PathBuf| canonical_address(&ConnectTarget::Unix(path.into()));
         assert_eq!(at(real.join("s")), at(link.join("s")));
         assert_ne!(at(real.join("s")), at(real.join("none")));
     }
@@ -75,10 +75,10 @@ mod tests {
             vec!["127.0.0.1".to_owned(), "127.0.0.2".into(), "::1".into(), "::ffff:127.0.0.1".into()];
         ours.extend(own_address().map(|own| own.to_string()));
         for own in &ours {
-            assert_eq!(at(own), at("127.0.0.1"), "{own}");
+            assert_eq!(address_at(own), address_at("127.0.0.1"), "{own}");
         }
         for other in ["203.0.113.1", "2001:db8::1"] {
-            assert_ne!(at(other), at("127.0.0.1"), "{other}");
+            assert_ne!(address_at(other), address_at("127.0.0.1"), "{other}");
         }
     }
 }

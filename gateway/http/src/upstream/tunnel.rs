@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    checkout::Checkout,
-    gate::{Gate, ShutReason},
+    checkout::CheckedOutConnection,
+    gate::{GateShutReason, WriteGate},
 };
 use crate::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
 
@@ -34,7 +34,7 @@ use crate::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
 pub struct Tunnel {
     pub client: oneshot::Receiver<UpgradedIo>,
     pub upstream: oneshot::Receiver<UpgradedIo>,
-    pub lend: Checkout,
+    pub lend: CheckedOutConnection,
     /// The permission under which bytes may go to the upstream; the gate checks it as well.
     pub permission: Option<Arc<dyn SendPermission>>,
     pub clock: SharedClock,
@@ -66,8 +66,11 @@ impl Tunnel {
         let _counts = self.counts;
         let gate = self.permission.is_some().then(|| checkout.gate().clone());
         let stopped = wait_stopped(self.drain, self.bounds.drain, gate);
-        let cut =
-            wait_cut(wait_lapsed(self.permission, self.clock, checkout.gate().clone()), stopped, longest);
+        let cut = wait_cut_reason(
+            wait_lapsed(self.permission, self.clock, checkout.gate().clone()),
+            stopped,
+            longest,
+        );
         let ends = async { (self.client.await, self.upstream.await) };
         let ended = match timeout(self.bounds.farewell, ends).await {
             Ok((Ok(client), Ok(switched))) => {
@@ -90,26 +93,26 @@ impl UpgradeHandler for Tunnel {
 }
 
 /// Returns when the permission of its key has ended, and shuts the gate for that reason.
-async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<Gate>) {
+async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<WriteGate>) {
     match permission {
         Some(permission) => permission.wait_expired(&clock).await,
         None => pending().await,
     }
-    gate.shut(ShutReason::ProofLost);
+    gate.shut(GateShutReason::ProofLost);
 }
 
 /// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
 /// its upstream has not closed it.
-async fn wait_stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<Gate>>) {
+async fn wait_stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<WriteGate>>) {
     drain.cancelled().await;
     sleep(patience).await;
     if let Some(gate) = gate {
-        gate.shut(ShutReason::Stopped);
+        gate.shut(GateShutReason::Stopped);
     }
 }
 
 /// Returns the reason when the tunnel may not go on.
-async fn wait_cut(
+async fn wait_cut_reason(
     lapsed: impl Future<Output = ()>,
     stopped: impl Future<Output = ()>,
     longest: Duration,
@@ -125,7 +128,7 @@ async fn wait_cut(
 async fn relay(
     client: UpgradedIo,
     upstream: UpgradedIo,
-    checkout: &Checkout,
+    checkout: &CheckedOutConnection,
     bounds: TunnelTimeouts,
 ) -> TunnelEnd {
     let _held = client.held;
@@ -165,7 +168,7 @@ async fn relay(
         checkout.record_success();
         let both = async {
             // An error means that the client has gone, which needs no action.
-            tokio::join!(to_client.shutdown(), close(&mut to_upstream, checkout.gate())).0.ok();
+            tokio::join!(to_client.shutdown(), close_upstream_side(&mut to_upstream, checkout.gate())).0.ok();
         };
         timeout(bounds.farewell, both).await.ok();
     }
@@ -174,7 +177,7 @@ async fn relay(
 
 /// Returns when the upstream has every byte and the end, so that the connection needs no reset. Bytes that it does
 /// not take are not waited for: its close shows that it is done.
-async fn close<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &Gate) {
+async fn close_upstream_side<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &WriteGate) {
     let mut pause = FIRST_LOOK;
     let taken = async {
         while gate.is_closing() {

@@ -4,7 +4,7 @@ use crate::manager::lock_manager::AcquireError;
 
 /// Why no lock was granted. Nothing is held, and no lock node is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum LockClientError {
     /// The options are invalid; a retry does not help.
     #[error("{0}")]
     Options(String),
@@ -30,7 +30,7 @@ pub enum Error {
     RolledBack(String),
 }
 
-impl From<AcquireError> for Error {
+impl From<AcquireError> for LockClientError {
     fn from(error: AcquireError) -> Self {
         match error {
             AcquireError::Locked | AcquireError::QueueFull => Self::Locked,

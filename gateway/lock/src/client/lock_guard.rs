@@ -28,7 +28,7 @@ pub struct LockGuard {
 impl LockGuard {
     /// `None`: the tenure has no token.
     pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
-        let Dispatch { token, validity } = tenure.dispatch()?;
+        let Dispatch { token, validity } = tenure.next_dispatch()?;
         Some(Self { token, validity, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
 
@@ -73,7 +73,7 @@ impl LockGuard {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn wait_lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let validity = self.validity.clone();
         let clock = self.clock.clone();
         async move { validity.wait_expired(&clock).await }

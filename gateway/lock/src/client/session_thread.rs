@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     manager::session_worker::SessionWorker,
-    session::{instrumented::Instrumented, servers::Servers, settings::SessionSettings},
+    session::{instrumented::InstrumentedZk, servers::ZkServers, settings::SessionSettings},
     state::TokenHistory,
 };
 
 /// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
 pub(super) fn start_sessions(
     workers: Vec<(SessionWorker, SessionSettings)>,
-    servers: &Servers,
+    servers: &ZkServers,
     stop: CancellationToken,
     history: Arc<TokenHistory>,
 ) -> io::Result<watch::Receiver<()>> {
@@ -25,7 +25,7 @@ pub(super) fn start_sessions(
     thread::Builder::new().name("locks".into()).spawn(move || {
         let _alive = alive;
         let all = workers.into_iter().map(|(worker, settings)| {
-            let servers = Instrumented::new(servers.clone(), &settings.metrics);
+            let servers = InstrumentedZk::new(servers.clone(), &settings.metrics);
             worker.run(servers, Rc::new(settings), stop.clone())
         });
         LocalSet::new().block_on(&runtime, join_all(all));

@@ -5,17 +5,20 @@ use fencegate_policies::{
     plan::{ForeignLayout, LockSite},
 };
 
-use super::error::Error;
+use super::error::LockClientError;
 
-pub(super) fn parse_keys<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<ResourceKey>, Error> {
-    let parse =
-        |key| ResourceKey::parse_user_input(key).map_err(|error| Error::Key(format!("`{key}`: {error}")));
+pub(super) fn parse_keys<'k>(
+    keys: impl IntoIterator<Item = &'k str>,
+) -> Result<Vec<ResourceKey>, LockClientError> {
+    let parse = |key| {
+        ResourceKey::parse_user_input(key).map_err(|error| LockClientError::Key(format!("`{key}`: {error}")))
+    };
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();
     match keys.len() {
         1..=ResourceKey::MOST_IN_SET => Ok(keys),
-        many => Err(Error::Key(format!(
+        many => Err(LockClientError::Key(format!(
             "{many} keys: 1 to {} can be asked for at once",
             ResourceKey::MOST_IN_SET
         ))),
@@ -23,10 +26,10 @@ pub(super) fn parse_keys<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<
 }
 
 /// The site of such a node. `root`: the root of the installation.
-pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
+pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, LockClientError> {
     match is_outside(path, root) {
         true => Ok(LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
-        false => Err(Error::Key(format!(
+        false => Err(LockClientError::Key(format!(
             "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
         ))),
     }

@@ -12,7 +12,7 @@ use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use tracing::debug;
 
 use super::{
-    index::{FinishedOperation, OperationIndex, ShardInfo},
+    index::{FinishedOperation, OperationIndex, OperationShard},
     quota::QuotaOwner,
     record::{OperationRecord, OperationState, is_deletable, is_finished},
     unresolved::is_lock_held,
@@ -30,7 +30,7 @@ const SHARDS_PER_ROUND: usize = 8;
 const RECORDS_PER_ROUND: usize = 128;
 
 /// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
-pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, index: &OperationIndex) -> Infallible {
+pub async fn run_expiry_sweeps<L: ZkClient>(live: &ActiveSession<L>, index: &OperationIndex) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
         if let Err(fault) = sweep_round(live, index).await {
@@ -40,7 +40,7 @@ pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, index: &Operation
 }
 
 async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationIndex) -> Result<(), ZkError> {
-    let mut shards = match live.client.children(&live.paths.operations()).await {
+    let mut shards = match live.client.children(&live.paths.operations_path()).await {
         Ok(shards) => shards,
         Err(ZkError::NoNode) => Vec::new(),
         Err(fault) => return Err(fault),
@@ -64,7 +64,7 @@ async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationInde
 
 /// Milliseconds since 1970, by the earlier of two clocks.
 async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
-    let member = format!("{}/{}", live.paths.members(), live.member);
+    let member = format!("{}/{}", live.paths.members_path(), live.member);
     let beaten = live.client.stat(&member).await?.map_or(0, |seen| seen.modified);
     Ok(beaten.min(unix_seconds().saturating_mul(1000)))
 }
@@ -90,14 +90,14 @@ async fn scan_shard<L: ZkClient>(
     name: &str,
     now: u64,
 ) -> Result<usize, ZkError> {
-    let folder = format!("{}/{name}", live.paths.operations());
+    let folder = format!("{}/{name}", live.paths.operations_path());
     let nodes = match live.client.children(&folder).await {
         Ok(nodes) => nodes,
         Err(ZkError::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
     let known = index.snapshot(name);
-    let mut shard = ShardInfo::default();
+    let mut shard = OperationShard::default();
     let mut admitted = HashSet::new();
     let mut read = 0;
     for node in &nodes {
@@ -145,7 +145,7 @@ async fn inspect_record<L: ZkClient>(
     let found = |how| RecordLookup::Found(how, record.owner.clone().map(Arc::new));
     if record.state == OperationState::Admitted {
         let attempt = Guid::parse(&record.attempt);
-        let unknown = is_unknown(live, index, path, &record).await?;
+        let unknown = is_outcome_unknown(live, index, path, &record).await?;
         return Ok(found(if unknown {
             RecordStatus::Unknown(attempt)
         } else {
@@ -155,12 +155,12 @@ async fn inspect_record<L: ZkClient>(
     if !record.is_expired(seen.modified, now) {
         return Ok(found(RecordStatus::Finished(record.retention_end(seen.modified))));
     }
-    forget(live, path, &record, seen.version).await;
+    delete_record(live, path, &record, seen.version).await;
     Ok(RecordLookup::Absent)
 }
 
 /// Whether the operation was admitted, does not run any more, and has no recorded outcome.
-async fn is_unknown<L: ZkClient>(
+async fn is_outcome_unknown<L: ZkClient>(
     live: &ActiveSession<L>,
     index: &OperationIndex,
     path: &str,
@@ -169,7 +169,7 @@ async fn is_unknown<L: ZkClient>(
     if index.is_running(&record.attempt) {
         return Ok(false);
     }
-    if !index.is_known_unknown(&record.attempt)
+    if !index.has_recorded_unknown_outcome(&record.attempt)
         && is_lock_held(&live.client, &live.paths, live.base, record).await?
     {
         return Ok(false);
@@ -183,7 +183,7 @@ async fn is_unknown<L: ZkClient>(
 }
 
 /// Deletes a record in two steps, see [`super::record`]: a late delete can only hit an outlived record.
-async fn forget<L: ZkClient>(
+async fn delete_record<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
     record: &OperationRecord,

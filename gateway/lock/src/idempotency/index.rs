@@ -15,16 +15,16 @@ use crate::idempotency::error::AdmitOperationError;
 
 /// Shared by all sessions of a process. Its counts come from their sweeps, see [`super::expiry`].
 #[derive(Debug, Default)]
-pub struct OperationIndex(Mutex<State>);
+pub struct OperationIndex(Mutex<OperationIndexState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct OperationIndexState {
     /// Attempts that run in this gateway.
     running: HashSet<Guid>,
     /// Attempts that ended in this gateway with an unknown outcome, which this gateway never records.
     left: HashMap<Guid, OperationId>,
     /// The result of the last scan of each shard, by the name of the shard.
-    shelves: BTreeMap<String, ShardInfo>,
+    shelves: BTreeMap<String, OperationShard>,
     /// The shard that was scanned last.
     last: String,
     /// How many operations each owner has, over all shards.
@@ -39,7 +39,7 @@ struct State {
 
 /// The operations seen in one of the 256 shards.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ShardInfo {
+pub(super) struct OperationShard {
     /// Operations with an unknown outcome.
     pub(super) unknown: usize,
     pub(super) finished: HashMap<OperationId, FinishedOperation>,
@@ -60,21 +60,21 @@ pub(super) struct FinishedOperation {
 }
 
 /// The known state of a shard before a scan.
-pub(super) struct ShardSnapshot {
+pub(super) struct OperationShardSnapshot {
     pub(super) finished: HashMap<OperationId, FinishedOperation>,
     left: HashSet<Guid>,
 }
 
 /// Registers an attempt as running, until it is dropped.
-pub(crate) struct RunningGuard {
+pub(crate) struct RunningAttemptGuard {
     census: Arc<OperationIndex>,
     attempt: Guid,
 }
 
 impl OperationIndex {
-    pub(super) fn mark_running(self: &Arc<Self>, attempt: Guid) -> RunningGuard {
+    pub(super) fn mark_running(self: &Arc<Self>, attempt: Guid) -> RunningAttemptGuard {
         self.lock_state().running.insert(attempt);
-        RunningGuard { census: self.clone(), attempt }
+        RunningAttemptGuard { census: self.clone(), attempt }
     }
 
     /// Whether this attempt runs here.
@@ -84,12 +84,12 @@ impl OperationIndex {
 
     /// Records that the attempt ended with an unknown outcome. Its lock may stay with this gateway for other requests,
     /// so by the lock alone the operation would seem to run still.
-    pub(super) fn record_unknown(&self, attempt: Guid, id: OperationId) {
+    pub(super) fn record_unknown_outcome(&self, attempt: Guid, id: OperationId) {
         self.lock_state().left.insert(attempt, id);
     }
 
     /// Whether this process has recorded that the attempt ended with an unknown outcome.
-    pub(super) fn is_known_unknown(&self, attempt: &str) -> bool {
+    pub(super) fn has_recorded_unknown_outcome(&self, attempt: &str) -> bool {
         Guid::parse(attempt).is_some_and(|attempt| self.lock_state().left.contains_key(&attempt))
     }
 
@@ -101,12 +101,12 @@ impl OperationIndex {
         Some(next)
     }
 
-    pub(super) fn snapshot(&self, shard: &str) -> ShardSnapshot {
+    pub(super) fn snapshot(&self, shard: &str) -> OperationShardSnapshot {
         let state = self.lock_state();
         let finished = state.shelves.get(shard).map(|shard| shard.finished.clone()).unwrap_or_default();
         let here = |id: &OperationId| id.to_string()[..SHARD_DIGITS] == *shard;
         let left = state.left.iter().filter(|(_, id)| here(id)).map(|(attempt, _)| *attempt).collect();
-        ShardSnapshot { finished, left }
+        OperationShardSnapshot { finished, left }
     }
 
     /// Records a complete scan of a shard. `known`: the snapshot from before the scan. `admitted`: the attempts whose
@@ -114,9 +114,9 @@ impl OperationIndex {
     pub(super) fn update_shard(
         &self,
         name: &str,
-        known: &ShardSnapshot,
+        known: &OperationShardSnapshot,
         admitted: &HashSet<Guid>,
-        shard: ShardInfo,
+        shard: OperationShard,
     ) {
         let mut state = self.lock_state();
         // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that were left during
@@ -125,7 +125,7 @@ impl OperationIndex {
         if shard.former {
             state.clean_since = None;
         }
-        state.replace(name, Some(ShardInfo { looked_through: true, ..shard }));
+        state.replace(name, Some(OperationShard { looked_through: true, ..shard }));
     }
 
     /// Counts an operation that this gateway has admitted.
@@ -181,13 +181,13 @@ impl OperationIndex {
         state.complete.then(|| state.shelves.values().map(|shard| shard.unknown).sum())
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, OperationIndexState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn replace(&mut self, name: &str, shard: Option<ShardInfo>) {
+impl OperationIndexState {
+    fn replace(&mut self, name: &str, shard: Option<OperationShard>) {
         let before = self.shelves.remove(name).unwrap_or_default();
         before.owners.iter().for_each(|owner| self.tally.remove(owner));
         if let Some(shard) = shard {
@@ -200,7 +200,7 @@ impl State {
 /// How many digits of an operation's name are the name of its shard.
 const SHARD_DIGITS: usize = 2;
 
-impl Drop for RunningGuard {
+impl Drop for RunningAttemptGuard {
     fn drop(&mut self) {
         self.census.lock_state().running.remove(&self.attempt);
     }
@@ -230,17 +230,33 @@ mod tests {
         let index = OperationIndex::default();
         let id = OperationId::from_bytes([0xab; 32]);
         let [old, new] = [(), ()].map(|()| Guid::new(&SystemRandomness));
-        index.record_unknown(old, id);
+        index.record_unknown_outcome(old, id);
         let known = index.snapshot("ab");
-        index.record_unknown(new, id);
-        index.update_shard("ab", &known, &[old].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
-        assert!(index.is_known_unknown(&old.to_string()) && index.is_known_unknown(&new.to_string()));
+        index.record_unknown_outcome(new, id);
+        index.update_shard(
+            "ab",
+            &known,
+            &[old].into(),
+            OperationShard { unknown: 1, ..OperationShard::default() },
+        );
+        assert!(
+            index.has_recorded_unknown_outcome(&old.to_string())
+                && index.has_recorded_unknown_outcome(&new.to_string())
+        );
         let elsewhere = index.snapshot("cd");
-        index.update_shard("cd", &elsewhere, &HashSet::new(), ShardInfo::default());
-        assert!(index.is_known_unknown(&old.to_string()), "another shelf says nothing of it");
+        index.update_shard("cd", &elsewhere, &HashSet::new(), OperationShard::default());
+        assert!(index.has_recorded_unknown_outcome(&old.to_string()), "another shelf says nothing of it");
         let known = index.snapshot("ab");
-        index.update_shard("ab", &known, &[new].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
-        assert!(!index.is_known_unknown(&old.to_string()) && index.is_known_unknown(&new.to_string()));
+        index.update_shard(
+            "ab",
+            &known,
+            &[new].into(),
+            OperationShard { unknown: 1, ..OperationShard::default() },
+        );
+        assert!(
+            !index.has_recorded_unknown_outcome(&old.to_string())
+                && index.has_recorded_unknown_outcome(&new.to_string())
+        );
         index.retain_shards(&["ab", "cd"].map(str::to_owned), NOW);
         assert_eq!(index.unknown_count(), Some(1));
         index.retain_shards(&["cd".to_owned()], NOW);
@@ -255,7 +271,7 @@ mod tests {
         index.retain_shards(&shards, NOW);
         assert_eq!(index.unknown_count(), None);
         for (name, expected) in [("0a", None), ("7f", None), ("ff", Some(3)), ("0a", Some(3))] {
-            let shard = ShardInfo { unknown: 1, ..ShardInfo::default() };
+            let shard = OperationShard { unknown: 1, ..OperationShard::default() };
             index.update_shard(name, &index.snapshot(name), &HashSet::new(), shard);
             index.retain_shards(&shards, NOW);
             assert_eq!(index.unknown_count(), expected, "{name}");
@@ -274,7 +290,7 @@ mod tests {
             index.record_admitted(&id, &owner);
         }
         assert_eq!(index.check_quota(&owner, quota), Err(AdmitOperationError::RouteFull));
-        let shard = |owners| ShardInfo { owners, ..ShardInfo::default() };
+        let shard = |owners| OperationShard { owners, ..OperationShard::default() };
         let ours = Arc::new(owner.clone());
         index.update_shard(
             "ab",
@@ -310,7 +326,7 @@ mod tests {
 
         /// The answers just after a scan, and a minute and a second later.
         fn record_shard(&mut self, name: &str, former: bool) -> [bool; 2] {
-            let shard = ShardInfo { former, ..ShardInfo::default() };
+            let shard = OperationShard { former, ..OperationShard::default() };
             self.census.update_shard(name, &self.census.snapshot(name), &HashSet::new(), shard);
             self.check_twice()
         }

@@ -18,7 +18,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    operation::Operation,
+    operation::OperationHeader,
     plan::{OperationEnd, OperationQuota},
     token::Token,
 };
@@ -29,8 +29,8 @@ use self::{error::AdmitOperationError, quota::QuotaOwner};
 
 /// A request that is an operation, and the lock under which it is to be sent.
 #[derive(Debug, Clone)]
-pub struct PendingOperation {
-    pub operation: Operation,
+pub struct OperationToRecord {
+    pub operation: OperationHeader,
     pub keys: Vec<ResourceKey>,
     /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
     pub nodes: Arc<[String]>,
@@ -104,9 +104,9 @@ impl OperationPermit {
 
 /// An operation that was admitted and not delivered to its caller yet. If it is dropped,
 /// [`OperationOutcome::NotExecuted`] is recorded.
-pub(crate) struct UndeliveredPermit(Option<OperationPermit>);
+pub(crate) struct UndeliveredOperationPermit(Option<OperationPermit>);
 
-impl UndeliveredPermit {
+impl UndeliveredOperationPermit {
     pub(crate) fn new(admitted: OperationPermit) -> Self {
         Self(Some(admitted))
     }
@@ -116,7 +116,7 @@ impl UndeliveredPermit {
     }
 }
 
-impl Drop for UndeliveredPermit {
+impl Drop for UndeliveredOperationPermit {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
             // This fails if the session's thread has already refused the operation.
@@ -128,17 +128,17 @@ impl Drop for UndeliveredPermit {
 /// How long the response to an operation waits until its outcome is recorded.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A request to a session's thread to admit an operation; see [`write_ahead::serve`].
-pub struct AdmissionRequest {
-    pub(crate) wanted: PendingOperation,
+/// A request to a session's thread to admit an operation; see [`write_ahead::run_operation`].
+pub struct OperationAdmissionRequest {
+    pub(crate) wanted: OperationToRecord,
     pub(crate) answer: oneshot::Sender<Result<(), AdmitOperationError>>,
     pub(crate) came: oneshot::Receiver<OperationOutcome>,
     pub(crate) written: oneshot::Sender<()>,
 }
 
-impl AdmissionRequest {
+impl OperationAdmissionRequest {
     pub(crate) fn new(
-        wanted: PendingOperation,
+        wanted: OperationToRecord,
     ) -> (Self, oneshot::Receiver<Result<(), AdmitOperationError>>, OperationPermit) {
         let (answer, answered) = oneshot::channel();
         let (says, came) = oneshot::channel();

@@ -16,7 +16,7 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
-use super::{OperationOutcome, PendingOperation, quota::QuotaOwner};
+use super::{OperationOutcome, OperationToRecord, quota::QuotaOwner};
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;
@@ -65,8 +65,8 @@ pub enum OperationState {
 const MAX_TARGET_LEN: usize = 512;
 
 impl OperationRecord {
-    pub fn new(wanted: &PendingOperation, attempt: Guid) -> Self {
-        let PendingOperation { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
+    pub fn new(wanted: &OperationToRecord, attempt: Guid) -> Self {
+        let OperationToRecord { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
         Self {
             format: FORMAT,
             attempt: attempt.to_string(),
@@ -147,7 +147,7 @@ impl From<OperationOutcome> for OperationState {
 }
 
 /// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
-pub fn writes_to_admit(version: i32) -> usize {
+pub fn admitting_write_count(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }
 
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn readmitted_record_has_admitted_version() {
         for version in [1, 2, 4, 5, 1000] {
-            let next = version + i32::try_from(writes_to_admit(version)).expect("small");
+            let next = version + i32::try_from(admitting_write_count(version)).expect("small");
             assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
             let states = [is_finished(version), is_deletable(version)];
             assert_eq!(states, [version % 3 == 1, version % 3 == 2], "{version}");

@@ -12,9 +12,9 @@ const MAX_PER_SHARD: i32 = 100_000 / 256;
 
 /// How many operations each of the 256 shards has, as last seen.
 #[derive(Debug, Default)]
-pub struct ShardCounts(RefCell<HashMap<u8, i32>>);
+pub struct OperationShardCounts(RefCell<HashMap<u8, i32>>);
 
-impl ShardCounts {
+impl OperationShardCounts {
     pub(super) fn record_count(&self, id: &OperationId, children: i32) {
         self.0.borrow_mut().insert(id.as_bytes()[0], children);
     }
@@ -30,7 +30,7 @@ impl ShardCounts {
         if last < MAX_PER_SHARD {
             return Ok(true);
         }
-        match live.client.stat(&live.paths.operation_shard(id)).await {
+        match live.client.stat(&live.paths.operation_shard_path(id)).await {
             Ok(seen) => {
                 let children = seen.map_or(0, |seen| seen.children);
                 self.record_count(id, children);

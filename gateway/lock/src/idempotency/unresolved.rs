@@ -9,7 +9,7 @@ use super::record::{OperationRecord, OperationState};
 use crate::recipe::node_data;
 use crate::session::{
     client::{MultiError, MultiOp, NodeStat, ZkClient, ZkError},
-    paths::Paths,
+    paths::ZkPaths,
 };
 
 /// An operation that was admitted and has no recorded outcome.
@@ -48,12 +48,12 @@ pub enum ResolveOperationError {
 /// All unresolved operations. `base`: of the era, to identify locks by their tokens.
 pub async fn list_unresolved(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     base: u64,
 ) -> Result<Vec<UnresolvedOperation>, ResolveOperationError> {
     let mut open = Vec::new();
-    for shard in children(link, &paths.operations()).await? {
-        let shard = format!("{}/{shard}", paths.operations());
+    for shard in children(link, &paths.operations_path()).await? {
+        let shard = format!("{}/{shard}", paths.operations_path());
         for name in children(link, &shard).await? {
             open.extend(read_unresolved(link, paths, base, (&shard, &name)).await?);
         }
@@ -65,7 +65,7 @@ pub async fn list_unresolved(
 /// `None` if the outcome is known, or the record is gone or unreadable.
 async fn read_unresolved(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     base: u64,
     (shard, name): (&str, &str),
 ) -> Result<Option<UnresolvedOperation>, ResolveOperationError> {
@@ -82,20 +82,20 @@ async fn read_unresolved(
     };
     let may_run = is_lock_held(link, paths, base, &record)
         .await
-        .map_err(|source| ResolveOperationError::Read { path: paths.locks(), source })?;
+        .map_err(|source| ResolveOperationError::Read { path: paths.locks_path(), source })?;
     let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
     Ok(Some(UnresolvedOperation { reference, record, may_run, path, version: seen.version }))
 }
 
 /// Digits of an [`fencegate_policies::operation::OperationId::reference`].
 const REFERENCE: usize = 16;
-/// Its first digits name the shard, as in [`Paths::operation_shard`].
+/// Its first digits name the shard, as in [`ZkPaths::operation_shard_path`].
 const SHARD: usize = 2;
 
 /// The unknown operation with this reference. Only records with a matching name are read.
 pub async fn find_unresolved(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     base: u64,
     reference: &str,
 ) -> Result<UnresolvedOperation, ResolveOperationError> {
@@ -104,7 +104,7 @@ pub async fn find_unresolved(
     if !digits || reference.len() != REFERENCE {
         return Err(not_found());
     }
-    let shard = format!("{}/{}", paths.operations(), &reference[..SHARD]);
+    let shard = format!("{}/{}", paths.operations_path(), &reference[..SHARD]);
     let mut found = Vec::new();
     for name in children(link, &shard).await?.iter().filter(|name| name.starts_with(reference)) {
         found.extend(read_unresolved(link, paths, base, (&shard, name)).await?);
@@ -164,12 +164,12 @@ async fn children(link: &impl ZkClient, path: &str) -> Result<Vec<String>, Resol
 /// Whether the lock node from which the token was made still exists.
 pub(super) async fn is_lock_held(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     base: u64,
     record: &OperationRecord,
 ) -> Result<bool, ZkError> {
     let Some(key) = record.keys.first() else { return Ok(false) };
-    let parent = record.lock.clone().unwrap_or_else(|| paths.lock(key));
+    let parent = record.lock.clone().unwrap_or_else(|| paths.native_lock_parent_path(key));
     let nodes = match link.children(&parent).await {
         Err(ZkError::NoNode) => return Ok(false),
         nodes => nodes?,

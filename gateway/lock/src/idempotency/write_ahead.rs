@@ -8,11 +8,11 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    AdmissionRequest, OperationOutcome, PendingOperation,
+    OperationAdmissionRequest, OperationOutcome, OperationToRecord,
     error::AdmitOperationError,
     index::OperationIndex,
-    record::{OperationRecord, OperationState, writes_to_admit},
-    shard_counts::ShardCounts,
+    record::{OperationRecord, OperationState, admitting_write_count},
+    shard_counts::OperationShardCounts,
 };
 use crate::{
     recipe::lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
@@ -54,13 +54,13 @@ impl From<AdmitOperationError> for WriteRecordError {
 }
 
 /// Runs one operation from before its admission until its outcome is recorded.
-pub async fn serve<L: ZkClient>(
+pub async fn run_operation<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
-    counts: Rc<ShardCounts>,
+    counts: Rc<OperationShardCounts>,
     census: Arc<OperationIndex>,
-    admission: AdmissionRequest,
+    admission: OperationAdmissionRequest,
 ) {
-    let AdmissionRequest { wanted, answer, came, written } = admission;
+    let OperationAdmissionRequest { wanted, answer, came, written } = admission;
     let Some(live) = current.session() else {
         return drop(answer.send(Err(AdmitOperationError::Service("there is no session".into()))));
     };
@@ -79,9 +79,9 @@ pub async fn serve<L: ZkClient>(
                 Err(_) => Some(OperationOutcome::NotExecuted),
             };
             match came {
-                Some(came) => node.settle(&current, Some(version), came.into()).await,
+                Some(came) => node.record_outcome(&current, Some(version), came.into()).await,
                 None => {
-                    node.census.record_unknown(attempt, node.id);
+                    node.census.record_unknown_outcome(attempt, node.id);
                     warn!(reference = node.id.reference(), token = %wanted.token, "once.unknown");
                 }
             }
@@ -89,7 +89,7 @@ pub async fn serve<L: ZkClient>(
         Err(WriteRecordError::Refused(error)) => drop(answer.send(Err(error))),
         Err(WriteRecordError::Unsettled(error)) => {
             drop(answer.send(Err(error)));
-            node.settle(&current, None, OperationOutcome::NotExecuted.into()).await;
+            node.record_outcome(&current, None, OperationOutcome::NotExecuted.into()).await;
         }
     }
     // Fails when the caller has stopped waiting for it.
@@ -108,11 +108,11 @@ impl OperationNode {
     async fn admit<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &ShardCounts,
-        wanted: &PendingOperation,
+        counts: &OperationShardCounts,
+        wanted: &OperationToRecord,
     ) -> Result<i32, WriteRecordError> {
         self.check_legacy_record(live, wanted).await?;
-        let path = live.paths.operation(&self.id);
+        let path = live.paths.operation_path(&self.id);
         let mut instead_of = None;
         for _ in 0..MAX_ATTEMPTS {
             let room = match instead_of {
@@ -171,14 +171,14 @@ impl OperationNode {
     async fn check_legacy_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        wanted: &PendingOperation,
+        wanted: &OperationToRecord,
     ) -> Result<(), WriteRecordError> {
         let keep = Duration::from_secs(wanted.operation.keep);
         let may_know = || self.census.may_have_legacy_names(keep, live.clock.now());
         let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
             return Ok(());
         };
-        match read_record(live, &live.paths.operation(&former)).await? {
+        match read_record(live, &live.paths.operation_path(&former)).await? {
             Some((before, _)) if !before.can_rerun() => {
                 let named = Self { id: former, record: self.record.clone(), census: self.census.clone() };
                 Err(named.rejection_for(&before).into())
@@ -191,8 +191,8 @@ impl OperationNode {
     async fn check_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &ShardCounts,
-        wanted: &PendingOperation,
+        counts: &OperationShardCounts,
+        wanted: &OperationToRecord,
     ) -> Result<Result<(), AdmitOperationError>, WriteRecordError> {
         let share = self.census.check_quota(&wanted.owner, wanted.memory);
         if share.is_err() {
@@ -205,12 +205,12 @@ impl OperationNode {
     async fn write<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &ShardCounts,
-        wanted: &PendingOperation,
+        counts: &OperationShardCounts,
+        wanted: &OperationToRecord,
         instead_of: Option<i32>,
     ) -> Result<i32, MultiError> {
-        let path = live.paths.operation(&self.id);
-        let shard = live.paths.operation_shard(&self.id);
+        let path = live.paths.operation_path(&self.id);
+        let shard = live.paths.operation_shard_path(&self.id);
         let data = self.record.to_bytes();
         let held = wanted.nodes.iter().map(|path| MultiOp::Check { path, version: ANY_VERSION });
         let mut steps: Vec<_> = held.collect();
@@ -220,7 +220,7 @@ impl OperationNode {
                 0
             }
             Some(version) => {
-                let writes = writes_to_admit(version);
+                let writes = admitting_write_count(version);
                 steps.push(MultiOp::Check { path: &path, version });
                 steps.extend((0..writes).map(|_| MultiOp::Set { path: &path, data: &data }));
                 version + i32::try_from(writes).expect("two at most")
@@ -258,7 +258,7 @@ impl OperationNode {
     /// Records the outcome of the attempt, through any session, for as long as it takes. `version`: of the node; if it
     /// is `None`, the node is read first. No session is held between two retries, because a session that is in use
     /// cannot be closed.
-    async fn settle<L: ZkClient>(
+    async fn record_outcome<L: ZkClient>(
         &self,
         current: &CurrentSession<L>,
         mut version: Option<i32>,
@@ -267,7 +267,7 @@ impl OperationNode {
         let data = self.record.with_state(state).to_bytes();
         loop {
             let live = wait_for_session(current).await;
-            let path = live.paths.operation(&self.id);
+            let path = live.paths.operation_path(&self.id);
             let expected = match version.take() {
                 Some(version) => version,
                 // The record may belong to a later attempt by now, so read its attempt.
@@ -358,7 +358,7 @@ async fn create_shard<L: ZkClient>(
     live: &ActiveSession<L>,
     id: &OperationId,
 ) -> Result<(), WriteRecordError> {
-    for path in [live.paths.operations(), live.paths.operation_shard(id)] {
+    for path in [live.paths.operations_path(), live.paths.operation_shard_path(id)] {
         match live.client.create(&path, b"", NodeKind::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
             Err(ZkError::SessionEnded) => return Err(WriteRecordError::session_ended()),

@@ -11,8 +11,8 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::lock_manager::LockManager;
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, BreakOutcome, LineEntry, MemberLocation, PublishedPlans, QUERY_TIMEOUT,
-    QueryReply, RegisteredGateway, ResolveOutcome, ResolveRequest,
+    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LineEntry, MemberLocation,
+    PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome, ResolveOperationRequest,
 };
 use crate::manager::session_command::SessionCommand;
 use crate::{
@@ -63,10 +63,10 @@ impl LockManager {
         key: &ResourceKey,
         site: LockSite,
         holder: String,
-    ) -> Result<BreakOutcome, AdminQueryError> {
+    ) -> Result<BreakLockOutcome, AdminQueryError> {
         self.query(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
             .await
-            .map_err(AdminQueryError::for_change)
+            .map_err(AdminQueryError::into_change_error)
     }
 
     pub async fn members(&self) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
@@ -111,10 +111,13 @@ impl LockManager {
 
     /// # Cancellation
     /// The resolution may have been written all the same.
-    pub async fn resolve(&self, resolution: ResolveRequest) -> Result<ResolveOutcome, AdminQueryError> {
+    pub async fn resolve_operation(
+        &self,
+        resolution: ResolveOperationRequest,
+    ) -> Result<ResolveOperationOutcome, AdminQueryError> {
         self.query_any(|answer| AdminQuery::Resolve { resolution, answer })
             .await
-            .map_err(AdminQueryError::for_change)
+            .map_err(AdminQueryError::into_change_error)
     }
 
     pub fn sessions(&self) -> Vec<SessionStatus> {
@@ -151,7 +154,7 @@ impl LockManager {
     async fn query<T>(
         &self,
         key: &ResourceKey,
-        question: impl FnOnce(QueryReply<T>) -> AdminQuery,
+        question: impl FnOnce(AdminReplySender<T>) -> AdminQuery,
     ) -> Result<T, AdminQueryError> {
         let (sender, answer) = oneshot::channel();
         self.session_handle(key)
@@ -164,7 +167,7 @@ impl LockManager {
     /// Through a session that is ready, if there is one.
     async fn query_any<T>(
         &self,
-        question: impl FnOnce(QueryReply<T>) -> AdminQuery,
+        question: impl FnOnce(AdminReplySender<T>) -> AdminQuery,
     ) -> Result<T, AdminQueryError> {
         let ready = self.session_handles.iter().find(|session| session.view.borrow().is_ready(&self.clock));
         let session = ready.or(self.session_handles.first()).expect("there is at least one session");

@@ -22,18 +22,18 @@ use crate::{
 
 /// Answered on the thread of the sessions.
 pub enum AdminQuery {
-    QueueEntries { key: ResourceKey, site: LockSite, answer: QueryReply<Vec<LineEntry>> },
-    Record { key: ResourceKey, answer: QueryReply<Option<GrantRecord>> },
-    Break { key: ResourceKey, site: LockSite, holder: String, answer: QueryReply<BreakOutcome> },
-    Members { answer: QueryReply<Vec<RegisteredGateway>> },
-    Published { answer: QueryReply<PublishedPlans> },
-    Operations { answer: QueryReply<Vec<UnresolvedOperation>> },
-    MemberNames { answer: QueryReply<Vec<String>> },
-    LocateMember { member: String, answer: QueryReply<MemberLocation> },
-    Resolve { resolution: ResolveRequest, answer: QueryReply<ResolveOutcome> },
+    QueueEntries { key: ResourceKey, site: LockSite, answer: AdminReplySender<Vec<LineEntry>> },
+    Record { key: ResourceKey, answer: AdminReplySender<Option<GrantRecord>> },
+    Break { key: ResourceKey, site: LockSite, holder: String, answer: AdminReplySender<BreakLockOutcome> },
+    Members { answer: AdminReplySender<Vec<RegisteredGateway>> },
+    Published { answer: AdminReplySender<PublishedPlans> },
+    Operations { answer: AdminReplySender<Vec<UnresolvedOperation>> },
+    MemberNames { answer: AdminReplySender<Vec<String>> },
+    LocateMember { member: String, answer: AdminReplySender<MemberLocation> },
+    Resolve { resolution: ResolveOperationRequest, answer: AdminReplySender<ResolveOperationOutcome> },
 }
 
-pub(super) type QueryReply<T> = oneshot::Sender<Result<T, AdminQueryError>>;
+pub(super) type AdminReplySender<T> = oneshot::Sender<Result<T, AdminQueryError>>;
 
 /// Errors of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +105,7 @@ impl LineEntry {
 
 /// The result of breaking a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakOutcome {
+pub enum BreakLockOutcome {
     /// The node was removed.
     Gone,
     /// The node did not exist, or did not hold.
@@ -114,7 +114,7 @@ pub enum BreakOutcome {
     Unknown,
 }
 
-impl BreakOutcome {
+impl BreakLockOutcome {
     /// The result of the transaction that removes the node.
     pub(super) fn from_removal(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
         match removed {
@@ -178,7 +178,7 @@ pub enum MemberLocation {
 
 /// An operator's resolution of an operation.
 #[derive(Debug, Clone)]
-pub struct ResolveRequest {
+pub struct ResolveOperationRequest {
     pub reference: String,
     pub done: bool,
     /// Resolve the operation even if it may still be running, or start.
@@ -189,7 +189,7 @@ pub struct ResolveRequest {
 
 /// The result of a resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ResolveOutcome {
+pub enum ResolveOperationOutcome {
     Written,
     NotFound(String),
     MayRun(String),
@@ -203,7 +203,7 @@ pub(super) const MAX_ENTRIES: usize = 1000;
 
 impl AdminQueryError {
     /// Turns the end of the process into a lost answer, for a change that may have been made before.
-    pub(super) fn for_change(self) -> Self {
+    pub(super) fn into_change_error(self) -> Self {
         if self == Self::ShuttingDown { Self::Unknown } else { self }
     }
 }

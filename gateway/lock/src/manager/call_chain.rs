@@ -54,12 +54,12 @@ pub(super) const DEEPEST: u32 = 8;
 
 impl CallChains {
     /// Starts a request that is no callback.
-    pub(super) fn begin(&mut self, first: u32) {
+    pub(super) fn begin_request(&mut self, first: u32) {
         self.links.insert(first, ChainLink { number: first, caller: None, depth: 0, calls: false });
     }
 
     /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
-    pub(super) fn caller(&self, number: u32) -> Result<u32, CallbackError> {
+    pub(super) fn find_caller(&self, number: u32) -> Result<u32, CallbackError> {
         // Requests are seldom dispatched twice, so the first candidate is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) =
@@ -72,7 +72,7 @@ impl CallChains {
     }
 
     /// Starts a callback of `caller`.
-    pub(super) fn call(&mut self, caller: u32, first: u32) {
+    pub(super) fn begin_callback(&mut self, caller: u32, first: u32) {
         let depth = self.links.get_mut(&caller).map_or(0, |link| {
             link.calls = true;
             link.depth + 1
@@ -88,7 +88,7 @@ impl CallChains {
     }
 
     /// A request in flight is over; its callbacks may go on.
-    pub(super) fn end(&mut self, first: u32) {
+    pub(super) fn end_request(&mut self, first: u32) {
         let Some(ChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
             caller.calls = false;
@@ -101,7 +101,7 @@ impl CallChains {
     }
 
     /// Whether this request is in flight and no other is.
-    pub(super) fn is_only(&self, first: u32) -> bool {
+    pub(super) fn is_only_request(&self, first: u32) -> bool {
         self.links.len() == 1 && self.contains(first)
     }
 
@@ -122,7 +122,7 @@ mod tests {
 
     fn started_chain() -> CallChains {
         let mut chains = CallChains::default();
-        chains.begin(1);
+        chains.begin_request(1);
         chains
     }
 
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn callback_requires_dispatch_in_flight() {
         let mut chains = started_chain();
-        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
+        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
         chains.record_dispatch(1, 2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInFlight), Ok(1)));
-        chains.end(1);
-        assert_eq!(chains.caller(2), Err(CallbackError::NotInFlight), "too late");
+        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInFlight), Ok(1)));
+        chains.end_request(1);
+        assert_eq!(chains.find_caller(2), Err(CallbackError::NotInFlight), "too late");
         assert!(chains.is_empty());
     }
 
@@ -142,28 +142,28 @@ mod tests {
     #[test]
     fn callbacks_of_dispatch_run_serially() {
         let mut chains = started_chain();
-        chains.call(1, 2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
-        chains.call(2, 3);
-        assert_eq!(chains.caller(2), Err(CallbackError::NotInnermost));
-        chains.end(3);
-        assert_eq!(chains.caller(2), Ok(2));
-        chains.end(2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
+        chains.begin_callback(1, 2);
+        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
+        chains.begin_callback(2, 3);
+        assert_eq!(chains.find_caller(2), Err(CallbackError::NotInnermost));
+        chains.end_request(3);
+        assert_eq!(chains.find_caller(2), Ok(2));
+        chains.end_request(2);
+        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
     }
 
     /// A callback that runs longer than its caller keeps the chain, and the key, until it has ended.
     #[test]
     fn callback_outliving_caller_keeps_chain() {
         let mut chains = started_chain();
-        chains.call(1, 2);
-        chains.end(1);
+        chains.begin_callback(1, 2);
+        chains.end_request(1);
         assert!(!chains.is_empty());
-        assert_eq!(chains.caller(1), Err(CallbackError::NotInFlight), "it was answered");
-        chains.call(2, 3);
-        chains.end(2);
+        assert_eq!(chains.find_caller(1), Err(CallbackError::NotInFlight), "it was answered");
+        chains.begin_callback(2, 3);
+        chains.end_request(2);
         assert!(!chains.is_empty());
-        chains.end(3);
+        chains.end_request(3);
         assert!(chains.is_empty());
     }
 
@@ -172,21 +172,21 @@ mod tests {
     fn callback_depth_is_bounded() {
         let mut chains = started_chain();
         for number in 1..=DEEPEST {
-            let caller = chains.caller(number).expect("not that deep");
-            chains.call(caller, number + 1);
+            let caller = chains.find_caller(number).expect("not that deep");
+            chains.begin_callback(caller, number + 1);
         }
-        assert_eq!(chains.caller(DEEPEST + 1), Err(CallbackError::TooDeep));
+        assert_eq!(chains.find_caller(DEEPEST + 1), Err(CallbackError::TooDeep));
     }
 
     /// Each reader that holds a shared lock has a call chain of its own.
     #[test]
     fn readers_have_separate_chains() {
         let mut chains = started_chain();
-        chains.begin(2);
-        chains.call(1, 3);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
-        chains.end(1);
-        chains.end(3);
-        assert_eq!(chains.caller(2), Ok(2));
+        chains.begin_request(2);
+        chains.begin_callback(1, 3);
+        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
+        chains.end_request(1);
+        chains.end_request(3);
+        assert_eq!(chains.find_caller(2), Ok(2));
     }
 }

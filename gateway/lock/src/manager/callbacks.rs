@@ -10,18 +10,18 @@ impl LockManager {
     ///
     /// # Errors
     /// The request cannot run there. It was not sent.
-    pub fn call(
+    pub fn start_callback(
         &self,
         keys: &[ResourceKey],
         from: Token,
         mode: Mode,
     ) -> Result<(GrantGuard, Mode), CallbackError> {
         let kept = match keys {
-            [key] => self.table.call(key, from, mode),
+            [key] => self.table.start_callback(key, from, mode),
             _ => Err(CallbackError::NotHeld),
         };
         match (kept, self.strict_registry.find_lock(keys, from)) {
-            (Err(CallbackError::NotHeld), Some(lock)) => lock.call(from, mode),
+            (Err(CallbackError::NotHeld), Some(lock)) => lock.start_callback(from, mode),
             (kept, _) => kept,
         }
     }

@@ -29,9 +29,9 @@ pub fn session_chores<L: ZkClient>(
         let strangers = |unlike| index.set_incompatible_peers(unlike > 0);
         tokio::select! {
             never = audited => never,
-            never = janitor::sweep_every(live, every) => never,
+            never = janitor::run_ownerless_node_sweeps(live, every) => never,
             never = janitor::remove_unused_parents(live) => never,
-            never = expiry::sweep_every(live, &index) => never,
+            never = expiry::run_expiry_sweeps(live, &index) => never,
             never = plan_compare::watch_plans(live, &settings, every, strangers) => never,
             never = plan_watch::watch_plans(live, every, |members| member_watcher.update(members)) => never,
         }

@@ -32,7 +32,7 @@ impl EndedSessions {
     }
 
     /// Resolves when the session with this member node was seen to end.
-    pub async fn wait_for(&self, member: &str) {
+    pub async fn wait_for_session_end(&self, member: &str) {
         let mut known = self.0.subscribe();
         // The sender lives as long as `self`, so the wait has no other end.
         if known.wait_for(|known| known.iter().any(|name| **name == *member)).await.is_err() {
@@ -80,13 +80,16 @@ mod tests {
         let mut behind = MemberWatcher::new(&ended_sessions);
         ahead.update(&names(&["gw-1-01", "gw-2-02"]));
         behind.update(&names(&["gw-2-02"]));
-        assert!(ended_sessions.wait_for("gw-1-01").now_or_never().is_none(), "a server that is behind");
-        let mut waits = Box::pin(ended_sessions.wait_for("gw-1-01"));
+        assert!(
+            ended_sessions.wait_for_session_end("gw-1-01").now_or_never().is_none(),
+            "a server that is behind"
+        );
+        let mut waits = Box::pin(ended_sessions.wait_for_session_end("gw-1-01"));
         assert!(waits.as_mut().now_or_never().is_none());
         ahead.update(&names(&["gw-2-02"]));
         assert!(waits.now_or_never().is_some(), "not woken");
-        assert!(ended_sessions.wait_for("gw-1-01").now_or_never().is_some(), "not remembered");
-        assert!(ended_sessions.wait_for("gw-2-02").now_or_never().is_none());
+        assert!(ended_sessions.wait_for_session_end("gw-1-01").now_or_never().is_some(), "not remembered");
+        assert!(ended_sessions.wait_for_session_end("gw-2-02").now_or_never().is_none());
     }
 
     /// At most `MAX_SESSIONS` ended sessions are remembered, and those are the newest.
@@ -100,7 +103,7 @@ mod tests {
         }
         member_watcher.update(&[]);
         assert_eq!(ended_sessions.0.borrow().len(), MAX_SESSIONS);
-        assert!(ended_sessions.wait_for(&all[MAX_SESSIONS]).now_or_never().is_some());
-        assert!(ended_sessions.wait_for(&all[0]).now_or_never().is_none());
+        assert!(ended_sessions.wait_for_session_end(&all[MAX_SESSIONS]).now_or_never().is_some());
+        assert!(ended_sessions.wait_for_session_end(&all[0]).now_or_never().is_none());
     }
 }

@@ -23,28 +23,28 @@ pub struct GrantGuard {
     dispatched: Cell<bool>,
     known: Cell<bool>,
     kept: NodeRetention,
-    lock: Arc<dyn SharedLock>,
+    lock: Arc<dyn MultiRequestLock>,
 }
 
 /// A lock that several requests use: one after the other, together, or nested. Each request is identified by its first
 /// dispatch number.
-pub(super) trait SharedLock: fmt::Debug + Send + Sync {
+pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
     fn can_start(&self) -> bool {
         true
     }
 
     /// The number of one more dispatch; `None` when the lock is closed or its numbers are used up.
-    fn next_number(&self, first: u32) -> Option<u32>;
+    fn next_dispatch_number(&self, first: u32) -> Option<u32>;
 
     /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the lock is held.
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
+    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
 
     /// Stops the lock from starting anything more.
     fn retire(&self);
 
     /// A request is over. `known`: all that it started upstream is over, too.
-    fn finish(self: Arc<Self>, first: u32, known: bool);
+    fn finish_request(self: Arc<Self>, first: u32, known: bool);
 }
 
 /// Whether the lock node is kept after the request.
@@ -65,34 +65,34 @@ pub struct Dispatch {
 
 impl GrantGuard {
     /// A tenure whose lock node is not kept after its request. `first`: the first dispatch number, already counted.
-    pub(super) fn for_request(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+    pub(super) fn for_uncached(grant: Grant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
         Self::new(grant, first, NodeRetention::Never, lock)
     }
 
     /// A tenure whose lock node is kept for later requests.
-    pub(super) fn for_cached(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+    pub(super) fn for_cached(grant: Grant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
         Self::new(grant, first, NodeRetention::ForOthers, lock)
     }
 
-    fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn SharedLock>) -> Self {
+    fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn MultiRequestLock>) -> Self {
         let dispatched = Cell::new(false);
         let known = Cell::new(false);
         Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
     }
 
     /// The next dispatch, with the next number. `None` when the tenure is closed or its numbers are used up.
-    pub fn dispatch(&self) -> Option<Dispatch> {
+    pub fn next_dispatch(&self) -> Option<Dispatch> {
         if !self.dispatched.get() && !self.lock.can_start() {
             return None;
         }
         if self.dispatched.replace(true) {
-            self.number.set(self.lock.next_number(self.first)?);
+            self.number.set(self.lock.next_dispatch_number(self.first)?);
         }
         Some(Dispatch { token: self.token()?, validity: self.grant.validity.clone() })
     }
 
     /// Paths of the lock nodes.
-    pub fn nodes(&self) -> Arc<[String]> {
+    pub fn node_paths(&self) -> Arc<[String]> {
         self.grant.nodes.clone()
     }
 
@@ -157,6 +157,6 @@ impl GrantGuard {
 impl Drop for GrantGuard {
     fn drop(&mut self) {
         let known = self.known.get() || !self.dispatched.get();
-        self.lock.clone().finish(self.first, known);
+        self.lock.clone().finish_request(self.first, known);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, Mode};
 use fencegate_process::clock::BootInstant;
 
 use super::{
     call_chain::{CallChains, CallbackError},
-    tenure_end::EndCause,
+    tenure_end::TenureEndCause,
 };
 
 /// A held lock.
@@ -15,7 +15,7 @@ use super::{
 pub(super) struct HeldLock<C> {
     pub(super) credentials: C,
     pub(super) mode: Mode,
-    pub(super) rules: CachedHold,
+    pub(super) rules: CachedHoldLimits,
     pub(super) granted: BootInstant,
     pub(super) in_flight: u32,
     chains: CallChains,
@@ -25,7 +25,7 @@ pub(super) struct HeldLock<C> {
     pub(super) contended: Option<(BootInstant, u32)>,
     pub(super) idle_since: BootInstant,
     /// Why nothing more is started under it.
-    pub(super) closed: Option<EndCause>,
+    pub(super) closed: Option<TenureEndCause>,
     /// Whether all outcomes so far are known.
     pub(super) known: bool,
     /// How long an idle tenure waits before it ends for a remote contender.
@@ -60,7 +60,7 @@ impl<C> HeldLock<C> {
     pub(super) fn new(
         credentials: C,
         mode: Mode,
-        rules: CachedHold,
+        rules: CachedHoldLimits,
         reached: bool,
         now: BootInstant,
     ) -> Self {
@@ -81,48 +81,48 @@ impl<C> HeldLock<C> {
     }
 
     /// Starts a request that is no callback. Returns its dispatch number.
-    pub(super) fn begin(&mut self) -> u32 {
+    pub(super) fn begin_request(&mut self) -> u32 {
         self.in_flight += 1;
         self.dispatched += 1;
-        self.chains.begin(self.dispatched);
+        self.chains.begin_request(self.dispatched);
         self.dispatched
     }
 
     /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
     /// tenure is about to be released, because its caller keeps the tenure and waits for it.
-    pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
+    pub(super) fn begin_callback(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
         if self.closed.is_some() {
             return Err(CallbackError::Closed);
         }
-        let caller = self.chains.caller(number)?;
+        let caller = self.chains.find_caller(number)?;
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
-        let first = self.next_number().ok_or(CallbackError::Closed)?;
+        let first = self.next_dispatch_number().ok_or(CallbackError::Closed)?;
         self.in_flight += 1;
-        self.chains.call(caller, first);
+        self.chains.begin_callback(caller, first);
         Ok(first)
     }
 
     /// The number of one more dispatch of a request in flight, identified by its first dispatch number. `None`: nothing
     /// more is sent.
     pub(super) fn next_dispatch(&mut self, first: u32) -> Option<u32> {
-        let number = self.next_number()?;
+        let number = self.next_dispatch_number()?;
         self.chains.record_dispatch(first, number);
         Some(number)
     }
 
     /// A request in flight is over.
-    pub(super) fn finish(&mut self, first: u32, now: BootInstant) {
+    pub(super) fn finish_request(&mut self, first: u32, now: BootInstant) {
         self.in_flight -= 1;
-        self.chains.end(first);
+        self.chains.end_request(first);
         debug_assert_eq!(self.chains.is_empty(), self.in_flight == 0, "each of them is in one chain");
         if self.in_flight == 0 {
             self.idle_since = now;
         }
     }
 
-    fn next_number(&mut self) -> Option<u32> {
+    fn next_dispatch_number(&mut self) -> Option<u32> {
         if self.closed.is_some() || self.dispatched >= LAST_DISPATCH {
             return None;
         }
@@ -147,7 +147,7 @@ impl<C> HeldLock<C> {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
         });
-        self.closed.is_some() || used_up || self.is_old(now)
+        self.closed.is_some() || used_up || self.has_reached_limit(now)
     }
 
     /// Whether a remote contender really waits for the lock, and not only to find the holder.
@@ -155,17 +155,17 @@ impl<C> HeldLock<C> {
         self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
     }
 
-    pub(super) fn is_old(&self, now: BootInstant) -> bool {
+    pub(super) fn has_reached_limit(&self, now: BootInstant) -> bool {
         now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
     }
 
     /// Why it ends now.
-    pub(super) fn cause(&self, now: BootInstant) -> EndCause {
+    pub(super) fn end_cause(&self, now: BootInstant) -> TenureEndCause {
         match self.closed {
             Some(cause) => cause,
-            None if self.contended.is_some() => EndCause::Contended,
-            None if self.is_old(now) => EndCause::Limit,
-            None => EndCause::Idle,
+            None if self.contended.is_some() => TenureEndCause::Contended,
+            None if self.has_reached_limit(now) => TenureEndCause::Limit,
+            None => TenureEndCause::Idle,
         }
     }
 }

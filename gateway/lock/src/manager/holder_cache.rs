@@ -14,13 +14,13 @@ use crate::peer_endpoint::HolderRoute;
 /// The routes to the holders of all keys, in shards so that workers seldom contend.
 #[derive(Debug, Default)]
 pub struct HolderCache {
-    shards: [Mutex<HashMap<ResourceKey, CachedRoute>>; SHARDS],
+    shards: [Mutex<HashMap<ResourceKey, CachedHolder>>; SHARDS],
     /// Routes from which no response came, with the time; the oldest first.
     shut: Mutex<VecDeque<(HolderRoute, BootInstant)>>,
 }
 
 #[derive(Debug)]
-struct CachedRoute {
+struct CachedHolder {
     way: HolderRoute,
     /// When it was read from ZooKeeper, or a response last came from there.
     good: BootInstant,
@@ -58,13 +58,13 @@ impl HolderCache {
     }
 
     /// Records that ZooKeeper names this route, or that a response came from there.
-    pub fn learn(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
+    pub fn record_route(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
         let mut shard = self.shard(key);
         if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
             shard.retain(|_, known| now.since(known.good) < ROUTE_TTL);
         }
         if shard.len() < MAX_KEYS_PER_SHARD || shard.contains_key(key) {
-            shard.insert(key.clone(), CachedRoute { way: route.clone(), good: now });
+            shard.insert(key.clone(), CachedHolder { way: route.clone(), good: now });
         }
     }
 
@@ -102,7 +102,7 @@ impl HolderCache {
         self.shard(key).remove(key);
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedRoute>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedHolder>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -144,11 +144,11 @@ mod tests {
         let cache = HolderCache::default();
         let key = key("one");
         let route = holder_route();
-        cache.learn(&key, &route, millis(0));
+        cache.record_route(&key, &route, millis(0));
         assert_eq!(cache.find(&key, millis(900)), Some(route.clone()));
         assert_eq!(cache.find(&key, millis(1000)), None, "asking is no answer");
-        cache.learn(&key, &route, millis(1000));
-        cache.learn(&key, &route, millis(1900));
+        cache.record_route(&key, &route, millis(1000));
+        cache.record_route(&key, &route, millis(1900));
         assert_eq!(cache.find(&key, millis(2800)), Some(route));
         assert_eq!(cache.find(&key, millis(2900)), None);
         assert_eq!(cache.find(&key, millis(2901)), None);
@@ -161,8 +161,8 @@ mod tests {
         let key = key("one");
         let old = holder_route();
         let new = holder_route();
-        cache.learn(&key, &old, millis(0));
-        cache.learn(&key, &new, millis(1));
+        cache.record_route(&key, &old, millis(0));
+        cache.record_route(&key, &new, millis(1));
         cache.forget(&key, &old);
         assert_eq!(cache.find(&key, millis(2)), Some(new.clone()));
         cache.forget(&key, &new);
@@ -177,9 +177,9 @@ mod tests {
         let dead = holder_route();
         let good = holder_route();
         let [one, two, three] = ["one", "two", "three"].map(key);
-        cache.learn(&one, &dead, millis(0));
-        cache.learn(&two, &dead, millis(0));
-        cache.learn(&three, &good, millis(0));
+        cache.record_route(&one, &dead, millis(0));
+        cache.record_route(&two, &dead, millis(0));
+        cache.record_route(&three, &good, millis(0));
         cache.mark_unreachable(&dead, millis(100));
         let found = [&one, &two, &three].map(|key| cache.find(key, millis(101)));
         assert_eq!(found, [None, None, Some(good.clone())]);
@@ -204,7 +204,7 @@ mod tests {
     fn locally_held_key_has_no_route() {
         let cache = HolderCache::default();
         let key = key("one");
-        cache.learn(&key, &holder_route(), millis(0));
+        cache.record_route(&key, &holder_route(), millis(0));
         cache.remove(&key);
         assert_eq!(cache.find(&key, millis(1)), None);
     }
@@ -217,12 +217,12 @@ mod tests {
         let keys: Vec<_> =
             (0..2 * SHARDS * MAX_KEYS_PER_SHARD).map(|number| key(&format!("key-{number}"))).collect();
         let known = |now| keys.iter().filter(|key| cache.find(key, now).is_some()).count();
-        keys.iter().for_each(|key| cache.learn(key, &route, millis(0)));
+        keys.iter().for_each(|key| cache.record_route(key, &route, millis(0)));
         assert_eq!(known(millis(1)), SHARDS * MAX_KEYS_PER_SHARD);
         let late = key("late");
-        cache.learn(&late, &route, millis(2));
+        cache.record_route(&late, &route, millis(2));
         assert_eq!(cache.find(&late, millis(3)), None, "no room");
-        cache.learn(&late, &route, millis(2000));
+        cache.record_route(&late, &route, millis(2000));
         assert_eq!(cache.find(&late, millis(2001)), Some(route));
     }
 }

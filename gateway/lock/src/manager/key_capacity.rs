@@ -9,8 +9,8 @@ use fencegate_policies::key::ResourceKey;
 
 /// The counts of all workers, in shards so that they seldom contend.
 #[derive(Debug, Default)]
-pub struct KeyCapacity {
-    shards: [Mutex<HashMap<ResourceKey, KeyUsage>>; SHARDS],
+pub struct KeyCapacityLimiter {
+    shards: [Mutex<HashMap<ResourceKey, KeyRequestCounts>>; SHARDS],
 }
 
 /// The owner of the first part of a tenure.
@@ -24,7 +24,7 @@ pub enum HolderKind {
 
 /// The counts of one key.
 #[derive(Debug, Default)]
-struct KeyUsage {
+struct KeyRequestCounts {
     requests: usize,
     /// Leases take no capacity from requests; they have a bound of their own, for all keys together.
     leases: usize,
@@ -32,7 +32,7 @@ struct KeyUsage {
 
 /// How many requests of this gateway a key may have.
 #[derive(Debug, Clone, Copy)]
-pub struct CapacityLimits {
+pub struct KeyCapacityLimits {
     /// Requests that hold the key at once.
     pub hold: usize,
     /// Requests that wait behind them.
@@ -45,13 +45,13 @@ const SHARDS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapacityExceededError;
 
-impl KeyCapacity {
+impl KeyCapacityLimiter {
     /// Takes a slot, which is released on drop. A lease always gets one.
-    pub fn enter(
+    pub fn take_slot(
         self: &Arc<Self>,
         key: &ResourceKey,
         of: HolderKind,
-        capacity: CapacityLimits,
+        capacity: KeyCapacityLimits,
     ) -> Result<CapacityGuard, CapacityExceededError> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
@@ -75,7 +75,7 @@ impl KeyCapacity {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, KeyUsage>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, KeyRequestCounts>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -88,7 +88,7 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A slot in the capacity of a key.
 #[derive(Debug)]
 pub struct CapacityGuard {
-    occupancy: Arc<KeyCapacity>,
+    occupancy: Arc<KeyCapacityLimiter>,
     key: ResourceKey,
     of: HolderKind,
 }
@@ -119,10 +119,10 @@ mod tests {
     }
 
     /// How many requests are admitted beside so many leases.
-    fn count_admitted(leases: usize, capacity: CapacityLimits) -> usize {
-        let occupancy = Arc::<KeyCapacity>::default();
+    fn count_admitted(leases: usize, capacity: KeyCapacityLimits) -> usize {
+        let occupancy = Arc::<KeyCapacityLimiter>::default();
         let key = key();
-        let enter = |of| occupancy.enter(&key, of, capacity);
+        let enter = |of| occupancy.take_slot(&key, of, capacity);
         let leases: Vec<_> = (0..leases).map(|_| enter(HolderKind::Client).expect("always")).collect();
         let requests: Vec<_> = (0..20).map_while(|_| enter(HolderKind::Request).ok()).collect();
         let placed = requests.len();
@@ -134,9 +134,9 @@ mod tests {
     /// Leases that wait take no capacity from requests; a lease that holds takes one place of a holder.
     #[test]
     fn waiting_leases_use_no_request_capacity() {
-        let capacity = CapacityLimits { hold: 1, wait: 3 };
+        let capacity = KeyCapacityLimits { hold: 1, wait: 3 };
         assert_eq!([0, 1, 2, 10].map(|leases| count_admitted(leases, capacity)), [4, 3, 3, 3]);
-        let permits = CapacityLimits { hold: 3, wait: 2 };
+        let permits = KeyCapacityLimits { hold: 3, wait: 2 };
         assert_eq!([0, 1, 3, 10].map(|leases| count_admitted(leases, permits)), [5, 4, 2, 2]);
     }
 }

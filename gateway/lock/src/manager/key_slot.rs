@@ -13,7 +13,7 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{CachedHold, LockSite, Mode},
+    plan::{CachedHoldLimits, LockSite, Mode},
     token::Token,
 };
 use fencegate_process::{
@@ -22,13 +22,13 @@ use fencegate_process::{
 };
 use tokio::sync::{Notify, oneshot};
 
-use self::remote_position::RemotePosition;
+use self::remote_position::RemoteQueuePosition;
 use super::{
     call_chain::CallbackError,
-    grant_guard::{GrantGuard, SharedLock},
+    grant_guard::{GrantGuard, MultiRequestLock},
     held_lock::HeldLockView,
     lock_request::WaitPlace,
-    queue::{ArrivalOutcome, Queue, StartedRequest, WaitLimit},
+    queue::{ArrivalOutcome, LockQueue, QueueWaitLimit, StartedRequest},
 };
 use crate::{error::GrantError, recipe::grant::Grant};
 
@@ -40,20 +40,20 @@ pub struct KeySlot {
     pub key: ResourceKey,
     /// The site of its lock.
     pub site: LockSite,
-    queue: Mutex<SlotState>,
+    queue: Mutex<KeySlotState>,
     /// Wakes the task of the key to check its state again.
     look: Notify,
     clock: SharedClock,
 }
 
 #[derive(Default)]
-struct SlotState {
-    queue: Queue<LocalWaiter, Grant>,
+struct KeySlotState {
+    queue: LockQueue<LocalWaiter, Grant>,
     /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
     /// Whether the slot was taken out of the table. A caller that still has it must then query the table again.
     removed: bool,
-    standing: RemotePosition,
+    standing: RemoteQueuePosition,
     /// Counts how often all held and waiting lock nodes became too old to be used.
     outdated: u64,
 }
@@ -61,8 +61,8 @@ struct SlotState {
 struct LocalWaiter {
     answer: oneshot::Sender<LockReply>,
     route: Arc<str>,
-    rules: CachedHold,
-    patience: WaitLimit,
+    rules: CachedHoldLimits,
+    patience: QueueWaitLimit,
     waits: WaitPlace,
     delay: Option<Duration>,
 }
@@ -71,8 +71,8 @@ struct LocalWaiter {
 #[derive(Debug, Clone, Copy)]
 pub struct LocalRequest<'a> {
     pub mode: Mode,
-    pub rules: CachedHold,
-    pub patience: WaitLimit,
+    pub rules: CachedHoldLimits,
+    pub patience: QueueWaitLimit,
     pub waits: WaitPlace,
     /// See [`crate::manager::lock_request::LockRequest`].
     pub delay: Option<Duration>,
@@ -81,16 +81,16 @@ pub struct LocalRequest<'a> {
 
 /// The parameters of the first waiting request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct HeadRequest {
+pub(super) struct FirstWaitingRequest {
     pub(super) mode: Mode,
-    rules: CachedHold,
+    rules: CachedHoldLimits,
     pub(super) delay: Option<Duration>,
     /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
     outdated: u64,
 }
 
 /// The immediate result of a request for a key.
-pub enum EnterOutcome {
+pub enum EnterQueueOutcome {
     Started(GrantGuard),
     /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
@@ -104,16 +104,16 @@ pub enum EnterOutcome {
     NotHolder,
 }
 
-impl SlotState {
+impl KeySlotState {
     /// Records that a request waits that may be forwarded. True if the task that waits for the lock has to look up the
     /// route now.
-    fn request_route(&mut self, now: BootInstant) -> bool {
-        self.queue.credentials().is_none() && self.standing.request_route(now)
+    fn request_holder_route(&mut self, now: BootInstant) -> bool {
+        self.queue.credentials().is_none() && self.standing.request_holder_route(now)
     }
 
     /// Records that a request of this route was started. The clone of the `Arc` is left out if the route is the same as
     /// before, so that workers do not contend for its count.
-    fn set_route(&mut self, route: &Arc<str>) {
+    fn set_policy_route(&mut self, route: &Arc<str>) {
         if !self.route.as_ref().is_some_and(|known| Arc::ptr_eq(known, route)) {
             self.route = Some(route.clone());
         }
@@ -144,24 +144,24 @@ impl fmt::Debug for KeySlot {
 
 impl KeySlot {
     fn new(key: ResourceKey, site: LockSite, clock: SharedClock) -> Self {
-        let queue = Mutex::new(SlotState::default());
+        let queue = Mutex::new(KeySlotState::default());
         Self { key, site, queue, look: Notify::new(), clock }
     }
 
-    fn entry(&self) -> MutexGuard<'_, SlotState> {
+    fn lock_state(&self) -> MutexGuard<'_, KeySlotState> {
         unpoisoned(&self.queue)
     }
 
-    fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterOutcome {
+    fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterQueueOutcome {
         let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
-        let mut entry = self.entry();
+        let mut entry = self.lock_state();
         let mut answer = None;
         debug_assert!(!entry.removed, "removed under the table's lock");
         if waits == WaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
-            return EnterOutcome::NotHolder;
+            return EnterQueueOutcome::NotHolder;
         }
-        if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
+        if matches!(patience, QueueWaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
             // Requests whose callers have gone must not take up queue capacity.
             entry.queue.remove_gone(|caller| caller.answer.is_closed());
         }
@@ -178,32 +178,32 @@ impl KeySlot {
         );
         match (arrival, answer) {
             (ArrivalOutcome::Start(started), _) => {
-                entry.set_route(route);
-                EnterOutcome::Started(self.grant_guard(started))
+                entry.set_policy_route(route);
+                EnterQueueOutcome::Started(self.grant_guard(started))
             }
             (ArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is forwarded, so no lookup is needed.
-                let asks = waits == WaitPlace::Anywhere && entry.request_route(now);
+                let asks = waits == WaitPlace::Anywhere && entry.request_holder_route(now);
                 if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
-                EnterOutcome::Waiting { answer, place: QueueGuard { slot: self.clone() }, attend }
+                EnterQueueOutcome::Waiting { answer, place: QueueGuard { slot: self.clone() }, attend }
             }
-            (ArrivalOutcome::Full, _) => EnterOutcome::QueueFull,
-            (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterOutcome::Busy,
+            (ArrivalOutcome::Full, _) => EnterQueueOutcome::QueueFull,
+            (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterQueueOutcome::Busy,
         }
     }
 
     /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while this
     /// gateway gets the lock with no contender ahead: the other gateway may read the lock node before this one has seen
     /// that it holds.
-    fn accepts_forwarded(&self, entry: &SlotState, now: BootInstant) -> bool {
+    fn accepts_forwarded(&self, entry: &KeySlotState, now: BootInstant) -> bool {
         match entry.queue.held_lock() {
             Some(held) => {
                 held.mode == Mode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
             }
-            None => entry.queue.is_attended() && entry.standing.is_first(),
+            None => entry.queue.has_task() && entry.standing.is_first(),
         }
     }
 
@@ -215,7 +215,7 @@ impl KeySlot {
 
     /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
     pub(super) fn inspect<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
-        let entry = self.entry();
+        let entry = self.lock_state();
         let waiting =
             entry.queue.waiting_requests().map(|(mode, since, caller)| (mode, since, &caller.route));
         look(SlotSnapshot {
@@ -228,10 +228,10 @@ impl KeySlot {
     }
 
     /// Starts the waiting requests that may start, in order, and wakes the key's task if it has something to do.
-    pub(super) fn start_waiting(self: &Arc<Self>) {
+    pub(super) fn start_waiting_requests(self: &Arc<Self>) {
         let now = self.clock.now();
         loop {
-            let mut entry = self.entry();
+            let mut entry = self.lock_state();
             entry.queue.remove_gone(|caller| caller.answer.is_closed());
             let Some((caller, started)) =
                 entry.queue.start_next(now, |grant| grant.validity.is_valid_at(now))
@@ -241,7 +241,7 @@ impl KeySlot {
                 }
                 return;
             };
-            entry.set_route(&caller.route);
+            entry.set_policy_route(&caller.route);
             // Answered outside of the mutex, because a caller that has just gone releases its tenure in here.
             drop(entry);
             caller.answer.send(Ok(self.grant_guard(started))).ok();
@@ -249,39 +249,40 @@ impl KeySlot {
     }
 }
 
-impl SharedLock for KeySlot {
-    fn next_number(&self, first: u32) -> Option<u32> {
-        self.entry().queue.next_number(first)
+impl MultiRequestLock for KeySlot {
+    fn next_dispatch_number(&self, first: u32) -> Option<u32> {
+        self.lock_state().queue.next_dispatch_number(first)
     }
 
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let now = self.clock.now();
-        let mut entry = self.entry();
+        let mut entry = self.lock_state();
         let held = entry.queue.held_lock().ok_or(CallbackError::NotHeld)?;
         let Grant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
             return Err(CallbackError::NotHeld);
         }
         let mode_held = held.mode;
-        let started = entry.queue.call(from.dispatch(), mode, |grant| grant.validity.is_valid_at(now))?;
+        let started =
+            entry.queue.start_callback(from.dispatch(), mode, |grant| grant.validity.is_valid_at(now))?;
         drop(entry);
         Ok((self.grant_guard(started), mode_held))
     }
 
     fn retire(&self) {
-        self.entry().queue.mark_unknown();
+        self.lock_state().queue.mark_outcome_unknown();
     }
 
-    fn finish(self: Arc<Self>, first: u32, known: bool) {
+    fn finish_request(self: Arc<Self>, first: u32, known: bool) {
         let now = self.clock.now();
         {
-            let mut entry = self.entry();
+            let mut entry = self.lock_state();
             if !known {
-                entry.queue.mark_unknown();
+                entry.queue.mark_outcome_unknown();
             }
-            entry.queue.finish(first, now);
+            entry.queue.finish_request(first, now);
         }
-        self.start_waiting();
+        self.start_waiting_requests();
     }
 }
 
@@ -293,7 +294,7 @@ pub struct QueueGuard {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        let anybody = self.slot.entry().queue.remove_gone(|caller| caller.answer.is_closed());
+        let anybody = self.slot.lock_state().queue.remove_gone(|caller| caller.answer.is_closed());
         if !anybody {
             self.slot.look.notify_one();
         }

@@ -8,16 +8,16 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    key_slot::{HeadRequest, KeySlot},
+    key_slot::{FirstWaitingRequest, KeySlot},
     panic_guard::{FAILED, catch_panic},
     queue::TenureAction,
-    tenure_end::{EndCause, TenureEnd},
+    tenure_end::{TenureEnd, TenureEndCause},
 };
-use crate::manager::key_slot::table::KeyTable;
+use crate::manager::key_slot::table::KeySlotTable;
 use crate::{
     error::GrantError,
     recipe::{
-        attempt::Attempt,
+        attempt::LockAttempt,
         grant::{AttemptObserver, Grant, LockAttemptError},
         lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
     },
@@ -39,7 +39,7 @@ use crate::{
 /// requests are not affected by the panic. Waiting requests are refused, and later ones are served as usual.
 pub async fn run_key_task<L: ZkClient>(
     slot: Arc<KeySlot>,
-    table: Arc<KeyTable>,
+    table: Arc<KeySlotTable>,
     current: Rc<CurrentSession<L>>,
 ) {
     let nodes = KeyNodes::default();
@@ -53,9 +53,9 @@ pub async fn run_key_task<L: ZkClient>(
 /// The lock nodes of a key's task.
 struct KeyNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
-    held: RefCell<Option<Rc<Attempt<L>>>>,
+    held: RefCell<Option<Rc<LockAttempt<L>>>>,
     /// The node that waits for the grant.
-    asked: RefCell<Option<Rc<Attempt<L>>>>,
+    asked: RefCell<Option<Rc<LockAttempt<L>>>>,
 }
 
 impl<L: ZkClient> Default for KeyNodes<L> {
@@ -65,12 +65,12 @@ impl<L: ZkClient> Default for KeyNodes<L> {
 }
 
 impl<L: ZkClient> KeyNodes<L> {
-    fn held(&self) -> Option<Rc<Attempt<L>>> {
+    fn held_attempt(&self) -> Option<Rc<LockAttempt<L>>> {
         self.held.borrow().clone()
     }
 
     /// Registers an attempt; call this before it sends anything.
-    fn add_waiting(&self, attempt: Attempt<L>) -> Rc<Attempt<L>> {
+    fn add_waiting(&self, attempt: LockAttempt<L>) -> Rc<LockAttempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
@@ -95,23 +95,23 @@ impl<L: ZkClient> KeyNodes<L> {
 
 /// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
 async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
-    slot.fail(&GrantError::Service(FAILED.into()));
-    if let Some(held) = nodes.held() {
-        hold(slot, &held.candidate.live, &held).await;
+    slot.close_and_refuse_waiting(&GrantError::Service(FAILED.into()));
+    if let Some(held) = nodes.held_attempt() {
+        hold_until_due(slot, &held.candidate.live, &held).await;
     }
     nodes.clear().await;
 }
 
 async fn serve_key<L: ZkClient>(
     slot: &Arc<KeySlot>,
-    table: &Arc<KeyTable>,
+    table: &Arc<KeySlotTable>,
     current: &Rc<CurrentSession<L>>,
     nodes: &KeyNodes<L>,
 ) {
     // How often the queue position was lost since the last grant.
     let mut lost = 0_u32;
     loop {
-        let Some(wanted) = slot.head_request() else {
+        let Some(wanted) = slot.first_waiting_request() else {
             Box::pin(nodes.clear()).await;
             if table.remove_if_idle(slot) {
                 return;
@@ -126,7 +126,7 @@ async fn serve_key<L: ZkClient>(
                 table.holder_cache.remove(&slot.key);
                 lost = 0;
                 slot.set_granted(grant, wanted);
-                hold(slot, &live, &attempt).await;
+                hold_until_due(slot, &live, &attempt).await;
             }
             Err(GrantError::Lost) => {
                 slot.report_place_lost();
@@ -134,7 +134,7 @@ async fn serve_key<L: ZkClient>(
                 lost = lost.saturating_add(1);
                 yield_or_pause(lost).await;
             }
-            Err(error) => slot.refuse(&error),
+            Err(error) => slot.refuse_waiting(&error),
         }
     }
 }
@@ -164,7 +164,7 @@ async fn wait_for_session<L: ZkClient>(
         slot.report_place_lost();
         tokio::select! {
             () = current.changed() => {}
-            () = slot.changed() => { slot.head_request()?; }
+            () = slot.changed() => { slot.first_waiting_request()?; }
         }
     }
 }
@@ -173,12 +173,12 @@ async fn wait_for_session<L: ZkClient>(
 /// that yielding and queueing again cost one write. Without a grant no node is left.
 async fn acquire<L: ZkClient>(
     slot: &Arc<KeySlot>,
-    table: &Arc<KeyTable>,
+    table: &Arc<KeySlotTable>,
     live: &Rc<ActiveSession<L>>,
-    wanted: &HeadRequest,
+    wanted: &FirstWaitingRequest,
     nodes: &KeyNodes<L>,
-) -> Result<(Rc<Attempt<L>>, Grant), GrantError> {
-    let old = match nodes.held() {
+) -> Result<(Rc<LockAttempt<L>>, Grant), GrantError> {
+    let old = match nodes.held_attempt() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
             // These nodes belong to a session that is over.
             nodes.clear().await;
@@ -188,9 +188,9 @@ async fn acquire<L: ZkClient>(
     };
     let begun = match &old {
         Some(old) => old.successor(wanted.mode),
-        None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
+        None => LockAttempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
-    let attempt = nodes.add_waiting(begun.with_signature().with_delay(wanted.delay));
+    let attempt = nodes.add_waiting(begun.with_gateway_reference().with_delay(wanted.delay));
     let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
     let started = live.clock.now();
     let granted = match &old {
@@ -220,16 +220,16 @@ async fn acquire<L: ZkClient>(
 /// The local requests of a key are, together, one caller of its attempt.
 struct LocalWaiters {
     slot: Arc<KeySlot>,
-    table: Arc<KeyTable>,
+    table: Arc<KeySlotTable>,
 }
 
 impl AttemptObserver for LocalWaiters {
     fn is_closed(&self) -> bool {
-        self.slot.head_request().is_none()
+        self.slot.first_waiting_request().is_none()
     }
 
     async fn closed(&mut self) {
-        while self.slot.head_request().is_some() {
+        while self.slot.first_waiting_request().is_some() {
             self.slot.changed().await;
         }
     }
@@ -243,15 +243,15 @@ impl AttemptObserver for LocalWaiters {
     }
 
     fn wants_forwarding(&mut self) -> bool {
-        self.slot.take_route_request()
+        self.slot.take_holder_route_request()
     }
 
     fn on_holder_route(&mut self, route: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         match route.filter(|route| !self.table.is_unreachable(route)) {
             Some(route) => {
                 // Cached first, so that a request that comes now is forwarded without waiting here.
-                self.table.learn(&self.slot.key, &route);
-                self.slot.forward(&route)
+                self.table.record_holder(&self.slot.key, &route);
+                self.slot.forward_waiting(&route)
             }
             None => self.slot.report_no_route(),
         }
@@ -264,7 +264,11 @@ impl AttemptObserver for LocalWaiters {
 
 /// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
 /// more.
-async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, attempt: &Attempt<L>) {
+async fn hold_until_due<L: ZkClient>(
+    slot: &Arc<KeySlot>,
+    live: &Rc<ActiveSession<L>>,
+    attempt: &LockAttempt<L>,
+) {
     // The watch is set while requests already run under the grant, so that none waits for it.
     let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
     let mut watching = true;
@@ -274,7 +278,7 @@ async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, att
             live.metrics.record_tenure_dispatches(ended.dispatches);
             live.metrics.record_tenure_end(ended.cause);
             if ended.known {
-                attempt.mark_all_known();
+                attempt.mark_outcomes_known();
             }
         };
         if slot.take_if_due(told) {
@@ -289,16 +293,16 @@ async fn hold<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, att
             () = slot.changed() => {}
             () = live.ended.cancelled(), if !over => {
                 over = true;
-                slot.close(EndCause::Session);
+                slot.close(TenureEndCause::Session);
                 slot.report_place_lost();
             }
-            () = sleep(rest) => slot.start_waiting(),
+            () = sleep(rest) => slot.start_waiting_requests(),
         }
     }
 }
 
 /// Reports to the slot when a remote contender waits, or when the own node is gone; after the latter it returns.
-async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attempt<L>) {
+async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAttempt<L>) {
     let candidate = &attempt.candidate;
     loop {
         let (children, changed) =
@@ -331,7 +335,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attemp
             None => return report_node_removed(slot),
             Some((true, may_only_look)) => {
                 slot.mark_contended(may_only_look);
-                slot.start_waiting();
+                slot.start_waiting_requests();
             }
             Some((false, _)) => slot.clear_contended(),
         }
@@ -348,11 +352,11 @@ fn report_node_removed(slot: &Arc<KeySlot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{instrumented::Instrumented, zookeeper::ZkSession};
+    use crate::session::{instrumented::InstrumentedZk, zookeeper::ZkSession};
 
     type ThreeArgFn<A, B, C, F> = fn(A, B, C) -> F;
 
-    fn future<A, B, C, F>(_: ThreeArgFn<A, B, C, F>) -> usize {
+    fn future_size<A, B, C, F>(_: ThreeArgFn<A, B, C, F>) -> usize {
         size_of::<F>()
     }
 
@@ -360,10 +364,10 @@ mod tests {
     /// take some.
     #[test]
     fn idle_cached_key_is_small() {
-        type RealClient = Instrumented<ZkSession>;
-        let task = future(run_key_task::<RealClient> as ThreeArgFn<_, _, _, _>);
+        type RealClient = InstrumentedZk<ZkSession>;
+        let task = future_size(run_key_task::<RealClient> as ThreeArgFn<_, _, _, _>);
         let slot = size_of::<KeySlot>();
-        let attempt = size_of::<Attempt<RealClient>>();
+        let attempt = size_of::<LockAttempt<RealClient>>();
         assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
     }
 }

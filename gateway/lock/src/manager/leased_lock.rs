@@ -31,7 +31,7 @@ impl LeasedLock {
     pub(super) fn new(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
         let token = held.first_token().expect("nothing was dispatched under it");
         let validity = held.shared_validity();
-        let nodes = held.nodes();
+        let nodes = held.node_paths();
         let permit = held.permit();
         Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, validity, nodes }
     }
@@ -52,7 +52,7 @@ impl LeasedLock {
     }
 
     /// Paths of the lock nodes.
-    pub fn nodes(&self) -> Arc<[String]> {
+    pub fn node_paths(&self) -> Arc<[String]> {
         self.nodes.clone()
     }
 

@@ -10,7 +10,7 @@ use super::{
     held_lock::HeldLockView,
     key_slot::{KeySlot, SlotSnapshot},
     lock_manager::LockManager,
-    strict_registry::StrictEntry,
+    strict_registry::UncachedLockEntry,
 };
 use crate::recipe::grant::Grant;
 
@@ -99,17 +99,17 @@ pub struct LockListing {
 
 /// Selects locks for a listing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ListFilter<'a> {
+pub struct LockListFilter<'a> {
     /// Only keys greater than this one.
     pub after: Option<&'a ResourceKey>,
     /// Only keys that requests wait for.
     pub wanted: bool,
     pub limit: usize,
-    pub order: ListOrder,
+    pub order: LockListOrder,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ListOrder {
+pub enum LockListOrder {
     #[default]
     Key,
     /// First the locks that requests wait for, then locks in use; in each group the longest first.
@@ -118,15 +118,15 @@ pub enum ListOrder {
 
 impl LockManager {
     /// The first of the selected locks.
-    pub fn list_locks(&self, select: ListFilter<'_>) -> LockListing {
-        let by_key = ListFilter { limit: usize::MAX, ..select };
+    pub fn list_locks(&self, select: LockListFilter<'_>) -> LockListing {
+        let by_key = LockListFilter { limit: usize::MAX, ..select };
         match select.order {
-            ListOrder::Key => self.collect(select),
-            ListOrder::Interest => self.collect(by_key).into_most_interesting(select.limit),
+            LockListOrder::Key => self.collect(select),
+            LockListOrder::Interest => self.collect(by_key).into_most_interesting(select.limit),
         }
     }
 
-    fn collect(&self, select: ListFilter<'_>) -> LockListing {
+    fn collect(&self, select: LockListFilter<'_>) -> LockListing {
         let now = self.clock.now();
         let mut survey = LockListing { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
         let mut strict = group_by_key(&self.strict_registry.entries());
@@ -156,8 +156,8 @@ impl LockManager {
     }
 }
 
-fn group_by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> {
-    let mut keys: BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> = BTreeMap::new();
+fn group_by_key(requests: &[Arc<UncachedLockEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<UncachedLockEntry>>> {
+    let mut keys: BTreeMap<ResourceKey, Vec<Arc<UncachedLockEntry>>> = BTreeMap::new();
     for request in requests {
         for key in &request.keys {
             keys.entry(key.clone()).or_default().push(request.clone());
@@ -182,8 +182,8 @@ impl LockListing {
         &mut self,
         key: &ResourceKey,
         slot: Option<&KeySlot>,
-        requests: &[Arc<StrictEntry>],
-        select: ListFilter<'_>,
+        requests: &[Arc<UncachedLockEntry>],
+        select: LockListFilter<'_>,
         now: BootInstant,
     ) {
         let lock = ListedLock::new(key.clone(), slot, requests, now);
@@ -204,7 +204,7 @@ impl ListedLock {
     fn new(
         key: ResourceKey,
         slot: Option<&KeySlot>,
-        requests: &[Arc<StrictEntry>],
+        requests: &[Arc<UncachedLockEntry>],
         now: BootInstant,
     ) -> Self {
         let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
@@ -260,7 +260,7 @@ impl ListedLock {
         }
     }
 
-    fn add_strict(&mut self, request: &StrictEntry, now: BootInstant, elsewhere: &mut bool) {
+    fn add_strict(&mut self, request: &UncachedLockEntry, now: BootInstant, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
             *elsewhere |= request.asking.ahead.is_blocked();
@@ -271,7 +271,7 @@ impl ListedLock {
         self.held.push(HeldLockInfo {
             route: Some(request.route.clone()),
             mode: request.mode,
-            token: token(grant, request.last_dispatch()),
+            token: token(grant, request.last_dispatch_number()),
             keeping: NodeLifetime::Strict,
             since: now.since(*since),
             in_flight: 1,

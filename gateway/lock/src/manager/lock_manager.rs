@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{CachedHold, Hold},
+    plan::{CachedHoldLimits, HoldPolicy},
 };
 use fencegate_process::clock::SharedClock;
 use tokio::{
@@ -16,26 +16,27 @@ pub use super::error::AcquireError;
 use super::{
     ended_sessions::EndedSessions,
     grant_guard::GrantGuard,
-    key_slot::{EnterOutcome, LocalRequest},
+    key_slot::{EnterQueueOutcome, LocalRequest},
     leased_lock::LeasedLock,
     lock_request::LockRequest,
     member_cache::MemberCache,
     permit_count_retry::PermitCountRetry,
-    queue::WaitLimit,
+    queue::QueueWaitLimit,
     session_worker::SessionWorker,
-    strict::{StrictGrant, StrictRequest},
-    strict_registry::{StrictRegistry, WaitInfo},
+    strict::{UncachedGrant, UncachedLockRequest},
+    strict_registry::{UncachedLockRegistry, WaitInfo},
     uncached_lock::{self, UncachedLock},
     wait_deadline::WaitDeadline,
     wait_progress::WaitProgress,
 };
 use crate::error::GrantError;
-use crate::manager::key_capacity::{CapacityExceededError, CapacityGuard, HolderKind, KeyCapacity};
+use crate::manager::key_capacity::{CapacityExceededError, CapacityGuard, HolderKind, KeyCapacityLimiter};
 use crate::manager::session_command::SessionCommand;
-use crate::manager::{key_slot::table::KeyTable, lock_request::WaitPlace};
+use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitPlace};
 use crate::{
     idempotency::{
-        AdmissionRequest, OperationPermit, PendingOperation, UndeliveredPermit, error, index::OperationIndex,
+        OperationAdmissionRequest, OperationPermit, OperationToRecord, UndeliveredOperationPermit, error,
+        index::OperationIndex,
     },
     peer_endpoint::HolderRoute,
     session::active_session::SessionState,
@@ -46,10 +47,10 @@ use crate::{
 pub struct LockManager {
     /// One per session; keys are spread over them.
     pub(super) session_handles: Arc<[SessionHandle]>,
-    pub(super) table: Arc<KeyTable>,
-    key_capacity: Arc<KeyCapacity>,
+    pub(super) table: Arc<KeySlotTable>,
+    key_capacity: Arc<KeyCapacityLimiter>,
     /// Requests with a lock node of their own.
-    pub(super) strict_registry: Arc<StrictRegistry>,
+    pub(super) strict_registry: Arc<UncachedLockRegistry>,
     pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
 }
@@ -62,7 +63,7 @@ pub(super) struct SessionHandle {
 
 /// A lock manager, and the workers of its `sessions`, to be run on the session's thread.
 pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
-    let table = Arc::new(KeyTable::new(clock.clone()));
+    let table = Arc::new(KeySlotTable::new(clock.clone()));
     let index = Arc::<OperationIndex>::default();
     let (lines, workers): (Vec<_>, Vec<_>) = (0..sessions.max(1))
         .map(|_| {
@@ -92,20 +93,20 @@ impl LockManager {
     /// Dropping the future leaves the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         match (request.hold, request.keys) {
-            (Hold::Cached(rules), [key]) if request.permits().is_none() => {
+            (HoldPolicy::Cached(rules), [key]) if request.permits().is_none() => {
                 self.acquire_cached(key, rules, request).await
             }
             // Peers forward requests here only for a cached key, and this request is for none.
             _ if request.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
-            _ => self.acquire_strict(request).await,
+            _ => self.acquire_uncached(request).await,
         }
     }
 
     /// The tenure of a key that is held here, free, and valid; needs no wait and no other thread.
     pub fn try_acquire(&self, request: LockRequest<'_>) -> Option<GrantGuard> {
         match (request.hold, request.keys) {
-            (Hold::Cached(_), [key]) if request.permits().is_none() => {
-                self.table.start_free(key, &request.site(0), request.mode, request.route)
+            (HoldPolicy::Cached(_), [key]) if request.permits().is_none() => {
+                self.table.start_if_free(key, &request.site(0), request.mode, request.route)
             }
             _ => None,
         }
@@ -119,7 +120,7 @@ impl LockManager {
 
     /// Records a response from the gateway at `route`, which therefore holds the key.
     pub fn record_holder(&self, key: &ResourceKey, route: &HolderRoute) {
-        self.table.learn(key, route);
+        self.table.record_holder(key, route);
     }
 
     /// Records that the gateway at `route` does not hold the key.
@@ -140,7 +141,7 @@ impl LockManager {
     async fn acquire_cached(
         &self,
         key: &ResourceKey,
-        rules: CachedHold,
+        rules: CachedHoldLimits,
         request: LockRequest<'_>,
     ) -> Result<GrantGuard, AcquireError> {
         let LockRequest { mode, waits, delay, route, .. } = request;
@@ -150,8 +151,11 @@ impl LockManager {
             return Err(AcquireError::Elsewhere(holder));
         }
         let session = self.session_handle(key);
-        let patience =
-            if request.wait.is_zero() { WaitLimit::NoWait } else { WaitLimit::QueueBehind(request.queue) };
+        let patience = if request.wait.is_zero() {
+            QueueWaitLimit::NoWait
+        } else {
+            QueueWaitLimit::QueueBehind(request.queue)
+        };
         let deadline = WaitDeadline::after(request.wait);
         let wants = LocalRequest { mode, rules, patience, waits, delay, route };
         let mut unlike = PermitCountRetry::new(request);
@@ -160,12 +164,12 @@ impl LockManager {
             // Checked before a slot is made, because without a session no task works for a key.
             self.check_session(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter(key, &request.site(0), wants) {
-                EnterOutcome::Started(tenure) => return Ok(tenure),
-                EnterOutcome::QueueFull => return Err(AcquireError::QueueFull),
-                EnterOutcome::Busy => return Err(AcquireError::Locked),
-                EnterOutcome::NotHolder => return Err(AcquireError::NotHolder),
+                EnterQueueOutcome::Started(tenure) => return Ok(tenure),
+                EnterQueueOutcome::QueueFull => return Err(AcquireError::QueueFull),
+                EnterQueueOutcome::Busy => return Err(AcquireError::Locked),
+                EnterQueueOutcome::NotHolder => return Err(AcquireError::NotHolder),
                 // The order matters: the queue guard is dropped last, when no caller waits for the answer any more.
-                EnterOutcome::Waiting { answer, place, attend } => (place, answer, attend),
+                EnterQueueOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
                 session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping_error())?;
@@ -200,17 +204,17 @@ impl LockManager {
     ///
     /// # Cancellation
     /// The same as for [`LockManager::acquire`].
-    pub async fn lease(
+    pub async fn acquire_lease(
         &self,
         request: LockRequest<'_>,
         ahead: Arc<WaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
-        let request = LockRequest { hold: Hold::Strict, waits: WaitPlace::Here, ..request };
+        let request = LockRequest { hold: HoldPolicy::Strict, waits: WaitPlace::Here, ..request };
         let (lock, root) = self.acquire_own_node(request, HolderKind::Client, ahead).await?;
         Ok(LeasedLock::new(lock, root))
     }
 
-    async fn acquire_strict(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
+    async fn acquire_uncached(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         self.acquire_own_node(request, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
     }
 
@@ -223,7 +227,7 @@ impl LockManager {
         let session = self.session_handle(request.keys.first().expect("a wish names at least one key"));
         let enter = |key| {
             self.key_capacity
-                .enter(key, of, request.capacity())
+                .take_slot(key, of, request.capacity())
                 .map_err(|CapacityExceededError| AcquireError::QueueFull)
         };
         let places: Arc<[_]> = request.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
@@ -235,10 +239,10 @@ impl LockManager {
         self.check_session(&view.borrow())?;
         loop {
             let taken = || ahead.is_blocked();
-            match deadline.wait_for(request_strict(session, request, &ahead, &places), taken).await {
-                Some(Ok(StrictGrant { grant, over })) => {
+            match deadline.wait_for(request_uncached(session, request, &ahead, &places), taken).await {
+                Some(Ok(UncachedGrant { grant, over })) => {
                     enrolled.set_granted(&grant, self.clock.now());
-                    return Ok(uncached_lock::begin(
+                    return Ok(uncached_lock::grant_lock(
                         grant,
                         (request.mode, of),
                         over,
@@ -260,13 +264,13 @@ impl LockManager {
     /// Dropping the future cancels the operation: nothing was sent, and that is recorded.
     pub async fn admit(
         &self,
-        wanted: PendingOperation,
+        wanted: OperationToRecord,
     ) -> Result<OperationPermit, error::AdmitOperationError> {
         let stopping = || error::AdmitOperationError::Service("the gateway is stopping".into());
         let session = self.session_handle(wanted.keys.first().expect("an operation has at least one key"));
-        let (admission, answered, admitted) = AdmissionRequest::new(wanted);
+        let (admission, answered, admitted) = OperationAdmissionRequest::new(wanted);
         session.work.send(SessionCommand::AdmitOperation(Box::new(admission))).map_err(|_| stopping())?;
-        let admitted = UndeliveredPermit::new(admitted);
+        let admitted = UndeliveredOperationPermit::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(admitted.deliver())
     }
@@ -342,15 +346,15 @@ impl LockManager {
     }
 }
 
-async fn request_strict(
+async fn request_uncached(
     session: &SessionHandle,
     request: LockRequest<'_>,
     ahead: &Arc<WaitProgress>,
     places: &Arc<[CapacityGuard]>,
-) -> Result<StrictGrant, GrantError> {
+) -> Result<UncachedGrant, GrantError> {
     let (caller, answer) = oneshot::channel();
     let gone = || GrantError::Service("the gateway is stopping".into());
-    let strict_request = StrictRequest {
+    let strict_request = UncachedLockRequest {
         keys: request.keyed_sites(),
         mode: request.mode,
         waits: !request.wait.is_zero(),
@@ -359,7 +363,7 @@ async fn request_strict(
         ahead: ahead.clone(),
         places: places.clone(),
     };
-    session.work.send(SessionCommand::AcquireStrict(strict_request)).map_err(|_| gone())?;
+    session.work.send(SessionCommand::AcquireUncached(strict_request)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 

@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{Hold, LockSite, Mode},
+    plan::{HoldPolicy, LockSite, Mode},
 };
 
-use super::key_capacity::CapacityLimits;
+use super::key_capacity::KeyCapacityLimits;
 
 /// A lock request.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ pub struct LockRequest<'a> {
     /// The lock site of each key, in their order; empty if all are native.
     pub sites: &'a [LockSite],
     pub mode: Mode,
-    pub hold: Hold,
+    pub hold: HoldPolicy,
     /// How long to wait for another holder. Zero: take the lock only if it is free now.
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
@@ -44,9 +44,9 @@ impl LockRequest<'_> {
     }
 
     /// Requests of this gateway that may hold each key, and wait for it.
-    pub(super) fn capacity(&self) -> CapacityLimits {
+    pub(super) fn capacity(&self) -> KeyCapacityLimits {
         let hold = self.permits().map_or(1, |permits| usize::from(permits.count()));
-        CapacityLimits { hold, wait: self.queue }
+        KeyCapacityLimits { hold, wait: self.queue }
     }
 
     pub(super) fn keyed_sites(&self) -> Vec<(ResourceKey, LockSite)> {

@@ -75,7 +75,7 @@ impl MemberCache {
     }
 }
 
-/// As [`crate::session::paths::Paths::member_name`] writes them, and a name of one node in any case.
+/// As [`crate::session::paths::ZkPaths::member_name`] writes them, and a name of one node in any case.
 fn is_well_formed(member: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let in_form = |(gateway, session): (&str, &str)| {
@@ -91,10 +91,10 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::session::paths::Paths;
+    use crate::session::paths::ZkPaths;
 
     fn name(session: i64) -> String {
-        Paths::member_name("gw-2", session)
+        ZkPaths::member_name("gw-2", session)
     }
 
     /// Lookups of unknown members share reads that are at least `MIN_READ_INTERVAL` apart; a known member costs none.
@@ -156,7 +156,7 @@ mod tests {
             assert!(!names.contains(text, async || panic!("{text} is looked for")).await.expect("no look"));
         }
         for gateway in ["../locks", "a/b", "a\0"] {
-            let text = Paths::member_name(gateway, 1);
+            let text = ZkPaths::member_name(gateway, 1);
             assert!(!names.contains(&text, async || panic!("{text} is looked for")).await.expect("no look"));
         }
     }

@@ -20,7 +20,7 @@ use tracing::debug;
 use super::panic_guard::catch_panic;
 use crate::{
     recipe::{
-        attempt::Attempt,
+        attempt::LockAttempt,
         grant::{AttemptObserver, LockAttemptError},
         grant_record::GrantRecord,
         lock_node::REFUSED_PAUSE,
@@ -43,7 +43,7 @@ struct ScanCursor {
 }
 
 /// Does one round in each session timeout, until `stop`.
-pub(super) async fn remove_orphans<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
+pub(super) async fn run_orphan_cleanup<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
     let mut position = ScanCursor::default();
     loop {
         let rest = current.session().map_or(REFUSED_PAUSE, |live| live.heartbeat_schedule().timeout);
@@ -62,7 +62,7 @@ async fn scan_round<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
     position: &mut ScanCursor,
 ) -> Result<(), ZkError> {
-    let locks = live.paths.locks();
+    let locks = live.paths.locks_path();
     let mut folders = children(live, &locks).await?;
     folders.sort_unstable();
     let mut room = BATCH;
@@ -76,7 +76,7 @@ async fn scan_round<L: ZkClient>(
         names.sort_unstable();
         names.retain(|name| *name > position.name);
         let here = names.len().min(room);
-        take_orphans(live, &format!("{locks}/{folder}"), &names[..here]).await;
+        remove_listed_orphans(live, &format!("{locks}/{folder}"), &names[..here]).await;
         room -= here;
         match names.get(here..) {
             Some([_, ..]) => {
@@ -102,7 +102,7 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
 
 /// Locks the keys of all parents with a record and without children. All at once, because each may have to wait for a
 /// delay.
-async fn take_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
+async fn remove_listed_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let left = names.iter().zip(read).filter_map(|(name, read)| {
@@ -115,25 +115,27 @@ async fn take_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, na
 }
 
 async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
-    let Ok(attempt) = Attempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else { return };
+    let Ok(attempt) = LockAttempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else {
+        return;
+    };
     let attempt = attempt.without_requests();
-    let taken = catch_panic(attempt.acquire(&mut NoWaiter)).await;
+    let taken = catch_panic(attempt.acquire(&mut NonWaitingObserver)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
-        attempt.mark_all_known();
+        attempt.mark_outcomes_known();
         debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
     }
     while catch_panic(attempt.clear()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
     }
-    live.metrics.delays.record_leftover(granted);
+    live.metrics.delays.record_idle_parent_check(granted);
 }
 
 /// An observer that leaves as soon as another contender is ahead. Contenders behind it lose nothing: its delay began
 /// earlier than theirs would.
-struct NoWaiter;
+struct NonWaitingObserver;
 
-impl AttemptObserver for NoWaiter {
+impl AttemptObserver for NonWaitingObserver {
     fn is_closed(&self) -> bool {
         false
     }

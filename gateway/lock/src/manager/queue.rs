@@ -7,19 +7,19 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, Mode};
 use fencegate_process::clock::BootInstant;
 
 use super::{
     call_chain::CallbackError,
     held_lock::{GRACE, HeldLock, HeldLockView},
-    tenure_end::{EndCause, TenureEnd},
+    tenure_end::{TenureEnd, TenureEndCause},
 };
 
 /// The requests and the tenure of one key. `W` answers a waiting request, `C` is the credentials of the tenure that
 /// dispatches need.
 #[derive(Debug)]
-pub struct Queue<W, C> {
+pub struct LockQueue<W, C> {
     waiting: VecDeque<QueuedRequest<W>>,
     tenure: Option<HeldLock<C>>,
     /// Whether a task of the session's thread works for this key.
@@ -56,7 +56,7 @@ pub enum ArrivalOutcome<C> {
 
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitLimit {
+pub enum QueueWaitLimit {
     /// In the queue, behind at most this many requests.
     QueueBehind(usize),
     /// Only for ZooKeeper's reply, not for another holder.
@@ -72,30 +72,30 @@ pub enum TenureAction {
     End,
 }
 
-impl<W, C> Default for Queue<W, C> {
+impl<W, C> Default for LockQueue<W, C> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), tenure: None, attended: false }
     }
 }
 
-impl<W, C: Clone> Queue<W, C> {
+impl<W, C: Clone> LockQueue<W, C> {
     /// Enters a request for the key. `proven`: whether the tenure is valid now.
     pub fn arrive(
         &mut self,
         mode: Mode,
-        patience: WaitLimit,
+        patience: QueueWaitLimit,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
         caller: impl FnOnce() -> W,
     ) -> ArrivalOutcome<C> {
-        if let Some(started) = self.start_free(mode, now, &proven) {
+        if let Some(started) = self.start_if_free(mode, now, &proven) {
             return ArrivalOutcome::Start(started);
         }
         match patience {
-            WaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
+            QueueWaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
                 return ArrivalOutcome::Busy;
             }
-            WaitLimit::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
+            QueueWaitLimit::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
                 return ArrivalOutcome::Full;
             }
             _ => {}
@@ -113,7 +113,7 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
     /// overtake a waiting writer.
-    pub fn start_free(
+    pub fn start_if_free(
         &mut self,
         mode: Mode,
         now: BootInstant,
@@ -131,7 +131,7 @@ impl<W, C: Clone> Queue<W, C> {
         &mut self,
         credentials: C,
         mode: Mode,
-        rules: CachedHold,
+        rules: CachedHoldLimits,
         reached: bool,
         now: BootInstant,
     ) {
@@ -160,7 +160,10 @@ impl<W, C: Clone> Queue<W, C> {
         let tenure = self.tenure.as_mut()?;
         let free = mode == Mode::Shared || tenure.in_flight == 0;
         let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
-        may.then(|| StartedRequest { number: tenure.begin(), credentials: tenure.credentials.clone() })
+        may.then(|| StartedRequest {
+            number: tenure.begin_request(),
+            credentials: tenure.credentials.clone(),
+        })
     }
 
     /// Starts a callback inside the dispatch with this number. It overtakes all waiting requests: they wait for its
@@ -168,7 +171,7 @@ impl<W, C: Clone> Queue<W, C> {
     ///
     /// # Errors
     /// It cannot run there, now or ever.
-    pub fn call(
+    pub fn start_callback(
         &mut self,
         number: u32,
         mode: Mode,
@@ -178,32 +181,32 @@ impl<W, C: Clone> Queue<W, C> {
         if !proven(&tenure.credentials) {
             return Err(CallbackError::Unproven);
         }
-        let number = tenure.call(number, mode)?;
+        let number = tenure.begin_callback(number, mode)?;
         Ok(StartedRequest { number, credentials: tenure.credentials.clone() })
     }
 
     /// The number of one more dispatch of the request in flight whose first dispatch number is `first`. `None`: the
     /// tenure is closed.
-    pub fn next_number(&mut self, first: u32) -> Option<u32> {
+    pub fn next_dispatch_number(&mut self, first: u32) -> Option<u32> {
         self.tenure.as_mut()?.next_dispatch(first)
     }
 
     /// Ends the request in flight whose first dispatch number is `first`.
-    pub fn finish(&mut self, first: u32, now: BootInstant) {
+    pub fn finish_request(&mut self, first: u32, now: BootInstant) {
         let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
-        tenure.finish(first, now);
+        tenure.finish_request(first, now);
     }
 
     /// Closes the tenure: nothing more is started under it. If it is closed twice, the first cause counts.
-    pub fn close(&mut self, cause: EndCause) {
+    pub fn close(&mut self, cause: TenureEndCause) {
         if let Some(tenure) = &mut self.tenure {
             tenure.closed.get_or_insert(cause);
         }
     }
 
     /// Records that the outcome of a request is unknown, and will stay so.
-    pub fn mark_unknown(&mut self) {
-        self.close(EndCause::Retired);
+    pub fn mark_outcome_unknown(&mut self) {
+        self.close(TenureEndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
             tenure.known = false;
         }
@@ -213,7 +216,7 @@ impl<W, C: Clone> Queue<W, C> {
     pub fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
-            self.close(EndCause::Evicted);
+            self.close(TenureEndCause::Evicted);
         }
         idle
     }
@@ -282,10 +285,10 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
-    pub fn take(&mut self, now: BootInstant) -> Option<TenureEnd> {
+    pub fn take_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
-        Some(TenureEnd { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
+        Some(TenureEnd { cause: tenure.end_cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
     /// Takes out the requests whose callers have gone. True if any is left.
@@ -302,12 +305,12 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The mode and the answer of the first waiting request.
-    pub fn head(&self) -> Option<(Mode, &W)> {
+    pub fn first_waiting(&self) -> Option<(Mode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
 
     /// Whether a task works for the key.
-    pub fn is_attended(&self) -> bool {
+    pub fn has_task(&self) -> bool {
         self.attended
     }
 

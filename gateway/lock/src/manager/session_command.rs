@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{key_slot::KeySlot, strict::StrictRequest};
-use crate::idempotency::AdmissionRequest;
+use super::{key_slot::KeySlot, strict::UncachedLockRequest};
+use crate::idempotency::OperationAdmissionRequest;
 use crate::manager::admin_query::AdminQuery;
 
 /// The commands of workers to a session.
 pub enum SessionCommand {
     /// The lock of one key or of several, for one request only.
-    AcquireStrict(StrictRequest),
+    AcquireUncached(UncachedLockRequest),
     /// A key that requests wait for and that has no task yet.
     ServeKey(Arc<KeySlot>),
     /// An operation that has to be recorded before it is sent.
-    AdmitOperation(Box<AdmissionRequest>),
+    AdmitOperation(Box<OperationAdmissionRequest>),
     /// A query or a command of an operator.
     Query(AdminQuery),
 }

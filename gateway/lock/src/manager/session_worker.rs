@@ -14,9 +14,9 @@ use super::{
     strict,
 };
 use crate::error::GrantError;
-use crate::manager::{admin::handlers::QueryLimiter, key_slot::table::KeyTable};
+use crate::manager::{admin::handlers::QueryLimiter, key_slot::table::KeySlotTable};
 use crate::{
-    idempotency::{index::OperationIndex, shard_counts::ShardCounts, write_ahead},
+    idempotency::{index::OperationIndex, shard_counts::OperationShardCounts, write_ahead},
     session::{
         active_session::{CurrentSession, SessionState},
         client::ZkConnector,
@@ -29,7 +29,7 @@ use crate::{
 pub struct SessionWorker {
     work: mpsc::UnboundedReceiver<SessionCommand>,
     view: watch::Sender<SessionState>,
-    table: Arc<KeyTable>,
+    table: Arc<KeySlotTable>,
     /// The process's index of operations, shared by all sessions.
     census: Arc<OperationIndex>,
 }
@@ -38,7 +38,7 @@ impl SessionWorker {
     pub(super) fn new(
         work: mpsc::UnboundedReceiver<SessionCommand>,
         view: watch::Sender<SessionState>,
-        table: Arc<KeyTable>,
+        table: Arc<KeySlotTable>,
         census: Arc<OperationIndex>,
     ) -> Self {
         Self { work, view, table, census }
@@ -54,32 +54,35 @@ impl SessionWorker {
     ) {
         let Self { mut work, view, table, census } = self;
         let current = Rc::new(CurrentSession::default());
-        let counts = Rc::new(ShardCounts::default());
+        let counts = Rc::new(OperationShardCounts::default());
         let turns = QueryLimiter::default();
         let tasks = TaskTracker::new();
         let close = CancellationToken::new();
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
         let chores = chores::session_chores(settings.clone(), census.clone(), table.ended_sessions.clone());
-        drop(tasks.spawn_local(orphan_cleanup::remove_orphans(current.clone(), stop.clone())));
+        drop(tasks.spawn_local(orphan_cleanup::run_orphan_cleanup(current.clone(), stop.clone())));
         let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(command) =
                 tokio::select! { command = work.recv() => command, () = stop.cancelled() => None }
             {
                 match (command, current.session()) {
-                    (SessionCommand::AcquireStrict(request), Some(live)) => {
-                        let served = alone.track_future(strict::serve(live, request));
+                    (SessionCommand::AcquireUncached(request), Some(live)) => {
+                        let served = alone.track_future(strict::acquire_and_hold(live, request));
                         drop(tasks.spawn_local(served));
                     }
-                    (SessionCommand::AcquireStrict(request), None) => {
+                    (SessionCommand::AcquireUncached(request), None) => {
                         drop(request.caller.send(Err(GrantError::Lost)))
                     }
                     (SessionCommand::AdmitOperation(admission), _) => {
                         let current = current.clone();
                         let counts = counts.clone();
                         let census = census.clone();
-                        drop(tasks.spawn_local(write_ahead::serve(current, counts, census, *admission)));
+                        drop(
+                            tasks
+                                .spawn_local(write_ahead::run_operation(current, counts, census, *admission)),
+                        );
                     }
                     (SessionCommand::Query(question), _) => {
                         drop(tasks.spawn_local(handlers::answer_query(

@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::{
     panic_guard::{FAILED, catch_panic},
-    tenure_end::EndCause,
+    tenure_end::TenureEndCause,
     wait_progress::WaitProgress,
 };
 use crate::manager::key_capacity::CapacityGuard;
@@ -21,24 +21,24 @@ use crate::session::{active_session::ActiveSession, client::ZkClient, lock_valid
 use crate::{
     error::GrantError,
     recipe::{
-        attempt::Attempt,
-        exclusive_node::ExclusiveNode,
+        attempt::LockAttempt,
+        exclusive_node::ExclusiveNodeAttempt,
         grant::{AttemptObserver, Grant, LockAttemptError},
         lock_node::REFUSED_PAUSE,
         semaphore::SemaphoreAttempt,
-        set::SetAttempt,
+        set::MultiKeyAttempt,
     },
 };
 
 /// A request for the lock of one key or of several at once.
-pub struct StrictRequest {
+pub struct UncachedLockRequest {
     /// Sorted, without doubles, at least one.
     pub keys: Vec<(ResourceKey, LockSite)>,
     pub mode: Mode,
     /// False: take the lock only if there is no holder.
     pub waits: bool,
     pub delay: Option<Duration>,
-    pub caller: oneshot::Sender<Result<StrictGrant, GrantError>>,
+    pub caller: oneshot::Sender<Result<UncachedGrant, GrantError>>,
     pub ahead: Arc<WaitProgress>,
     /// Kept until no node is left, even if the caller goes early, so that the capacity bounds the lock nodes as well.
     pub places: Arc<[CapacityGuard]>,
@@ -46,26 +46,28 @@ pub struct StrictRequest {
 
 /// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
 #[derive(Debug)]
-pub struct StrictGrant {
+pub struct UncachedGrant {
     pub grant: Grant,
     pub over: oneshot::Sender<bool>,
 }
 
 /// Acquires the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
-pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictRequest) {
-    let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
-    let mut caller = StrictWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
+pub async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: UncachedLockRequest) {
+    let UncachedLockRequest { keys, mode, waits, delay, caller, ahead, places } = request;
+    let mut caller = UncachedLockWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
-            begin_semaphore(&live, keys, mode, delay).await.map(StrictNodes::Permit)
+            begin_semaphore(&live, keys, mode, delay).await.map(UncachedLockNodes::Permit)
         }
         [(key, LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
-            ExclusiveNode::begin(&live, key, path).await.map(StrictNodes::ExclusiveNode)
+            ExclusiveNodeAttempt::begin(&live, key, path).await.map(UncachedLockNodes::ExclusiveNode)
         }
-        [(key, site)] => {
-            Attempt::begin(&live, key, site, mode).await.map(|one| StrictNodes::Single(one.with_delay(delay)))
-        }
-        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| StrictNodes::Set(set.with_delay(delay))),
+        [(key, site)] => LockAttempt::begin(&live, key, site, mode)
+            .await
+            .map(|one| UncachedLockNodes::Single(one.with_delay(delay))),
+        keys => MultiKeyAttempt::begin(&live, keys, mode)
+            .await
+            .map(|set| UncachedLockNodes::Set(set.with_delay(delay))),
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
@@ -77,11 +79,11 @@ pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictReque
             live.metrics.record_grant(live.clock.now().since(started));
             let (over, ended) = oneshot::channel();
             let validity = grant.validity.clone();
-            if caller.reply(Ok(StrictGrant { grant, over })).is_ok() {
-                live.metrics.record_tenure_end(nodes.hold(&live, &validity, ended).await);
+            if caller.reply(Ok(UncachedGrant { grant, over })).is_ok() {
+                live.metrics.record_tenure_end(nodes.hold_until_ended(&live, &validity, ended).await);
             } else {
                 // The grant came back unused, so nothing was sent under it.
-                nodes.mark_all_known();
+                nodes.mark_outcomes_known();
             }
         }
         Some(Err(LockAttemptError::CallerGone)) => debug!("caller gone while waiting for its lock"),
@@ -110,15 +112,15 @@ async fn begin_semaphore<L: ZkClient>(
     }
 }
 
-enum StrictNodes<L: ZkClient> {
-    Single(Attempt<L>),
+enum UncachedLockNodes<L: ZkClient> {
+    Single(LockAttempt<L>),
     Permit(SemaphoreAttempt<L>),
-    Set(SetAttempt<L>),
-    ExclusiveNode(ExclusiveNode<L>),
+    Set(MultiKeyAttempt<L>),
+    ExclusiveNode(ExclusiveNodeAttempt<L>),
 }
 
-impl<L: ZkClient> StrictNodes<L> {
-    async fn acquire(&self, caller: &mut StrictWaiter) -> Result<Grant, LockAttemptError> {
+impl<L: ZkClient> UncachedLockNodes<L> {
+    async fn acquire(&self, caller: &mut UncachedLockWaiter) -> Result<Grant, LockAttemptError> {
         match self {
             Self::Single(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
@@ -128,10 +130,10 @@ impl<L: ZkClient> StrictNodes<L> {
     }
 
     /// All requests that were sent under the nodes are over.
-    fn mark_all_known(&self) {
+    fn mark_outcomes_known(&self) {
         match self {
-            Self::Single(attempt) => attempt.mark_all_known(),
-            Self::Set(attempt) => attempt.mark_all_known(),
+            Self::Single(attempt) => attempt.mark_outcomes_known(),
+            Self::Set(attempt) => attempt.mark_outcomes_known(),
             // These locks keep no grant record.
             Self::ExclusiveNode(_) | Self::Permit(_) => {}
         }
@@ -148,12 +150,12 @@ impl<L: ZkClient> StrictNodes<L> {
 
     /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
     /// panic: while the holder works, the session must not be closed, because that would pass the key on.
-    async fn hold(
+    async fn hold_until_ended(
         &self,
         live: &ActiveSession<L>,
         validity: &LockValidity,
         ended: oneshot::Receiver<bool>,
-    ) -> EndCause {
+    ) -> TenureEndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
             warn!(path = live.paths.display_path(path), "lock node removed by somebody else");
@@ -173,13 +175,13 @@ impl<L: ZkClient> StrictNodes<L> {
             () = watching => unreachable!("it watches for as long as it is polled"),
         };
         if known {
-            self.mark_all_known();
+            self.mark_outcomes_known();
         }
         match known {
-            _ if taken.get() => EndCause::TakenAway,
-            _ if live.ended.is_cancelled() => EndCause::Session,
-            true => EndCause::Request,
-            false => EndCause::Retired,
+            _ if taken.get() => TenureEndCause::TakenAway,
+            _ if live.ended.is_cancelled() => TenureEndCause::Session,
+            true => TenureEndCause::Request,
+            false => TenureEndCause::Retired,
         }
     }
 
@@ -208,20 +210,20 @@ impl<L: ZkClient> StrictNodes<L> {
 const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
-struct StrictWaiter {
+struct UncachedLockWaiter {
     /// `None` once it was answered.
-    answer: Option<oneshot::Sender<Result<StrictGrant, GrantError>>>,
+    answer: Option<oneshot::Sender<Result<UncachedGrant, GrantError>>>,
     waits: bool,
     ahead: Arc<WaitProgress>,
     clock: SharedClock,
 }
 
-impl StrictWaiter {
+impl UncachedLockWaiter {
     /// Sends the answer; an error returns it, if the caller has gone.
     fn reply(
         &mut self,
-        result: Result<StrictGrant, GrantError>,
-    ) -> Result<(), Result<StrictGrant, GrantError>> {
+        result: Result<UncachedGrant, GrantError>,
+    ) -> Result<(), Result<UncachedGrant, GrantError>> {
         match self.answer.take() {
             Some(answer) => answer.send(result),
             None => Err(result),
@@ -229,7 +231,7 @@ impl StrictWaiter {
     }
 }
 
-impl AttemptObserver for StrictWaiter {
+impl AttemptObserver for UncachedLockWaiter {
     fn is_closed(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }

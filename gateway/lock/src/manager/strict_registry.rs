@@ -11,29 +11,29 @@ use std::{
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::BootInstant;
 
-use crate::manager::{grant_guard::SharedLock, lock_request::LockRequest, wait_progress::WaitProgress};
+use crate::manager::{grant_guard::MultiRequestLock, lock_request::LockRequest, wait_progress::WaitProgress};
 use crate::recipe::grant::Grant;
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
-pub struct StrictRegistry(Mutex<StrictEntries>);
+pub struct UncachedLockRegistry(Mutex<UncachedLockEntries>);
 
 #[derive(Debug, Default)]
-struct StrictEntries {
-    all: BTreeMap<u64, Arc<StrictEntry>>,
+struct UncachedLockEntries {
+    all: BTreeMap<u64, Arc<UncachedLockEntry>>,
     next: u64,
 }
 
 /// One request of the list.
 #[derive(Debug)]
-pub(super) struct StrictEntry {
+pub(super) struct UncachedLockEntry {
     pub(super) keys: Vec<ResourceKey>,
     pub(super) mode: Mode,
     pub(super) route: Arc<str>,
     pub(super) asking: WaitInfo,
     pub(super) granted: OnceLock<(Grant, BootInstant)>,
     /// The lock that it holds, for as long as a part of it is in flight.
-    lock: OnceLock<Weak<dyn SharedLock>>,
+    lock: OnceLock<Weak<dyn MultiRequestLock>>,
     /// The number of the last dispatch.
     number: AtomicU32,
 }
@@ -50,19 +50,19 @@ pub(super) const FIRST: u32 = 1;
 
 /// The entry of one request, until this is dropped.
 #[derive(Debug)]
-pub struct StrictEntryGuard {
-    roll: Arc<StrictRegistry>,
+pub struct UncachedLockEntryGuard {
+    roll: Arc<UncachedLockRegistry>,
     number: u64,
-    request: Arc<StrictEntry>,
+    request: Arc<UncachedLockEntry>,
 }
 
-impl StrictRegistry {
+impl UncachedLockRegistry {
     pub(super) fn register(
         self: &Arc<Self>,
         lock_request: LockRequest<'_>,
         asking: WaitInfo,
-    ) -> StrictEntryGuard {
-        let request = Arc::new(StrictEntry {
+    ) -> UncachedLockEntryGuard {
+        let request = Arc::new(UncachedLockEntry {
             keys: lock_request.keys.to_vec(),
             mode: lock_request.mode,
             route: lock_request.route.clone(),
@@ -75,17 +75,17 @@ impl StrictRegistry {
         let number = requests.next;
         requests.next += 1;
         requests.all.insert(number, request.clone());
-        StrictEntryGuard { roll: self.clone(), number, request }
+        UncachedLockEntryGuard { roll: self.clone(), number, request }
     }
 
     /// All requests, the oldest first.
-    pub(super) fn entries(&self) -> Vec<Arc<StrictEntry>> {
+    pub(super) fn entries(&self) -> Vec<Arc<UncachedLockEntry>> {
         self.lock_entries().all.values().cloned().collect()
     }
 
     /// The lock that holds exactly these keys with this token, of any dispatch.
-    pub(super) fn find_lock(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn SharedLock>> {
-        let holds = |request: &&Arc<StrictEntry>| {
+    pub(super) fn find_lock(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn MultiRequestLock>> {
+        let holds = |request: &&Arc<UncachedLockEntry>| {
             let granted = request.granted.get();
             let same = |(grant, _): &(Grant, BootInstant)| {
                 (grant.epoch, grant.sequence) == (token.number(), token.sequence())
@@ -95,37 +95,37 @@ impl StrictRegistry {
         self.lock_entries().all.values().find(holds)?.lock.get()?.upgrade()
     }
 
-    fn lock_entries(&self) -> MutexGuard<'_, StrictEntries> {
+    fn lock_entries(&self) -> MutexGuard<'_, UncachedLockEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl StrictEntry {
+impl UncachedLockEntry {
     /// The number of the last dispatch.
-    pub(super) fn last_dispatch(&self) -> u32 {
+    pub(super) fn last_dispatch_number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
 }
 
-impl StrictEntryGuard {
+impl UncachedLockEntryGuard {
     pub(super) fn set_granted(&self, grant: &Grant, now: BootInstant) {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
     /// Sets the lock, by which the request can be found from now on.
-    pub(super) fn set_lock(&self, lock: Weak<dyn SharedLock>) {
+    pub(super) fn set_lock(&self, lock: Weak<dyn MultiRequestLock>) {
         self.request.lock.get_or_init(|| lock);
     }
 
     /// The number of one more dispatch; `None`: its numbers are used up.
-    pub(super) fn next_number(&self) -> Option<u32> {
+    pub(super) fn next_dispatch_number(&self) -> Option<u32> {
         let next = |number: u32| number.checked_add(1);
         let before = self.request.number.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         before.ok().and_then(next)
     }
 }
 
-impl Drop for StrictEntryGuard {
+impl Drop for UncachedLockEntryGuard {
     fn drop(&mut self) {
         self.roll.lock_entries().all.remove(&self.number);
     }

@@ -3,7 +3,7 @@
 /// The end of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TenureEnd {
-    pub cause: EndCause,
+    pub cause: TenureEndCause,
     /// How many dispatches were started under it.
     pub dispatches: u32,
     /// Whether the outcome of all its dispatches is known.
@@ -11,7 +11,7 @@ pub struct TenureEnd {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndCause {
+pub enum TenureEndCause {
     /// It was for one request only, and that is over.
     Request,
     /// No request wanted it any more.
@@ -34,7 +34,7 @@ pub enum EndCause {
     Failed,
 }
 
-impl EndCause {
+impl TenureEndCause {
     pub const ALL: [Self; 10] = [
         Self::Request,
         Self::Idle,

@@ -9,9 +9,9 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     call_chain::{CallChains, CallbackError},
-    grant_guard::{GrantGuard, SharedLock},
+    grant_guard::{GrantGuard, MultiRequestLock},
     key_capacity::HolderKind,
-    strict_registry::{FIRST, StrictEntryGuard},
+    strict_registry::{FIRST, UncachedLockEntryGuard},
 };
 use crate::recipe::grant::Grant;
 
@@ -20,16 +20,16 @@ use crate::recipe::grant::Grant;
 pub(super) struct UncachedLock {
     grant: Grant,
     mode: Mode,
-    entry_guard: StrictEntryGuard,
+    entry_guard: UncachedLockEntryGuard,
     clock: SharedClock,
     of: HolderKind,
-    state: Mutex<State>,
+    state: Mutex<UncachedLockState>,
     /// Notified whenever a part of it is over. At most one task waits for this: the next request under a lease.
     pub(super) stirred: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct UncachedLockState {
     chains: CallChains,
     /// The client's lease is over, so nothing more is started under it.
     closed: bool,
@@ -40,16 +40,16 @@ struct State {
 }
 
 /// Grants the lock to its request.
-pub(super) fn begin(
+pub(super) fn grant_lock(
     grant: Grant,
     (mode, of): (Mode, HolderKind),
     over: oneshot::Sender<bool>,
-    enrolled: StrictEntryGuard,
+    enrolled: UncachedLockEntryGuard,
     clock: SharedClock,
 ) -> (Arc<UncachedLock>, GrantGuard) {
     let mut chains = CallChains::default();
-    chains.begin(FIRST);
-    let state = Mutex::new(State { chains, closed: false, retired: false, over: Some(over) });
+    chains.begin_request(FIRST);
+    let state = Mutex::new(UncachedLockState { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
     let lock = Arc::new(UncachedLock {
         grant: grant.clone(),
@@ -60,13 +60,13 @@ pub(super) fn begin(
         state,
         stirred,
     });
-    let found: Arc<dyn SharedLock> = lock.clone();
+    let found: Arc<dyn MultiRequestLock> = lock.clone();
     lock.entry_guard.set_lock(Arc::downgrade(&found));
-    (lock, GrantGuard::for_request(grant, FIRST, found))
+    (lock, GrantGuard::for_uncached(grant, FIRST, found))
 }
 
 impl UncachedLock {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, UncachedLockState> {
         // A poisoned lock does no harm: no panic can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +74,7 @@ impl UncachedLock {
     /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] means that
     /// one runs now.
     pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if state.retired || state.closed {
             return Err(CallbackError::Closed);
         }
@@ -84,54 +84,54 @@ impl UncachedLock {
         if !self.grant.validity.is_valid_at(self.clock.now()) {
             return Err(CallbackError::Unproven);
         }
-        if self.mode == Mode::Exclusive && !state.chains.is_only(FIRST) {
+        if self.mode == Mode::Exclusive && !state.chains.is_only_request(FIRST) {
             return Err(CallbackError::NotInnermost);
         }
-        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
-        state.chains.begin(first);
+        let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
+        state.chains.begin_request(first);
         drop(state);
-        Ok((GrantGuard::for_request(self.grant.clone(), first, self.clone()), self.mode))
+        Ok((GrantGuard::for_uncached(self.grant.clone(), first, self.clone()), self.mode))
     }
 
     /// Closes the lock: nothing is started under it, or sent for the first time.
     pub(super) fn close(&self) {
-        self.state().closed = true;
+        self.lock_state().closed = true;
         self.stirred.notify_one();
     }
 
     /// Requests at work under it, without the lease's own part.
     pub(super) fn active_requests(&self) -> usize {
-        self.state().chains.count_except(FIRST)
+        self.lock_state().chains.count_except(FIRST)
     }
 
     /// Whether an unknown outcome keeps it from starting anything more.
     pub(super) fn is_retired(&self) -> bool {
-        self.state().retired
+        self.lock_state().retired
     }
 }
 
-impl SharedLock for UncachedLock {
+impl MultiRequestLock for UncachedLock {
     fn can_start(&self) -> bool {
-        let state = self.state();
+        let state = self.lock_state();
         !state.retired && !state.closed
     }
 
-    fn next_number(&self, first: u32) -> Option<u32> {
-        let mut state = self.state();
-        let number = self.entry_guard.next_number().filter(|_| !state.retired)?;
+    fn next_dispatch_number(&self, first: u32) -> Option<u32> {
+        let mut state = self.lock_state();
+        let number = self.entry_guard.next_dispatch_number().filter(|_| !state.retired)?;
         state.chains.record_dispatch(first, number);
         Some(number)
     }
 
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
-        let mut state = self.state();
+    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        let mut state = self.lock_state();
         if state.retired {
             return Err(CallbackError::Closed);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
             return Err(CallbackError::Unproven);
         }
-        let caller = state.chains.caller(from.dispatch())?;
+        let caller = state.chains.find_caller(from.dispatch())?;
         if (caller, self.of) == (FIRST, HolderKind::Client) {
             // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
             return Err(CallbackError::NotInFlight);
@@ -139,23 +139,23 @@ impl SharedLock for UncachedLock {
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
-        let first = self.entry_guard.next_number().ok_or(CallbackError::Closed)?;
-        state.chains.call(caller, first);
+        let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
+        state.chains.begin_callback(caller, first);
         drop(state);
         let grant = self.grant.clone();
         let held = self.mode;
-        Ok((GrantGuard::for_request(grant, first, self), held))
+        Ok((GrantGuard::for_uncached(grant, first, self), held))
     }
 
     fn retire(&self) {
-        self.state().retired = true;
+        self.lock_state().retired = true;
         self.stirred.notify_one();
     }
 
-    fn finish(self: Arc<Self>, first: u32, known: bool) {
-        let mut state = self.state();
+    fn finish_request(self: Arc<Self>, first: u32, known: bool) {
+        let mut state = self.lock_state();
         state.retired |= !known;
-        state.chains.end(first);
+        state.chains.end_request(first);
         // The parts end in any order; the node is removed with the last one.
         if state.chains.is_empty()
             && let Some(over) = state.over.take()
@@ -172,27 +172,27 @@ impl SharedLock for UncachedLock {
 mod tests {
     use std::time::Duration;
 
-    use fencegate_policies::{key::KeyTemplate, plan::Hold};
+    use fencegate_policies::{key::KeyTemplate, plan::HoldPolicy};
     use fencegate_process::clock::{BootInstant, ManualClock};
 
     use super::*;
     use crate::{
         manager::{
             lock_request::{LockRequest, WaitPlace},
-            strict_registry::{StrictRegistry, WaitInfo},
+            strict_registry::{UncachedLockRegistry, WaitInfo},
         },
         session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
     };
 
     struct Fixture {
-        roll: Arc<StrictRegistry>,
+        roll: Arc<UncachedLockRegistry>,
         keys: Vec<fencegate_policies::key::ResourceKey>,
         over: oneshot::Receiver<bool>,
         outer: GrantGuard,
     }
 
     fn fixture(mode: Mode) -> Fixture {
-        let roll = Arc::<StrictRegistry>::default();
+        let roll = Arc::<UncachedLockRegistry>::default();
         let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
         let keys = vec![key("a"), key("b")];
         let route = "transfer".into();
@@ -200,7 +200,7 @@ mod tests {
             keys: &keys,
             sites: &[],
             mode,
-            hold: Hold::Strict,
+            hold: HoldPolicy::Strict,
             wait: Duration::ZERO,
             queue: 1,
             waits: WaitPlace::Here,
@@ -216,13 +216,13 @@ mod tests {
         enrolled.set_granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
         let (_, outer) =
-            begin(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
+            grant_lock(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
         Fixture { roll, keys, over, outer }
     }
 
     impl Fixture {
         fn call(&self, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
-            self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.call(from, mode)
+            self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
         }
     }
 
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn lock_set_is_held_through_callbacks() {
         let mut bench = fixture(Mode::Exclusive);
-        let from = bench.outer.dispatch().expect("a dispatch").token;
+        let from = bench.outer.next_dispatch().expect("a dispatch").token;
         let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
         assert_eq!(held, Mode::Exclusive);
-        let called = inner.dispatch().expect("a dispatch").token;
+        let called = inner.next_dispatch().expect("a dispatch").token;
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
         assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInnermost));
         inner.mark_settled();
@@ -252,13 +252,13 @@ mod tests {
     #[test]
     fn callback_in_doubt_retires_grant() {
         let Fixture { roll, keys, mut over, outer } = fixture(Mode::Exclusive);
-        let from = outer.dispatch().expect("a dispatch").token;
+        let from = outer.next_dispatch().expect("a dispatch").token;
         let lock = || roll.find_lock(&keys, from).expect("held");
-        let (inner, _) = lock().call(from, Mode::Exclusive).expect("inside");
-        inner.dispatch().expect("a dispatch");
+        let (inner, _) = lock().start_callback(from, Mode::Exclusive).expect("inside");
+        inner.next_dispatch().expect("a dispatch");
         drop(inner);
-        assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
-        assert!(outer.dispatch().is_none(), "nothing more is sent under it");
+        assert_eq!(lock().start_callback(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
+        assert!(outer.next_dispatch().is_none(), "nothing more is sent under it");
         outer.mark_settled();
         drop(outer);
         assert_eq!(over.try_recv(), Ok(false));
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn shared_lock_refuses_exclusive_callback() {
         let bench = fixture(Mode::Shared);
-        let from = bench.outer.dispatch().expect("a dispatch").token;
+        let from = bench.outer.next_dispatch().expect("a dispatch").token;
         assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));
         assert!(bench.call(from, Mode::Shared).is_ok());
     }

@@ -2,7 +2,7 @@
 //!
 //! The task that runs an attempt owns the node. The caller may go away at any moment: the task detects that at its next
 //! step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect. In every
-//! case [`Attempt::clear`] has to be the last call.
+//! case [`LockAttempt::clear`] has to be the last call.
 
 mod node_creation;
 
@@ -18,15 +18,15 @@ use super::{
     create_tracker::CreateTracker,
     delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{AttemptObserver, Grant, LockAttemptError},
-    lock_node::{LockNode, NodeAttempt, QueueLocation},
-    sequence_rollover::ExhaustedParent,
+    lock_node::{LockNode, LockNodeLocation, NodeAttempt},
+    sequence_rollover::ExhaustedSequenceParent,
 };
 use crate::error::GrantError;
-use crate::recipe::registry_guard::RegistryGuard;
+use crate::recipe::registry_guard::LockNodeRegistration;
 use crate::session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity};
 
 /// One attempt.
-pub struct Attempt<L: ZkClient> {
+pub struct LockAttempt<L: ZkClient> {
     pub candidate: NodeAttempt<L>,
     /// The names of its nodes.
     made: CreateTracker<String>,
@@ -34,10 +34,10 @@ pub struct Attempt<L: ZkClient> {
     says: Box<[u8]>,
     /// Present if the parent of the key keeps a grant record.
     delayed: Option<DelayedHandover>,
-    registered: RegistryGuard<L>,
+    registered: LockNodeRegistration<L>,
 }
 
-impl<L: ZkClient> Attempt<L> {
+impl<L: ZkClient> LockAttempt<L> {
     /// Enters the attempt in the session's registry, before any node is made. This may wait for capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
@@ -45,14 +45,14 @@ impl<L: ZkClient> Attempt<L> {
         site: &LockSite,
         mode: Mode,
     ) -> Result<Self, GrantError> {
-        let at = QueueLocation::for_site(&live.paths, key, site)?;
+        let at = LockNodeLocation::for_site(&live.paths, key, site)?;
         if live.registry.parents.has_attempts(&at.parent) {
             // A client that was just answered may be back before the task of its last request has run, which removes
             // the node of that request. Let it run first: then this attempt does not have to queue behind its own
             // gateway.
             yield_now().await;
         }
-        Ok(Self::new(RegistryGuard::register(live, at.max_path_len()).await?, live, &at, mode))
+        Ok(Self::new(LockNodeRegistration::register(live, at.max_path_len()).await?, live, &at, mode))
     }
 
     /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
@@ -62,9 +62,9 @@ impl<L: ZkClient> Attempt<L> {
     }
 
     fn new(
-        registered: RegistryGuard<L>,
+        registered: LockNodeRegistration<L>,
         live: &Rc<ActiveSession<L>>,
-        at: &QueueLocation,
+        at: &LockNodeLocation,
         mode: Mode,
     ) -> Self {
         let candidate = NodeAttempt::new(live.clone(), at, registered.guid, mode);
@@ -75,9 +75,9 @@ impl<L: ZkClient> Attempt<L> {
 
     /// For a tenure that is kept for later requests: its node names this gateway, so that peers can forward requests to
     /// it. Only a native node that holds alone does so.
-    pub fn with_signature(mut self) -> Self {
+    pub fn with_gateway_reference(mut self) -> Self {
         if self.candidate.mode == Mode::Exclusive && self.candidate.layout.is_native() {
-            self.says = self.candidate.live.signature().into();
+            self.says = self.candidate.live.gateway_reference().into();
         }
         self
     }
@@ -97,18 +97,18 @@ impl<L: ZkClient> Attempt<L> {
     }
 
     fn with_handover(mut self, delayed: DelayedHandover) -> Self {
-        self.candidate.keep_record();
+        self.candidate.set_parent_keeps_record();
         self.delayed = Some(delayed);
         self
     }
 
     /// Records that all requests under this node are over.
-    pub fn mark_all_known(&self) {
-        self.delayed.iter().for_each(DelayedHandover::mark_all_known);
+    pub fn mark_outcomes_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
 
-    fn can_leave_clean(&self) -> bool {
-        self.delayed.as_ref().is_some_and(DelayedHandover::can_leave_clean)
+    fn can_write_clean_record(&self) -> bool {
+        self.delayed.as_ref().is_some_and(DelayedHandover::can_write_clean_record)
     }
 
     /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
@@ -164,18 +164,21 @@ impl<L: ZkClient> Attempt<L> {
             return Err(GrantError::Lost.into());
         }
         // Compared now and not after the wait: later grants to other holders are rightly larger.
-        let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
+        let before =
+            self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
         let epoch = live.epoch(node.stat.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
         live.metrics.record_sequence(sequence);
         if self.delayed.is_some() && sequence > LAST_RECORDED {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
-        if self.delayed.is_none() && sequence > self.candidate.layout.last_usable(live.sequence_limit) {
+        if self.delayed.is_none()
+            && sequence > self.candidate.layout.last_usable_sequence(live.sequence_limit)
+        {
             if !self.candidate.layout.is_native() {
                 return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
             }
-            let full = ExhaustedParent::observe(&self.candidate).await?;
+            let full = ExhaustedSequenceParent::observe(&self.candidate).await?;
             self.clear().await;
             full.wait_replaced(caller).await?;
             // The caller retries with a new attempt, which creates its node under the new parent.
@@ -196,7 +199,7 @@ impl<L: ZkClient> Attempt<L> {
             let held = [HolderNode { candidate: &self.candidate, name: &node.name }];
             delayed.take_over(&held, epoch, caller).await?;
         }
-        self.candidate.wait_proven(caller).await?;
+        self.candidate.wait_session_proven(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
         let validity = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
@@ -204,8 +207,8 @@ impl<L: ZkClient> Attempt<L> {
     }
 
     /// Records that a create is about to be sent.
-    fn record_sent(&self) {
-        self.made.record_sent(self.candidate.live.token_history.highest());
+    fn record_create_sent(&self) {
+        self.made.record_create_sent(self.candidate.live.token_history.highest_epoch());
     }
 
     /// Records that its node is gone.
@@ -224,9 +227,9 @@ impl<L: ZkClient> Attempt<L> {
         if !self.made.may_exist() {
             return;
         }
-        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
             for name in delayed.node_names() {
-                delayed_handover::leave_clean(&self.candidate, &name).await;
+                delayed_handover::remove_and_write_clean(&self.candidate, &name).await;
             }
             delayed.reset();
             if self.made.names().is_some() {
@@ -245,7 +248,7 @@ impl<L: ZkClient> Attempt<L> {
 pub(super) const NUMBERS_USED_UP: &str =
     "the numbers below the lock path are used up; remove its parent while no program uses it";
 
-impl<L: ZkClient> Drop for Attempt<L> {
+impl<L: ZkClient> Drop for LockAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold; it stays registered and is not removed.

@@ -19,11 +19,11 @@ use tracing::{info, warn};
 use super::{
     grant::{AttemptObserver, LockAttemptError},
     grant_record::{GrantRecord, Parting},
-    layout::Rank,
+    layout::QueueRank,
     lock_node::{NodeAttempt, REFUSED_PAUSE, definite_error},
 };
 use crate::{
-    delay_metrics::DelayOutcome,
+    delay_metrics::HandoverDelayOutcome,
     error::GrantError,
     session::{
         active_session::ActiveSession,
@@ -56,7 +56,7 @@ pub(super) struct HolderNode<'a, L> {
 }
 
 /// One record, as it was at the grant of its key.
-struct ReadRecord {
+struct VersionedGrantRecord {
     record: GrantRecord,
     /// The version of the parent: the own write is refused if another holder writes first.
     version: i32,
@@ -102,7 +102,7 @@ impl DelayedHandover {
         if owed.is_some() {
             wait_out_delay(live, live.clock.now() + delay, caller).await?;
             for HolderNode { candidate, name } in held {
-                if candidate.layout.rank(&candidate.list().await?, name) != Rank::First {
+                if candidate.layout.rank(&candidate.list_children().await?, name) != QueueRank::First {
                     return Err(GrantError::Lost.into());
                 }
             }
@@ -117,12 +117,12 @@ impl DelayedHandover {
     }
 
     /// Records that all requests that were sent are over.
-    pub(super) fn mark_all_known(&self) {
+    pub(super) fn mark_outcomes_known(&self) {
         self.known.set(true);
     }
 
     /// Whether the own nodes hold and the next holder need not wait.
-    pub(super) fn can_leave_clean(&self) -> bool {
+    pub(super) fn can_write_clean_record(&self) -> bool {
         self.took_over.get() && self.known.get()
     }
 
@@ -138,7 +138,7 @@ impl DelayedHandover {
 }
 
 /// Reads the record of a key that an own node holds.
-async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, GrantError> {
+async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
     let NodeAttempt { live, parent, .. } = held.candidate;
     loop {
         let (data, seen) = match live.client.data(parent).await {
@@ -151,12 +151,12 @@ async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord
             Err(fault) => return Err(definite_error(fault)),
         };
         return match GrantRecord::parse(&data) {
-            Ok(Some(record)) => Ok(ReadRecord { record, version: seen.version }),
+            Ok(Some(record)) => Ok(VersionedGrantRecord { record, version: seen.version }),
             // This parent was created without a record, as a container that the server removes when it is empty. So
             // leave it and begin again; the last contender to leave removes it.
             Ok(None) => Err(GrantError::Lost),
             Err(error) => {
-                let path = key_redaction::redact_path(&live.paths.locks(), parent);
+                let path = key_redaction::redact_path(&live.paths.locks_path(), parent);
                 Err(GrantError::Service(format!("{path}: {error}")))
             }
         };
@@ -166,7 +166,7 @@ async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord
 /// Writes `held` into all parents in one transaction, which fails if one of the own nodes is gone.
 async fn write_record<L: ZkClient>(
     held: &[HolderNode<'_, L>],
-    found: &[ReadRecord],
+    found: &[VersionedGrantRecord],
     record: &GrantRecord,
 ) -> Result<(), GrantError> {
     let data = record.to_bytes();
@@ -226,11 +226,11 @@ async fn wait_out_delay<L: ZkClient>(
     info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
     caller.on_delay(until);
     let sitting = live.metrics.delays.start_wait(rest);
-    let mut end = DelayOutcome::Interrupted;
+    let mut end = HandoverDelayOutcome::Interrupted;
     while !live.ended.is_cancelled() && !live.registry.is_closing() {
         let rest = until.since(live.clock.now());
         if rest.is_zero() {
-            end = DelayOutcome::WaitedOut;
+            end = HandoverDelayOutcome::WaitedOut;
             break;
         }
         tokio::select! {
@@ -242,8 +242,8 @@ async fn wait_out_delay<L: ZkClient>(
     drop(sitting);
     live.metrics.delays.record_end(end);
     match end {
-        DelayOutcome::WaitedOut => Ok(()),
-        DelayOutcome::Interrupted => Err(GrantError::Lost),
+        HandoverDelayOutcome::WaitedOut => Ok(()),
+        HandoverDelayOutcome::Interrupted => Err(GrantError::Lost),
     }
 }
 
@@ -253,7 +253,7 @@ async fn wait_out_delay<L: ZkClient>(
 ///
 /// This is one transaction that does nothing if the own node is gone, because then another contender may hold. So it is
 /// safe to send it again after a lost answer, and a parent that other contenders have created since is not touched.
-pub(super) async fn leave_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
+pub(super) async fn remove_and_write_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
     let NodeAttempt { live, parent, .. } = candidate;
     let path = candidate.path(name);
     let clean = GrantRecord::clean().to_bytes();
@@ -286,7 +286,7 @@ pub(super) async fn leave_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &
             // Another contender has come since.
             Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
             Err(MultiError { fault, .. }) => {
-                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks(), &path), "lock node not removed yet");
+                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "lock node not removed yet");
                 sleep(REFUSED_PAUSE).await;
             }
         }
@@ -321,15 +321,15 @@ mod tests {
     #[test]
     fn clean_leave_requires_takeover_and_outcomes() {
         let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
-        assert!(!delayed.can_leave_clean(), "it has taken nothing over");
+        assert!(!delayed.can_write_clean_record(), "it has taken nothing over");
         delayed.took_over.set(true);
-        assert!(delayed.can_leave_clean(), "nothing was sent");
+        assert!(delayed.can_write_clean_record(), "nothing was sent");
         delayed.mark_in_use();
-        assert!(!delayed.can_leave_clean());
-        delayed.mark_all_known();
-        assert!(delayed.can_leave_clean());
+        assert!(!delayed.can_write_clean_record());
+        delayed.mark_outcomes_known();
+        assert!(delayed.can_write_clean_record());
         delayed.reset();
-        assert!(!delayed.can_leave_clean(), "the record is another one's now");
+        assert!(!delayed.can_write_clean_record(), "the record is another one's now");
     }
 
     #[test]

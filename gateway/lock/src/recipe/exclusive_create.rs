@@ -13,11 +13,11 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
-    attempt::Attempt,
+    attempt::LockAttempt,
     create_tracker::CreateTracker,
     lock_node::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
     node_data,
-    registry_guard::RegistryGuard,
+    registry_guard::LockNodeRegistration,
 };
 use crate::error::GrantError;
 use crate::session::{
@@ -37,7 +37,7 @@ pub(super) struct ContestedNode<L: ZkClient> {
     /// The czxid of the own node.
     made: CreateTracker<i64>,
     /// Counts the bytes of its path.
-    registered: RegistryGuard<L>,
+    registered: LockNodeRegistration<L>,
 }
 
 /// The result of an attempt to create the node.
@@ -51,9 +51,9 @@ pub(super) enum CreateOutcome {
 
 impl<L: ZkClient> ContestedNode<L> {
     /// The node of the attempt that queues with `line`. `longest`: bytes of its longest path. May wait for capacity.
-    pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
+    pub(super) async fn begin(line: &LockAttempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
         let NodeAttempt { live, guid, .. } = &line.candidate;
-        let registered = RegistryGuard::register(live, longest).await?;
+        let registered = LockNodeRegistration::register(live, longest).await?;
         let says = node_data::encode(&live.member, *guid);
         let path = RefCell::new("".into());
         Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
@@ -83,7 +83,7 @@ impl<L: ZkClient> ContestedNode<L> {
         let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
         self.path.replace(path.into());
         loop {
-            self.made.record_sent(self.live.token_history.highest());
+            self.made.record_create_sent(self.live.token_history.highest_epoch());
             let made = link.commit(&steps);
             // Servers before 3.9 leave the czxid out of the answer to a create in a transaction, so it is read directly
             // after.
@@ -137,7 +137,8 @@ impl<L: ZkClient> ContestedNode<L> {
             self.live.ended.cancel();
             return Err(GrantError::Lost);
         }
-        let before = self.made.highest_before().expect("a node that was found is one whose create was sent");
+        let before =
+            self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
         self.live.epoch(seen.czxid, before)
     }
 
@@ -152,7 +153,7 @@ impl<L: ZkClient> ContestedNode<L> {
 
     /// Returns when neither the node nor the own lock node in the queue is left, or the session is over. `place`: the
     /// path of that lock node, if the node was ever tried.
-    pub(super) async fn clear(&self, line: &Attempt<L>, place: Option<&str>) {
+    pub(super) async fn clear(&self, line: &LockAttempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
             self.remove_with_place(line, place).await;
         }
@@ -166,7 +167,7 @@ impl<L: ZkClient> ContestedNode<L> {
 
     /// Removes the node and the lock node `place` in one transaction, if both are unchanged. A repeated transaction
     /// finds `place` gone, and changes nothing.
-    async fn remove_with_place(&self, line: &Attempt<L>, place: &str) {
+    async fn remove_with_place(&self, line: &LockAttempt<L>, place: &str) {
         let live = &self.live;
         let candidate = &line.candidate;
         let path = self.path();

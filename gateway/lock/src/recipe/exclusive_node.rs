@@ -14,7 +14,7 @@ use fencegate_process::failpoint;
 use tokio::time::sleep;
 
 use super::{
-    attempt::Attempt,
+    attempt::LockAttempt,
     exclusive_create::{ContestedNode, CreateOutcome},
     foreign_parent,
     grant::{AttemptObserver, Grant, LockAttemptError},
@@ -27,10 +27,10 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at an exclusive node. In every case [`ExclusiveNode::clear`] has to be the last call.
-pub struct ExclusiveNode<L: ZkClient> {
+/// One attempt at an exclusive node. In every case [`ExclusiveNodeAttempt::clear`] has to be the last call.
+pub struct ExclusiveNodeAttempt<L: ZkClient> {
     /// The lock node in the queue of this installation's attempts.
-    line: Attempt<L>,
+    line: LockAttempt<L>,
     /// Path of the own lock node in the queue, once it is first.
     place: OnceCell<String>,
     path: String,
@@ -42,7 +42,7 @@ pub struct ExclusiveNode<L: ZkClient> {
 /// hit the successor's.
 const WRITES: u8 = 3;
 
-impl<L: ZkClient> ExclusiveNode<L> {
+impl<L: ZkClient> ExclusiveNodeAttempt<L> {
     /// An attempt at the node at `path`; `key` is the key that it locks. May wait for capacity.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
@@ -50,7 +50,7 @@ impl<L: ZkClient> ExclusiveNode<L> {
         path: &str,
     ) -> Result<Self, GrantError> {
         let line =
-            Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.for_exclusive_node(path);
+            LockAttempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.for_exclusive_node(path);
         let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
@@ -76,7 +76,7 @@ impl<L: ZkClient> ExclusiveNode<L> {
             self.wait_released(caller).await?;
         };
         let epoch = self.node.epoch(seen)?;
-        self.candidate().wait_proven(caller).await?;
+        self.candidate().wait_session_proven(caller).await?;
         let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
         Ok(Grant { epoch, sequence: 0, permit: None, validity, nodes, contended })

@@ -10,7 +10,7 @@ use crate::{
         active_session::ActiveSession,
         client::{NodeStat, ZkClient, ZkError},
         member::{MemberRecord, gateway_name},
-        paths::Paths,
+        paths::ZkPaths,
     },
 };
 
@@ -18,16 +18,16 @@ use crate::{
 pub type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
 
 /// Follows a lock node to its gateway; `None` if that is this process, or has no address for peers.
-pub async fn resolve_route<L: ZkClient>(
+pub async fn resolve_holder_route<L: ZkClient>(
     live: &ActiveSession<L>,
     read: NodeDataResult,
 ) -> Option<HolderRoute> {
     let (says, seen) = read.ok()?;
     let member = std::str::from_utf8(&says).ok()?;
     let gateway = gateway_name(member);
-    let path = live.paths.member(gateway, seen.owner);
+    let path = live.paths.member_path(gateway, seen.owner);
     // The data becomes a part of a path, so it has to name the member node of the lock node's own session.
-    if gateway.contains('/') || Paths::member_name(gateway, seen.owner) != member {
+    if gateway.contains('/') || ZkPaths::member_name(gateway, seen.owner) != member {
         return None;
     }
     let (data, _) = live.client.data(&path).await.ok()?;

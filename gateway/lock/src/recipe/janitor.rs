@@ -38,7 +38,7 @@ fn delete_parent(path: &str) -> MultiOp<'_> {
 }
 
 /// Sweeps for as long as it is polled.
-pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, period: Duration) -> Infallible {
+pub async fn run_ownerless_node_sweeps<L: ZkClient>(live: &ActiveSession<L>, period: Duration) -> Infallible {
     loop {
         tokio::time::sleep(period).await;
         sweep(live).await;

@@ -23,7 +23,7 @@ impl Contender<'_> {
 
 /// The rank of one node among its parent's children.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Rank<'a> {
+pub enum QueueRank<'a> {
     /// It waits for no node: it holds the lock.
     First,
     /// It waits for exactly this node to go. Each waiter watches only one node, so a release wakes one waiter and not
@@ -35,14 +35,14 @@ pub enum Rank<'a> {
 
 impl NodeLayout {
     /// The last sequence number with which a node may hold; `limit`: the one of the native layout.
-    pub fn last_usable(self, limit: u32) -> u32 {
+    pub fn last_usable_sequence(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
 
     /// The rank of the node called `own`. A writer waits for its direct predecessor, a reader for the nearest writer
     /// before it: readers that come later never overtake a waiting writer.
-    pub fn rank<'a>(self, children: &'a [String], own: &str) -> Rank<'a> {
-        let Some(ours) = self.parse_contender(own) else { return Rank::Gone };
+    pub fn rank<'a>(self, children: &'a [String], own: &str) -> QueueRank<'a> {
+        let Some(ours) = self.parse_contender(own) else { return QueueRank::Gone };
         let mut present = false;
         let mut before: Option<Contender<'a>> = None;
         for other in children.iter().filter_map(|name| self.parse_contender(name)) {
@@ -57,9 +57,9 @@ impl NodeLayout {
             }
         }
         match (present, before) {
-            (false, _) => Rank::Gone,
-            (true, None) => Rank::First,
-            (true, Some(before)) => Rank::Behind(before.name),
+            (false, _) => QueueRank::Gone,
+            (true, None) => QueueRank::First,
+            (true, Some(before)) => QueueRank::Behind(before.name),
         }
     }
 
@@ -151,10 +151,10 @@ mod tests {
     #[test]
     fn readers_share_and_never_overtake_writer() {
         let nodes = [reader(1), reader(2), writer(3), reader(4), reader(5)];
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::First);
-        assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[3]), Rank::Behind(&nodes[2]));
-        assert_eq!(LINE.rank(&nodes, &nodes[4]), Rank::Behind(&nodes[2]));
+        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::First);
+        assert_eq!(LINE.rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.rank(&nodes, &nodes[3]), QueueRank::Behind(&nodes[2]));
+        assert_eq!(LINE.rank(&nodes, &nodes[4]), QueueRank::Behind(&nodes[2]));
     }
 
     /// A lock is contended only by nodes that cannot hold together with the own node.
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn node_waits_for_direct_predecessor() {
         let nodes = [writer(12), writer(3), writer(7)];
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::First);
-        assert_eq!(LINE.rank(&nodes, &nodes[2]), Rank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[0]), Rank::Behind(&nodes[2]));
-        assert_eq!(LINE.rank(&nodes, &writer(1)), Rank::Gone);
+        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::First);
+        assert_eq!(LINE.rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[2]));
+        assert_eq!(LINE.rank(&nodes, &writer(1)), QueueRank::Gone);
         let before = |own: &String| LINE.nodes_ahead(&nodes, own);
         assert_eq!([before(&nodes[1]), before(&nodes[2]), before(&nodes[0])], [0, 1, 2]);
         assert_eq!(LINE.nodes_ahead(&nodes, "no number"), 0);
@@ -199,14 +199,14 @@ mod tests {
         let low = format!("f{}", &writer(1)[1..]);
         let high = format!("0{}", &writer(2)[1..]);
         let nodes = [low.clone(), high.clone()];
-        assert_eq!(LINE.rank(&nodes, &high), Rank::Behind(&low));
+        assert_eq!(LINE.rank(&nodes, &high), QueueRank::Behind(&low));
     }
 
     #[test]
     fn equal_sequences_block_each_other() {
         let nodes = [writer(i32::MAX as u32), writer(i32::MAX as u32)];
-        assert_eq!(LINE.rank(&nodes, &nodes[0]), Rank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), Rank::Behind(&nodes[0]));
+        assert_eq!(LINE.rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::Behind(&nodes[0]));
     }
 
     /// A foreign node with a sequence number blocks the nodes behind it; a node without a number blocks none.
@@ -214,10 +214,10 @@ mod tests {
     fn foreign_node_blocks_if_numbered() {
         let own = writer(5);
         let plain = ["readme".to_owned(), own.clone()];
-        assert_eq!(LINE.rank(&plain, &own), Rank::First);
+        assert_eq!(LINE.rank(&plain, &own), QueueRank::First);
         for stranger in ["_c_1-lock-0000000001", "x-s-0000000001", "\u{e9}0000000001"] {
             let queue = [stranger.to_owned(), own.clone()];
-            assert_eq!(LINE.rank(&queue, &own), Rank::Behind(stranger));
+            assert_eq!(LINE.rank(&queue, &own), QueueRank::Behind(stranger));
         }
     }
 
@@ -242,15 +242,15 @@ mod tests {
             let own = line.node_name(guid, Mode::Shared, 2);
             let after = line.node_name(guid, Mode::Shared, 4);
             let nodes = [reader.clone(), own.clone(), writer.clone(), after.clone()];
-            assert_eq!(line.rank(&nodes, &own), Rank::First);
-            assert_eq!(line.rank(&nodes, &writer), Rank::Behind(&own));
-            assert_eq!(line.rank(&nodes, &after), Rank::Behind(&writer));
+            assert_eq!(line.rank(&nodes, &own), QueueRank::First);
+            assert_eq!(line.rank(&nodes, &writer), QueueRank::Behind(&own));
+            assert_eq!(line.rank(&nodes, &after), QueueRank::Behind(&writer));
             assert!(line.is_contended(&nodes, &own) && !line.is_contended(&nodes[..2], &own));
             let beside = [theirs(Mode::Shared, 3), writer.clone(), line.node_name(guid, Mode::Exclusive, 4)];
-            assert_eq!(line.rank(&beside[..1], &beside[2]), Rank::Gone);
-            assert!(matches!(line.rank(&beside, &beside[2]), Rank::Behind(_)));
+            assert_eq!(line.rank(&beside[..1], &beside[2]), QueueRank::Gone);
+            assert!(matches!(line.rank(&beside, &beside[2]), QueueRank::Behind(_)));
             let downgraded = [beside[0].clone(), beside[2].clone()];
-            assert_eq!(line.rank(&downgraded, &beside[2]), Rank::Behind(&beside[0]));
+            assert_eq!(line.rank(&downgraded, &beside[2]), QueueRank::Behind(&beside[0]));
         }
     }
 

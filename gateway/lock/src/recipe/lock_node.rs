@@ -16,7 +16,7 @@ use crate::error::GrantError;
 use crate::session::{
     active_session::ActiveSession,
     client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
-    paths::Paths,
+    paths::ZkPaths,
 };
 
 /// One attempt at one key, among all attempts below the key's parent.
@@ -37,23 +37,27 @@ pub struct NodeAttempt<L> {
     mark: u64,
 }
 
-/// The location of a lock's nodes, and their naming. [`QueueLocation::for_site`] finds it from the site of a key; it is
+/// The location of a lock's nodes, and their naming. [`LockNodeLocation::for_site`] finds it from the site of a key; it is
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
-pub struct QueueLocation {
+pub struct LockNodeLocation {
     layout: NodeLayout,
     pub parent: String,
     shard: String,
 }
 
-impl QueueLocation {
+impl LockNodeLocation {
     /// # Errors
     /// The site has no queue, as an exclusive node has none.
-    pub fn for_site(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
+    pub fn for_site(paths: &ZkPaths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
         let Some(line) = NodeLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
         };
-        Ok(Self { layout: line, parent: paths.lock_parent(key, site), shard: paths.shard(key) })
+        Ok(Self {
+            layout: line,
+            parent: paths.lock_parent_path(key, site),
+            shard: paths.lock_shard_path(key),
+        })
     }
 
     /// Bytes of the longest path that a node can have there.
@@ -70,8 +74,8 @@ pub struct LockNode {
 }
 
 impl<L: ZkClient> NodeAttempt<L> {
-    pub fn new(live: Rc<ActiveSession<L>>, at: &QueueLocation, guid: Guid, mode: Mode) -> Self {
-        let QueueLocation { layout: line, parent, shard } = at.clone();
+    pub fn new(live: Rc<ActiveSession<L>>, at: &LockNodeLocation, guid: Guid, mode: Mode) -> Self {
+        let LockNodeLocation { layout: line, parent, shard } = at.clone();
         let mark = live.registry.parents.add_attempt(&parent);
         Self {
             layout: line,
@@ -87,8 +91,8 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// The location for another attempt at the same key.
-    pub fn location(&self) -> QueueLocation {
-        QueueLocation { layout: self.layout, parent: self.parent.clone(), shard: self.shard.clone() }
+    pub fn location(&self) -> LockNodeLocation {
+        LockNodeLocation { layout: self.layout, parent: self.parent.clone(), shard: self.shard.clone() }
     }
 
     /// The name of this attempt's node if the server assigns this sequence number.
@@ -102,7 +106,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Sets that the parent keeps a grant record.
-    pub(super) fn keep_record(&mut self) {
+    pub(super) fn set_parent_keeps_record(&mut self) {
         self.record = GrantRecord::clean().to_bytes();
     }
 
@@ -163,7 +167,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Creates the nodes above the key's parent; for locks of other programs the parent as well.
-    pub async fn create_above(&self) -> Result<(), GrantError> {
+    pub async fn create_ancestors(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);
             return foreign_parent::create_levels(&self.live, &self.parent, kind)
@@ -174,7 +178,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => Ok(()),
             Err(ZkError::NoNode) => Err(GrantError::Service(format!(
                 "{} is missing; `{}` makes it",
-                self.live.paths.locks(),
+                self.live.paths.locks_path(),
                 command_hint::command_line(command_hint::CommandTarget::Gateway, "era init")
             ))),
             Err(fault) => Err(definite_error(fault)),
@@ -196,7 +200,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// reconnect ZooKeeper refuses requests of the session's old connection.
     ///
     /// Adopts the lowest own node, and removes all other own nodes.
-    pub async fn recover(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+    pub async fn recover_created_node(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
             let synced = self.live.client.sync(&self.parent);
             let children = self.live.client.children(&self.parent);
@@ -232,7 +236,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// The children of the parent; an empty list when the parent is gone.
-    pub async fn list(&self) -> Result<Vec<String>, GrantError> {
+    pub async fn list_children(&self) -> Result<Vec<String>, GrantError> {
         loop {
             match self.live.client.children(&self.parent).await {
                 Ok(children) => {
@@ -262,7 +266,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// Returns when no node of this attempt exists, calling `gone` with the key's parent, or when the session is over.
     pub async fn watch_own_node(&self, gone: &impl Fn(&str)) {
         loop {
-            let children = match self.list().await {
+            let children = match self.list_children().await {
                 Ok(children) => children,
                 Err(GrantError::Lost) => return,
                 // The server refuses the watch now, and a removal may go unnoticed meanwhile; so retry.

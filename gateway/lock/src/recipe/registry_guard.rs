@@ -9,7 +9,7 @@ use crate::limits::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES};
 use crate::session::{active_session::ActiveSession, client::ZkClient};
 
 /// An entry of the registry, for as long as a node of this GUID may exist.
-pub struct RegistryGuard<L: ZkClient> {
+pub struct LockNodeRegistration<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     pub guid: Guid,
     /// Set if a node may be left when this is dropped. The entry then stays, so that the janitor does not remove the
@@ -17,7 +17,7 @@ pub struct RegistryGuard<L: ZkClient> {
     stays: Cell<bool>,
 }
 
-impl<L: ZkClient> RegistryGuard<L> {
+impl<L: ZkClient> LockNodeRegistration<L> {
     /// Enters nodes whose paths have `bytes` in total. Waits for capacity while idle tenures are evicted to free some.
     pub async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
@@ -54,7 +54,7 @@ impl<L: ZkClient> RegistryGuard<L> {
     }
 }
 
-impl<L: ZkClient> Drop for RegistryGuard<L> {
+impl<L: ZkClient> Drop for LockNodeRegistration<L> {
     fn drop(&mut self) {
         let registry = &self.live.registry;
         registry.cached.borrow_mut().remove(&self.guid);

@@ -16,7 +16,7 @@ use fencegate_process::failpoint;
 use tokio::time::sleep;
 
 use super::{
-    attempt::Attempt,
+    attempt::LockAttempt,
     exclusive_create::{ContestedNode, CreateOutcome},
     grant::{AttemptObserver, Grant, LockAttemptError},
     layout::{QueuePosition, permit_node_name},
@@ -32,7 +32,7 @@ use crate::session::{
 /// One attempt at a permit. In every case [`SemaphoreAttempt::clear`] has to be the last call.
 pub struct SemaphoreAttempt<L: ZkClient> {
     permits: Permits,
-    line: Attempt<L>,
+    line: LockAttempt<L>,
     /// The path of the own lock node in the queue, set once it is among the first.
     place: OnceCell<String>,
     /// The node of the own permit, or of the permit that the attempt tries to take.
@@ -57,7 +57,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         if key.for_permit(permits.last()).is_none() {
             return Err(GrantError::KeyLimit("the keys of the permits of this one are too long"));
         }
-        let line = Attempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
+        let line = LockAttempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
         let longest = line.candidate.path(&permit_node_name(permits.last())).len();
         let mut writes = [0];
         live.randomness.fill(&mut writes);
@@ -86,7 +86,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
                 QueuePosition::Now(free) if !free.is_empty() => {
                     match self.try_take_permit(place, &free).await? {
                         Some(taken) => break taken,
-                        None => self.candidate().list().await?,
+                        None => self.candidate().list_children().await?,
                     }
                 }
                 QueuePosition::PermitsDiffer => return Err(GrantError::PermitsDiffer.into()),
@@ -97,14 +97,14 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
                     failpoint::pass("while_waiting");
                     match waits {
                         QueuePosition::Behind(before) => self.wait_behind(&own, before, caller).await?,
-                        _ => self.wait_for_any(&own, caller).await?,
+                        _ => self.wait_for_any_release(&own, caller).await?,
                     }
                 }
             };
             children = seen;
         };
         let epoch = self.node.epoch(seen)?;
-        self.candidate().wait_proven(caller).await?;
+        self.candidate().wait_session_proven(caller).await?;
         let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.node.path().to_string()].into();
         Ok(Grant { epoch, sequence: 0, permit: Some(permit), validity, nodes, contended })
@@ -143,7 +143,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     ) -> Result<Vec<String>, LockAttemptError> {
         let path = self.candidate().path(before);
         let watched = self.session().client.watch(&path);
-        let listed = self.candidate().list();
+        let listed = self.candidate().list_children();
         let (watched, children) = tokio::join!(watched, listed);
         let children = children?;
         match watched {
@@ -161,7 +161,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
 
     /// Returns the children when a holder may have left. The watch also fires for new contenders; that is cheap,
     /// because only one contender of a key watches the children.
-    async fn wait_for_any(
+    async fn wait_for_any_release(
         &self,
         own: &str,
         caller: &mut impl AttemptObserver,
@@ -177,7 +177,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
             Err(ZkError::NoNode) => Ok(Vec::new()),
             Err(ZkError::Ambiguous(_)) => {
                 self.candidate().pause_before_retry().await?;
-                Ok(self.candidate().list().await?)
+                Ok(self.candidate().list_children().await?)
             }
             Err(fault) => Err(definite_error(fault).into()),
         }

@@ -17,13 +17,13 @@ use crate::error::GrantError;
 use crate::session::client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError};
 
 /// A parent whose numbers are used up.
-pub struct ExhaustedParent<'a, L> {
+pub struct ExhaustedSequenceParent<'a, L> {
     candidate: &'a NodeAttempt<L>,
     /// Distinguishes this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
 }
 
-impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
+impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
     /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
     pub async fn observe(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
@@ -93,7 +93,7 @@ impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
         match link.commit(&steps).await {
             Ok(_) => {
                 info!(
-                    parent = key_redaction::redact_path(&self.candidate.live.paths.locks(), path),
+                    parent = key_redaction::redact_path(&self.candidate.live.paths.locks_path(), path),
                     "full queue replaced"
                 );
                 Ok(true)

@@ -19,30 +19,30 @@ use super::{
     create_tracker::CreateTracker,
     delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{AttemptObserver, Grant, LockAttemptError},
-    layout::Rank,
-    lock_node::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, definite_error},
-    sequence_rollover::ExhaustedParent,
+    layout::QueueRank,
+    lock_node::{CREATE_ROUNDS, LockNode, LockNodeLocation, NodeAttempt, PATIENT_ROUNDS, definite_error},
+    sequence_rollover::ExhaustedSequenceParent,
 };
 use crate::error::GrantError;
-use crate::recipe::registry_guard::RegistryGuard;
+use crate::recipe::registry_guard::LockNodeRegistration;
 use crate::session::{
     active_session::ActiveSession,
     client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     lock_validity::LockValidity,
 };
 
-/// One attempt at several keys. In every case [`SetAttempt::clear`] has to be the last call.
-pub struct SetAttempt<L: ZkClient> {
+/// One attempt at several keys. In every case [`MultiKeyAttempt::clear`] has to be the last call.
+pub struct MultiKeyAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     candidates: Vec<NodeAttempt<L>>,
     /// The names of its nodes, one per candidate.
     made: CreateTracker<Vec<String>>,
     /// Present if the parents of the keys keep grant records.
     delayed: Option<DelayedHandover>,
-    registered: RegistryGuard<L>,
+    registered: LockNodeRegistration<L>,
 }
 
-impl<L: ZkClient> SetAttempt<L> {
+impl<L: ZkClient> MultiKeyAttempt<L> {
     /// `keys`: without duplicates, because two nodes for one key in a transaction would wait for each other. Each key
     /// has its own site, and so its own layout.
     pub async fn begin(
@@ -50,10 +50,10 @@ impl<L: ZkClient> SetAttempt<L> {
         keys: &[(ResourceKey, LockSite)],
         mode: Mode,
     ) -> Result<Self, GrantError> {
-        let at = keys.iter().map(|(key, site)| QueueLocation::for_site(&live.paths, key, site));
+        let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let registered =
-            RegistryGuard::register(live, at.iter().map(QueueLocation::max_path_len).sum()).await?;
+            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_path_len).sum()).await?;
         let candidates =
             at.iter().map(|at| NodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
         Ok(Self { live: live.clone(), candidates, made: CreateTracker::default(), delayed: None, registered })
@@ -62,15 +62,15 @@ impl<L: ZkClient> SetAttempt<L> {
     /// For keys whose upstreams do not compare tokens: requests under this attempt may go on for `delay` after its end.
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
-            self.candidates.iter_mut().for_each(NodeAttempt::keep_record);
+            self.candidates.iter_mut().for_each(NodeAttempt::set_parent_keeps_record);
             self.delayed = Some(DelayedHandover::with_delay(delay));
         }
         self
     }
 
     /// Records that all requests under these nodes are over.
-    pub fn mark_all_known(&self) {
-        self.delayed.iter().for_each(DelayedHandover::mark_all_known);
+    pub fn mark_outcomes_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
 
     pub fn candidates(&self) -> &[NodeAttempt<L>] {
@@ -89,12 +89,12 @@ impl<L: ZkClient> SetAttempt<L> {
         }
         // Compared now and not after the wait: later grants to other holders are rightly larger.
         let before =
-            self.made.highest_before().expect("nodes that were found are those whose create was sent");
+            self.made.highest_epoch_before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
         let last = |candidate: &NodeAttempt<L>| match self.delayed {
             Some(_) => LAST_RECORDED,
-            None => candidate.layout.last_usable(limit),
+            None => candidate.layout.last_usable_sequence(limit),
         };
         let numbered = self.candidates.iter().zip(&nodes);
         let full: Vec<_> = numbered
@@ -105,7 +105,8 @@ impl<L: ZkClient> SetAttempt<L> {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
-            let marked = join_all(full.iter().map(|candidate| ExhaustedParent::observe(candidate))).await;
+            let marked =
+                join_all(full.iter().map(|candidate| ExhaustedSequenceParent::observe(candidate))).await;
             self.clear().await;
             for marked in marked {
                 marked?.wait_replaced(caller).await?;
@@ -117,12 +118,12 @@ impl<L: ZkClient> SetAttempt<L> {
         }
         let mut contended = false;
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            let children = candidate.list().await?;
+            let children = candidate.list_children().await?;
             contended |= candidate.wait_in_queue(&node.name, children, caller).await?;
         }
         // A node that is first stays first, but another client may have removed it during the wait at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if candidate.layout.rank(&candidate.list().await?, &node.name) != Rank::First {
+            if candidate.layout.rank(&candidate.list_children().await?, &node.name) != QueueRank::First {
                 return Err(GrantError::Lost.into());
             }
         }
@@ -132,7 +133,7 @@ impl<L: ZkClient> SetAttempt<L> {
                 held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
             delayed.take_over(&held, epoch, caller).await?;
         }
-        self.candidates.first().expect("a set has at least one key").wait_proven(caller).await?;
+        self.candidates.first().expect("a set has at least one key").wait_session_proven(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
         let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
@@ -163,7 +164,7 @@ impl<L: ZkClient> SetAttempt<L> {
             if round >= PATIENT_ROUNDS {
                 sleep(self.random_pause()).await;
             }
-            self.made.record_sent(self.live.token_history.highest());
+            self.made.record_create_sent(self.live.token_history.highest_epoch());
             // The parents are sent directly before the nodes. A holder that leaves a key removes its parent, and among
             // many keys that happens all the time.
             let parents = missing.then(|| self.create_parents());
@@ -178,17 +179,17 @@ impl<L: ZkClient> SetAttempt<L> {
                         self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
                         return Ok(nodes);
                     }
-                    if let Some(nodes) = self.recover().await? {
+                    if let Some(nodes) = self.recover_created_nodes().await? {
                         return Ok(nodes);
                     }
                 }
                 Err(MultiError { fault: ZkError::NoNode, .. }) => {
                     self.made.clear();
                     missing = true;
-                    self.create_all_above(parents).await?;
+                    self.create_all_ancestors(parents).await?;
                 }
                 Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
-                    if let Some(nodes) = self.recover().await? {
+                    if let Some(nodes) = self.recover_created_nodes().await? {
                         return Ok(nodes);
                     }
                 }
@@ -221,10 +222,10 @@ impl<L: ZkClient> SetAttempt<L> {
     /// Determines whether the nodes were created, after a lost answer. One transaction creates them, so each key has an
     /// own node or none has, unless another client removed one. `None`: no key has an own node, and only then may the
     /// create be sent again.
-    async fn recover(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
+    async fn recover_created_nodes(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
-            nodes.extend(candidate.recover().await?.map(|(node, _)| node));
+            nodes.extend(candidate.recover_created_node().await?.map(|(node, _)| node));
         }
         match nodes.len() {
             0 => Ok(None),
@@ -262,11 +263,14 @@ impl<L: ZkClient> SetAttempt<L> {
     }
 
     /// Creates the nodes above each parent that could not be created without them.
-    async fn create_all_above(&self, parents: Vec<Result<CreatedNode, ZkError>>) -> Result<(), GrantError> {
+    async fn create_all_ancestors(
+        &self,
+        parents: Vec<Result<CreatedNode, ZkError>>,
+    ) -> Result<(), GrantError> {
         for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {
                 Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
-                Err(ZkError::NoNode) => candidate.create_above().await?,
+                Err(ZkError::NoNode) => candidate.create_ancestors().await?,
                 Err(fault) => return Err(definite_error(fault)),
             }
         }
@@ -278,10 +282,13 @@ impl<L: ZkClient> SetAttempt<L> {
         if !self.made.may_exist() {
             return;
         }
-        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_leave_clean()) {
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
             let nodes = delayed.node_names();
             let leaving = self.candidates.iter().zip(&nodes);
-            join_all(leaving.map(|(candidate, name)| delayed_handover::leave_clean(candidate, name))).await;
+            join_all(
+                leaving.map(|(candidate, name)| delayed_handover::remove_and_write_clean(candidate, name)),
+            )
+            .await;
             delayed.reset();
             if self.made.names().is_some() {
                 return self.made.clear();
@@ -298,7 +305,7 @@ impl<L: ZkClient> SetAttempt<L> {
     }
 }
 
-impl<L: ZkClient> Drop for SetAttempt<L> {
+impl<L: ZkClient> Drop for MultiKeyAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the nodes may still hold.

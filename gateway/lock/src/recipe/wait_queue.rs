@@ -8,7 +8,7 @@ use fencegate_process::failpoint;
 use super::{
     find_holder::{self, NodeDataResult},
     grant::{AttemptObserver, LockAttemptError},
-    layout::Rank,
+    layout::QueueRank,
     lock_node::{NodeAttempt, definite_error},
 };
 use crate::error::GrantError;
@@ -28,13 +28,13 @@ impl<L: ZkClient> NodeAttempt<L> {
         let mut contended = false;
         loop {
             let rank = self.layout.rank(&children, own);
-            if rank != Rank::Gone && self.layout.is_semaphore(&children) {
+            if rank != QueueRank::Gone && self.layout.is_semaphore(&children) {
                 return Err(GrantError::PermitsDiffer.into());
             }
             let before = match rank {
-                Rank::First => return Ok(contended),
-                Rank::Gone => return Err(GrantError::Lost.into()),
-                Rank::Behind(before) => self.path(before),
+                QueueRank::First => return Ok(contended),
+                QueueRank::Gone => return Err(GrantError::Lost.into()),
+                QueueRank::Behind(before) => self.path(before),
             };
             contended = true;
             caller.on_position(self.layout.nodes_ahead(&children, own));
@@ -59,7 +59,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             }
             // The event means that something changed, not that the own node is first; it may even be gone.
             children = tokio::select! {
-                children = self.list() => children?,
+                children = self.list_children() => children?,
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),
             };
         }
@@ -75,7 +75,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     ) -> LockAttemptError {
         if asks {
             let route = match read {
-                Some(read) => find_holder::resolve_route(&self.live, read.await).await,
+                Some(read) => find_holder::resolve_holder_route(&self.live, read.await).await,
                 None => None,
             };
             if let Err(stop) = caller.on_holder_route(route) {
@@ -100,13 +100,16 @@ impl<L: ZkClient> NodeAttempt<L> {
     async fn holder_route(&self) -> Option<HolderRoute> {
         let children = self.live.client.children(&self.parent).await.ok()?;
         let first = self.path(self.layout.sole_holder(&children)?);
-        find_holder::resolve_route(&self.live, self.live.client.data(&first).await).await
+        find_holder::resolve_holder_route(&self.live, self.live.client.data(&first).await).await
     }
 
     /// Waits, after the node holds, until the session deadline lies ahead: before that a grant is of no use.
-    pub async fn wait_proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+    pub async fn wait_session_proven(
+        &self,
+        caller: &mut impl AttemptObserver,
+    ) -> Result<(), LockAttemptError> {
         tokio::select! {
-            () = self.live.wait_proven() => Ok(()),
+            () = self.live.wait_session_proven() => Ok(()),
             () = caller.closed() => Err(LockAttemptError::CallerGone),
             () = self.live.ended.cancelled() => Err(GrantError::Lost.into()),
         }

@@ -67,7 +67,7 @@ impl NodeAcls {
         if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(super) fn is_restricted(&self) -> bool {
         self.closed
     }
 

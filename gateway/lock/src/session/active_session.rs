@@ -20,19 +20,19 @@ use super::{
     client::ZkClient,
     epoch::epoch,
     heartbeat::HeartbeatSchedule,
-    local_member::{LocalMember, PlanPublishing},
-    paths::Paths,
+    local_member::{LocalMember, MemberPlanPublisher},
+    paths::ZkPaths,
     session_deadline::SessionDeadline,
 };
 use crate::{
-    error::GrantError, metrics::SessionMetrics, peer_endpoint::PeerEndpoint, session::registry::NodeRegistry,
-    state::TokenHistory,
+    error::GrantError, metrics::SessionMetrics, peer_endpoint::PeerEndpoint,
+    session::registry::LockNodeRegistry, state::TokenHistory,
 };
 
 /// A registered session, shared by all tasks that act under it on its thread.
 pub struct ActiveSession<L> {
     pub client: L,
-    pub paths: Paths,
+    pub paths: ZkPaths,
     /// Name of the own member node.
     pub member: String,
     /// The endpoint at which peers reach this process.
@@ -44,7 +44,7 @@ pub struct ActiveSession<L> {
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
     pub token_history: Arc<TokenHistory>,
-    pub registry: NodeRegistry,
+    pub registry: LockNodeRegistry,
     /// Nodes of mostly free keys that are about to be created or removed.
     pub(crate) batch_queue: BatchQueue,
     /// Cancelled when the session is over or given up: no new grant under it.
@@ -64,11 +64,11 @@ pub struct ActiveSession<L> {
 
 impl<L: ZkClient> ActiveSession<L> {
     /// The data of a lock node by which peers find this gateway; empty if they cannot reach it.
-    pub fn signature(&self) -> &[u8] {
+    pub fn gateway_reference(&self) -> &[u8] {
         if self.peer_endpoint.is_some() { self.member.as_bytes() } else { b"" }
     }
 
-    pub(super) fn plan_publisher(&self) -> Option<(&PlanPublishing, &AnnouncedPlan)> {
+    pub(super) fn plan_publisher(&self) -> Option<(&MemberPlanPublisher, &AnnouncedPlan)> {
         self.local_member.publisher().zip(self.announced_plan.as_ref())
     }
 
@@ -79,7 +79,7 @@ impl<L: ZkClient> ActiveSession<L> {
 
     /// Returns when the session deadline lies ahead. For a session that is over this never returns, so select on
     /// [`ActiveSession::ended`] as well.
-    pub async fn wait_proven(&self) {
+    pub async fn wait_session_proven(&self) {
         while !self.session_deadline.is_valid_at(self.clock.now()) {
             self.heartbeat_acknowledged.notified().await;
         }

@@ -33,7 +33,7 @@ impl AnnouncedPlan {
         self.told.take();
     }
 
-    pub(super) fn log_delay(&self, why: String) {
+    pub(super) fn log_publication_delay(&self, why: String) {
         if *self.told.borrow() != why {
             warn!(code = "FG0550", why, "the new plan is not published yet: its new routes are refused");
             self.told.replace(why);

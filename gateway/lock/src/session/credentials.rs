@@ -23,7 +23,7 @@ use crate::metrics::SessionMetrics;
 
 /// Shared by all sessions of a process. An open connection keeps its certificate; each new connection, also a
 /// reconnect, uses the files as last read.
-pub struct Credentials {
+pub struct ZkTlsCredentials {
     tls: plan::ClientTls,
     /// Used by the client library for its connections.
     certificates: TlsDynamicCerts,
@@ -39,12 +39,12 @@ struct LoadedTlsFiles {
     until: Option<u64>,
     /// Set if the files could not be used. It is logged if the next check finds the same, because two files are never
     /// replaced at the same moment.
-    bad: Option<CredentialsError>,
+    bad: Option<ZkTlsCredentialsError>,
 }
 
 /// Errors of the TLS setup for ZooKeeper. The texts quote nothing of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
+pub enum ZkTlsCredentialsError {
     #[error(transparent)]
     Tls(#[from] ClientTlsError),
     #[error("{path} cannot be used with ZooKeeper: {why}")]
@@ -55,23 +55,27 @@ pub enum CredentialsError {
     Thread(#[from] io::Error),
 }
 
-impl From<PemError> for CredentialsError {
+impl From<PemError> for ZkTlsCredentialsError {
     fn from(bad: PemError) -> Self {
         Self::Tls(bad.into())
     }
 }
 
-impl Credentials {
+impl ZkTlsCredentials {
     /// # Errors
     /// The files cannot be used, or a server has no name that a certificate can have: the client library would panic.
-    pub(super) fn open(tls: &plan::ClientTls, servers: &[String]) -> Result<Arc<Self>, CredentialsError> {
+    pub(super) fn open(
+        tls: &plan::ClientTls,
+        servers: &[String],
+    ) -> Result<Arc<Self>, ZkTlsCredentialsError> {
         if let Some(server) = servers.iter().find(|server| server_name(server).is_none()) {
-            return Err(CredentialsError::Name { server: server.clone() });
+            return Err(ZkTlsCredentialsError::Name { server: server.clone() });
         }
         // The time stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = file_versions(tls);
         let (config, certificates) = load(tls)?;
-        let looked = LoadedTlsFiles { seen, config: Arc::new(config), until: expires_at(tls), bad: None };
+        let looked =
+            LoadedTlsFiles { seen, config: Arc::new(config), until: certificate_expiry(tls), bad: None };
         let certificates = TlsDynamicCerts::new(certificates);
         Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
     }
@@ -80,9 +84,14 @@ impl Credentials {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(super) fn watch_files(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), CredentialsError> {
+    pub(super) fn watch_files(
+        self: &Arc<Self>,
+        metrics: SessionMetrics,
+    ) -> Result<(), ZkTlsCredentialsError> {
         let watched = Arc::downgrade(self);
-        thread::Builder::new().name("zk-certificates".into()).spawn(move || watch(&watched, &metrics))?;
+        thread::Builder::new()
+            .name("zk-certificates".into())
+            .spawn(move || run_file_watch(&watched, &metrics))?;
         Ok(())
     }
 
@@ -91,12 +100,12 @@ impl Credentials {
     }
 
     pub(super) fn client_config(&self) -> Arc<ClientConfig> {
-        self.loaded().config.clone()
+        self.lock_loaded_files().config.clone()
     }
 
     /// The file of the client certificate, if that has expired.
     pub(super) fn expired_certificate(&self) -> Option<&Path> {
-        let until = self.loaded().until?;
+        let until = self.lock_loaded_files().until?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.tls.client.as_ref().filter(|_| until < now).map(|client| client.chain.as_path())
     }
@@ -108,7 +117,7 @@ impl Credentials {
     /// Reads the files without the lock: the sessions' thread takes that lock, and must not wait for a disk.
     fn reload_if_changed(&self, metrics: &SessionMetrics) {
         let now = file_versions(&self.tls);
-        let mut looked = self.loaded();
+        let mut looked = self.lock_loaded_files();
         if looked.seen == now {
             if let Some(bad) = looked.bad.take() {
                 metrics.record_tls_reload(false);
@@ -122,18 +131,18 @@ impl Credentials {
         match load(&self.tls) {
             Ok((config, certificates)) => {
                 let config = Arc::new(config);
-                let until = expires_at(&self.tls);
-                let mut looked = self.loaded();
+                let until = certificate_expiry(&self.tls);
+                let mut looked = self.lock_loaded_files();
                 (looked.config, looked.until, looked.bad) = (config, until, None);
                 self.certificates.update(certificates);
                 metrics.record_tls_reload(true);
                 info!("zookeeper.tls_files_taken_over: for the next connection");
             }
-            Err(bad) => self.loaded().bad = Some(bad),
+            Err(bad) => self.lock_loaded_files().bad = Some(bad),
         }
     }
 
-    fn loaded(&self) -> MutexGuard<'_, LoadedTlsFiles> {
+    fn lock_loaded_files(&self) -> MutexGuard<'_, LoadedTlsFiles> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -141,7 +150,7 @@ impl Credentials {
 /// How often files are checked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
+fn run_file_watch(credentials: &Weak<ZkTlsCredentials>, metrics: &SessionMetrics) {
     while let Some(credentials) = credentials.upgrade() {
         credentials.reload_if_changed(metrics);
         drop(credentials);
@@ -151,9 +160,9 @@ fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
 
 /// Reads the files for the own handshakes and for the library, which parses PEM by itself. Files that one of the two
 /// cannot parse are used by neither.
-fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsError> {
+fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), ZkTlsCredentialsError> {
     let config = client_config(tls)?;
-    let unfit = |path: &Path, why: &zookeeper_client::Error| CredentialsError::Content {
+    let unfit = |path: &Path, why: &zookeeper_client::Error| ZkTlsCredentialsError::Content {
         path: path.into(),
         why: error_chain(why),
     };
@@ -170,7 +179,7 @@ fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsEr
     Ok((config, certificates.build().map_err(|bad| unfit(path, &bad))?))
 }
 
-fn expires_at(tls: &plan::ClientTls) -> Option<u64> {
+fn certificate_expiry(tls: &plan::ClientTls) -> Option<u64> {
     let chain = pem::certificates(&tls.client.as_ref()?.chain).ok()?;
     not_after(chain.first()?)
 }

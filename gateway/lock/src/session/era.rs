@@ -11,7 +11,7 @@ use fencegate_process::{
 use super::epoch::epoch;
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    paths::Paths,
+    paths::ZkPaths,
 };
 use crate::installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
 
@@ -49,8 +49,8 @@ pub enum EpochFloorError {
 }
 
 /// Reads `meta`.
-pub async fn read(link: &impl ZkClient, paths: &Paths) -> Result<Era, ReadMetaError> {
-    let path = paths.meta();
+pub async fn read(link: &impl ZkClient, paths: &ZkPaths) -> Result<Era, ReadMetaError> {
+    let path = paths.meta_path();
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
         Err(ZkError::NoNode) => return Err(ReadMetaError::Missing { path }),
@@ -78,9 +78,9 @@ pub struct InitialEra {
     pub base: u64,
 }
 
-/// Whether [`init`] created `meta` or found it.
+/// Whether [`init_installation`] created `meta` or found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InitOutcome {
+pub enum InitMetaOutcome {
     Made,
     Found,
 }
@@ -90,27 +90,27 @@ pub enum InitOutcome {
 ///
 /// # Errors
 /// [`ZkError::Ambiguous`] where an answer was lost: repeat.
-pub async fn init(
+pub async fn init_installation(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     beginning: InitialEra,
     randomness: &dyn Randomness,
-) -> Result<InitOutcome, ZkError> {
+) -> Result<InitMetaOutcome, ZkError> {
     let root = paths.root();
     let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
     for end in ends {
         ensure_node(link, &root[..end]).await?;
     }
-    ensure_node(link, &paths.members()).await?;
-    ensure_node(link, &paths.locks()).await?;
-    ensure_node(link, &paths.plans()).await?;
+    ensure_node(link, &paths.members_path()).await?;
+    ensure_node(link, &paths.locks_path()).await?;
+    ensure_node(link, &paths.plans_path()).await?;
     let InitialEra { uuid, era, base } = beginning;
     let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
     let meta = InstallationMeta { format: UNMARKED, uuid, era, base, suspect: None };
     let data = serde_json::to_vec(&meta).expect("plain fields serialise");
-    match link.create(&paths.meta(), &data, NodeKind::Persistent).await {
-        Ok(_) => Ok(InitOutcome::Made),
-        Err(ZkError::NodeExists) => Ok(InitOutcome::Found),
+    match link.create(&paths.meta_path(), &data, NodeKind::Persistent).await {
+        Ok(_) => Ok(InitMetaOutcome::Made),
+        Err(ZkError::NodeExists) => Ok(InitMetaOutcome::Found),
         Err(fault) => Err(fault),
     }
 }
@@ -124,14 +124,14 @@ async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
 
 /// An epoch that no token granted so far exceeds. It comes from a node that is created now, in the era that was read,
 /// and removed again: its czxid is above those of all earlier lock nodes.
-pub async fn find_floor(
+pub async fn find_epoch_floor(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
     randomness: &dyn Randomness,
 ) -> Result<u64, EpochFloorError> {
-    let meta = paths.meta();
-    let path = paths.floor(Guid::new(randomness));
+    let meta = paths.meta_path();
+    let path = paths.floor_probe_path(Guid::new(randomness));
     let steps = [
         MultiOp::Check { path: &meta, version: era.version },
         MultiOp::Create { path: &path, data: b"", kind: NodeKind::Ephemeral },
@@ -150,11 +150,11 @@ pub async fn find_floor(
 /// heartbeat, and no gateway makes a new one before the next era.
 pub async fn mark_suspect(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
     mark: RollbackEvidence,
 ) -> Result<(), MultiError> {
-    let meta = paths.meta();
+    let meta = paths.meta_path();
     let before = era.meta.suspect.as_ref();
     let mark = RollbackEvidence {
         highest: before.map_or(0, |before| before.highest).max(mark.highest),
@@ -170,8 +170,8 @@ pub async fn mark_suspect(
 
 /// Whether `meta` is unchanged since it was read. Only a transaction can tell: a read from a follower or observer may
 /// be old.
-pub async fn is_unchanged(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<bool, MultiError> {
-    let meta = paths.meta();
+pub async fn is_unchanged(link: &impl ZkClient, paths: &ZkPaths, era: &Era) -> Result<bool, MultiError> {
+    let meta = paths.meta_path();
     match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
         Ok(_) => Ok(true),
         Err(MultiError { step: Some(0), fault: ZkError::BadVersion | ZkError::NoNode }) => Ok(false),
@@ -190,15 +190,15 @@ pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<O
 ///
 /// # Errors
 /// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
-pub async fn register(
+pub async fn register_session(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
     (member, data): (&str, &[u8]),
     namings: &[String],
 ) -> Result<(), MultiError> {
-    let meta = paths.meta();
-    let plans = paths.plans();
+    let meta = paths.meta_path();
+    let plans = paths.plans_path();
     let mut steps = vec![
         MultiOp::Check { path: &meta, version: era.version },
         MultiOp::Create { path: member, data, kind: NodeKind::Ephemeral },

@@ -6,7 +6,7 @@ use fencegate_process::randomness::Randomness;
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     era::{self, EpochFloorError, Era, ReadMetaError},
-    paths::Paths,
+    paths::ZkPaths,
 };
 use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
 use crate::state::InstallationRecord;
@@ -53,7 +53,7 @@ pub enum BumpEraError {
 
 /// The parameters of an operator's era bump.
 #[derive(Debug, Default)]
-pub struct BumpRequest<'a> {
+pub struct BumpEraRequest<'a> {
     /// An epoch that was seen.
     pub at_least: u64,
     /// The name of an installation that was wiped, and is to be continued here.
@@ -76,14 +76,14 @@ pub struct NewEra {
 /// It cannot be computed, or should not be started. Nothing was changed; one node was created and removed.
 pub async fn next_era(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
-    (seen, request): (Option<&InstallationRecord>, &BumpRequest<'_>),
+    (seen, request): (Option<&InstallationRecord>, &BumpEraRequest<'_>),
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
-    let floor = era::find_floor(link, paths, era, randomness).await.map_err(|error| match error {
+    let floor = era::find_epoch_floor(link, paths, era, randomness).await.map_err(|error| match error {
         EpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
-            BumpEraError::Changed { path: paths.meta() }
+            BumpEraError::Changed { path: paths.meta_path() }
         }
         error => BumpEraError::Floor(error),
     })?;
@@ -95,7 +95,7 @@ fn compute_next(
     meta: &InstallationMeta,
     floor: u64,
     seen: Option<&InstallationRecord>,
-    request: &BumpRequest<'_>,
+    request: &BumpEraRequest<'_>,
 ) -> Result<NewEra, BumpEraError> {
     let InstallationMeta { uuid, era: number, base, suspect, .. } = meta;
     let (marked, marked_era) = suspect.as_ref().map_or((0, 0), |mark| (mark.highest, mark.era));
@@ -134,12 +134,12 @@ pub fn base_above(highest: u64) -> Result<u64, BumpEraError> {
 /// No new era was started, unless the error states that this is unknown.
 pub async fn bump(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
-    let meta = paths.meta();
-    let members = paths.members();
+    let meta = paths.meta_path();
+    let members = paths.members_path();
     link.keep_acl(&members).await.map_err(|source| BumpEraError::Write {
         path: members.clone(),
         source: MultiError { step: None, fault: source },
@@ -171,10 +171,10 @@ pub async fn bump(
 /// transaction was done before or never will be.
 async fn confirm_bump(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
-    let path = paths.meta();
+    let path = paths.meta_path();
     let synced = link.sync(&path).await;
     synced.map_err(|source| BumpEraError::Unsettled(ReadMetaError::Fault { path: path.clone(), source }))?;
     let now = era::read(link, paths).await.map_err(BumpEraError::Unsettled)?;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::installation::RollbackEvidence;
 
-    const NOTHING: BumpRequest<'_> = BumpRequest { at_least: 0, name: None, force: false };
+    const NOTHING: BumpEraRequest<'_> = BumpEraRequest { at_least: 0, name: None, force: false };
 
     fn meta(era: u64, base: u64, suspect: Option<RollbackEvidence>) -> InstallationMeta {
         InstallationMeta { format: 1, uuid: "ours".into(), era, base, suspect }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(told(None, None, &NOTHING), (4, 500, 1, None));
         assert_eq!(told(None, Some(&seen), &NOTHING), (8, 900, 1, None));
         assert_eq!(told(Some(mark.clone()), None, &NOTHING), (10, 800, 1, None));
-        let asked = BumpRequest { at_least: 1000, ..NOTHING };
+        let asked = BumpEraRequest { at_least: 1000, ..NOTHING };
         assert_eq!(told(Some(mark), Some(&seen), &asked), (10, 1000, 1, None));
     }
 
@@ -219,7 +219,7 @@ mod tests {
     /// refused.
     #[test]
     fn far_jump_requires_force() {
-        let asked = |at_least, force| BumpRequest { at_least, force, ..NOTHING };
+        let asked = |at_least, force| BumpEraRequest { at_least, force, ..NOTHING };
         let told = |asked| compute_next(&meta(0, 0, None), 500, None, &asked).map(|next| next.above);
         assert!(told(asked(500 + LARGEST_JUMP, false)).is_ok());
         assert!(matches!(told(asked(501 + LARGEST_JUMP, false)), Err(BumpEraError::Far { known: 500, .. })));
@@ -232,7 +232,7 @@ mod tests {
     fn jump_beyond_guard_limit_requires_force() {
         let base = 5 << 50;
         let told = |czxid, force| {
-            let asked = BumpRequest { force, ..NOTHING };
+            let asked = BumpEraRequest { force, ..NOTHING };
             compute_next(&meta(2, base, None), base + czxid, None, &asked)
         };
         let furthest = LARGEST_JUMP - BASE_GAP;

@@ -80,7 +80,7 @@ pub(super) async fn keep_alive<L: ZkClient>(
         never = chores(live) => match never {},
         // This session has found a rollback of ZooKeeper, or another one of the process has; the next session checks
         // for itself.
-        () = alarm.raised() => SessionError::RolledBack,
+        () = alarm.wait_raised() => SessionError::RolledBack,
         // An attempt has found an own node with another owner.
         () = live.ended.cancelled() => SessionError::Swapped,
         () = stop.cancelled() => SessionError::Stopped,
@@ -125,11 +125,11 @@ async fn send_heartbeats<L: ZkClient>(
     registration: &mut SessionRegistration,
     settings: &SessionSettings,
 ) -> SessionError {
-    let meta = live.paths.meta();
+    let meta = live.paths.meta_path();
     // The connection that is known to belong to this session.
     let SessionRegistration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
-    let mut pace = HeartbeatLag::default();
+    let mut pace = HeartbeatLagLogger::default();
     loop {
         sleep_until(next).await;
         let connection = live.client.reconnects();
@@ -185,11 +185,11 @@ async fn send_heartbeats<L: ZkClient>(
 /// counts as the first after a gap and extends nothing. Then no lock is granted, and the operator needs the reason in
 /// the log.
 #[derive(Default)]
-struct HeartbeatLag {
+struct HeartbeatLagLogger {
     slow: bool,
 }
 
-impl HeartbeatLag {
+impl HeartbeatLagLogger {
     fn record(&mut self, took: Duration, schedule: HeartbeatSchedule) {
         let slow = took > schedule.gap;
         if slow && !self.slow {
@@ -220,7 +220,7 @@ fn apply_granted_timeout<L: ZkClient>(
         return Err(SessionError::Cut { granted });
     }
     warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
-    settings.metrics.record_established(granted);
+    settings.metrics.record_session_established(granted);
     Ok(())
 }
 

@@ -12,12 +12,12 @@ use super::client::{
 use crate::metrics::SessionMetrics;
 
 /// A session, or a connector, whose operations are counted.
-pub struct Instrumented<T> {
+pub struct InstrumentedZk<T> {
     inner: T,
     metrics: SessionMetrics,
 }
 
-impl<T> Instrumented<T> {
+impl<T> InstrumentedZk<T> {
     pub fn new(inner: T, metrics: &SessionMetrics) -> Self {
         Self { inner, metrics: metrics.clone() }
     }
@@ -31,7 +31,7 @@ impl<T> Instrumented<T> {
         let began = Instant::now();
         async move {
             let answer = sent.await;
-            self.metrics.record_request(
+            self.metrics.record_zookeeper_request(
                 op,
                 began.elapsed(),
                 answer.as_ref().err().and_then(ErrorLabel::label),
@@ -64,16 +64,16 @@ impl ErrorLabel for MultiError {
     }
 }
 
-impl<C: ZkConnector> ZkConnector for Instrumented<C> {
-    type Client = Instrumented<C::Client>;
+impl<C: ZkConnector> ZkConnector for InstrumentedZk<C> {
+    type Client = InstrumentedZk<C::Client>;
 
     async fn connect(&self) -> Result<Self::Client, ZkError> {
         let link = self.measure("connect", self.inner.connect()).await?;
-        Ok(Instrumented::new(link, &self.metrics))
+        Ok(InstrumentedZk::new(link, &self.metrics))
     }
 }
 
-impl<L: ZkClient> ZkClient for Instrumented<L> {
+impl<L: ZkClient> ZkClient for InstrumentedZk<L> {
     type Watch = L::Watch;
 
     fn id(&self) -> i64 {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{
     member::MemberRecord,
-    peer_check::PeerCheck,
+    peer_check::PeerPlanCheck,
     plan_publication::{PlanEvaluator, PlanPublication},
 };
 use crate::installation::FORMAT;
@@ -22,9 +22,9 @@ pub struct LocalMember {
     /// The same as long as the process lives.
     reach: Option<PeerEndpoint>,
     /// The result of the last check of the peers' member nodes.
-    others: Arc<PeerCheck>,
+    others: Arc<PeerPlanCheck>,
     /// `None` for a program that names its keys itself.
-    publishes: Option<PlanPublishing>,
+    publishes: Option<MemberPlanPublisher>,
 }
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct EncodedMember {
 
 /// The plan publication of a process that publishes its plan.
 #[derive(Debug, Clone)]
-pub(super) struct PlanPublishing {
+pub(super) struct MemberPlanPublisher {
     /// The plan that its sessions have to publish from now on.
     pub(super) now: watch::Sender<PlanPublication>,
     pub(super) judge: Arc<dyn PlanEvaluator>,
@@ -85,7 +85,8 @@ impl LocalMember {
         judge: Arc<dyn PlanEvaluator>,
     ) -> Self {
         let now = watch::Sender::new(publication);
-        let publishes = Some(PlanPublishing { now, judge, known: Arc::default(), programs: Arc::default() });
+        let publishes =
+            Some(MemberPlanPublisher { now, judge, known: Arc::default(), programs: Arc::default() });
         self.lock_member().update(|member| {
             member.plan = format_fingerprint(plan);
             member.publishes = true;
@@ -116,11 +117,11 @@ impl LocalMember {
         self.reach.as_ref()
     }
 
-    pub(super) fn publisher(&self) -> Option<&PlanPublishing> {
+    pub(super) fn publisher(&self) -> Option<&MemberPlanPublisher> {
         self.publishes.as_ref()
     }
 
-    pub(super) fn peer_check(&self) -> &PeerCheck {
+    pub(super) fn peer_check(&self) -> &PeerPlanCheck {
         &self.others
     }
 
@@ -175,7 +176,7 @@ fn format_fingerprint(plan: u64) -> String {
     format!("{plan:016x}")
 }
 
-impl PlanPublishing {
+impl MemberPlanPublisher {
     fn programs(&self) -> MutexGuard<'_, HashSet<String>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }

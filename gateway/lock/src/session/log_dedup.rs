@@ -43,11 +43,11 @@ const MAX_REASONS: usize = 64;
 
 impl LogDedup {
     /// Whether `reason` has to be logged: it was not logged yet, or long ago. If so, it counts as logged from now on.
-    pub fn insert(&self, reason: &str) -> bool {
-        self.insert_at(reason, Instant::now())
+    pub fn should_log(&self, reason: &str) -> bool {
+        self.should_log_at(reason, Instant::now())
     }
 
-    fn insert_at(&self, reason: &str, now: Instant) -> bool {
+    fn should_log_at(&self, reason: &str, now: Instant) -> bool {
         let mut entries = self.entries();
         entries.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
         if entries.contains_key(reason) {
@@ -86,11 +86,11 @@ mod tests {
     fn reason_repeats_after_clear_or_interval() {
         let dedup = LogDedup::default();
         let now = Instant::now();
-        assert!(dedup.insert_at("away", now));
-        assert!(!dedup.insert_at("away", now + REPEAT_AFTER / 2));
-        assert!(dedup.insert_at("away", now + REPEAT_AFTER));
+        assert!(dedup.should_log_at("away", now));
+        assert!(!dedup.should_log_at("away", now + REPEAT_AFTER / 2));
+        assert!(dedup.should_log_at("away", now + REPEAT_AFTER));
         dedup.clear();
-        assert!(dedup.insert_at("away", now + REPEAT_AFTER));
+        assert!(dedup.should_log_at("away", now + REPEAT_AFTER));
     }
 
     /// One session audits for the whole process; a claim that is dropped before completion goes to the next session.
@@ -111,7 +111,7 @@ mod tests {
         let now = Instant::now();
         let logged = (0..REPEAT_AFTER.as_secs()).map(|second| {
             let now = now + Duration::from_secs(second);
-            [dedup.insert_at("away", now), dedup.insert_at("refused", now)]
+            [dedup.should_log_at("away", now), dedup.should_log_at("refused", now)]
         });
         assert_eq!(logged.flatten().filter(|news| *news).count(), 2);
     }
@@ -122,12 +122,12 @@ mod tests {
         let dedup = LogDedup::default();
         let now = Instant::now();
         for number in 0..1000 {
-            assert!(dedup.insert_at(&number.to_string(), now + Duration::from_millis(number)));
+            assert!(dedup.should_log_at(&number.to_string(), now + Duration::from_millis(number)));
         }
         assert_eq!(dedup.entries().len(), MAX_REASONS);
         let now = now + Duration::from_secs(1);
-        assert!(!dedup.insert_at("999", now), "the latest are kept");
-        assert!(dedup.insert_at("after all", now + REPEAT_AFTER));
+        assert!(!dedup.should_log_at("999", now), "the latest are kept");
+        assert!(dedup.should_log_at("after all", now + REPEAT_AFTER));
         assert_eq!(dedup.entries().len(), 1, "what is long ago is forgotten");
     }
 }

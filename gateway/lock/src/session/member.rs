@@ -28,7 +28,7 @@ pub struct MemberRecord {
 }
 
 /// The gateway's name, from the name of a member node. The session's id follows it there, see
-/// [`super::paths::Paths::member`].
+/// [`super::paths::ZkPaths::member_path`].
 pub fn gateway_name(node: &str) -> &str {
     node.rsplit_once('-').map_or(node, |(gateway, _)| gateway)
 }
@@ -55,13 +55,13 @@ const RECONNECT_PROBE: &str = "-probe";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::paths::Paths;
+    use crate::session::paths::ZkPaths;
 
     /// A reconnect probe is recognized by its name, and no member name is taken for a probe.
     #[test]
     fn reconnect_probe_differs_from_member() {
         for gateway in ["gw-1", "probe", "gw-probe"] {
-            let member = Paths::member_name(gateway, -1);
+            let member = ZkPaths::member_name(gateway, -1);
             assert!(!is_reconnect_probe(&member), "{member}");
             assert!(is_reconnect_probe(&reconnect_probe(&member)), "{member}");
         }

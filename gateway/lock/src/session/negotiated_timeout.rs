@@ -74,7 +74,7 @@ impl NegotiatedTimeouts {
 }
 
 /// The tracing layer, for the log of a process that has sessions.
-pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+pub fn connect_log_layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let told = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
     };
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn timeout_is_captured_with_log_off() {
         let quiet = tracing_subscriber::fmt::layer().with_filter(LevelFilter::OFF);
-        let log = tracing_subscriber::registry().with(quiet).with(layer());
+        let log = tracing_subscriber::registry().with(quiet).with(connect_log_layer());
         tracing::subscriber::with_default(log, || {
             tracing::debug!(target: CLIENT_LOG_TARGET, "received ping response");
             tracing::debug!(target: "zookeeper_client", "{LINE}");

@@ -35,64 +35,64 @@ impl Default for BoundedSet {
 
 impl BoundedSet {
     fn contains(&self, mark: u64) -> bool {
-        self.0.borrow()[place(mark)] == mark
+        self.0.borrow()[slot_index(mark)] == mark
     }
 
     fn insert(&self, mark: u64) {
-        self.0.borrow_mut()[place(mark)] = mark;
+        self.0.borrow_mut()[slot_index(mark)] = mark;
     }
 
     fn remove(&self, mark: u64) {
-        let noted = &mut self.0.borrow_mut()[place(mark)];
+        let noted = &mut self.0.borrow_mut()[slot_index(mark)];
         if *noted == mark {
             *noted = 0;
         }
     }
 }
 
-fn place(mark: u64) -> usize {
+fn slot_index(mark: u64) -> usize {
     usize::try_from(mark >> 32).unwrap_or_default() % CAPACITY
 }
 
 impl ParentCache {
     /// Whether the parent probably exists.
     pub fn is_expected(&self, parent: &str) -> bool {
-        self.there.contains(self.mark(parent))
+        self.there.contains(self.parent_hash(parent))
     }
 
     pub fn mark_present(&self, parent: &str) {
-        self.there.insert(self.mark(parent));
+        self.there.insert(self.parent_hash(parent));
     }
 
     pub fn mark_absent(&self, parent: &str) {
-        self.there.remove(self.mark(parent));
+        self.there.remove(self.parent_hash(parent));
     }
 
     /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit other keys,
     /// too.
     pub fn is_disputed(&self, parent: &str) -> bool {
-        self.disputed.contains(self.mark(parent))
+        self.disputed.contains(self.parent_hash(parent))
     }
 
     pub fn mark_disputed(&self, parent: &str) {
-        self.disputed.insert(self.mark(parent));
+        self.disputed.insert(self.parent_hash(parent));
     }
 
     /// Records that an own node was created without other contenders, so the parent is not disputed any more.
     pub fn clear_disputed(&self, parent: &str) {
-        self.disputed.remove(self.mark(parent));
+        self.disputed.remove(self.parent_hash(parent));
     }
 
     /// Counts an own attempt that begins there. Pass the returned hash to [`ParentCache::remove_attempt`] at its end.
     pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
-        let mark = self.mark(parent);
+        let mark = self.parent_hash(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
         mark
     }
 
     /// Whether an own attempt is there, or about to be.
     pub(crate) fn has_attempts(&self, parent: &str) -> bool {
-        self.ours.borrow().contains_key(&self.mark(parent))
+        self.ours.borrow().contains_key(&self.parent_hash(parent))
     }
 
     pub(crate) fn remove_attempt(&self, mark: u64) {
@@ -110,7 +110,7 @@ impl ParentCache {
         self.ours.borrow().get(&mark) == Some(&1)
     }
 
-    fn mark(&self, parent: &str) -> u64 {
+    fn parent_hash(&self, parent: &str) -> u64 {
         // 0 stands for an empty entry.
         self.hasher.hash_one(parent) | 1
     }

@@ -9,7 +9,7 @@ use fencegate_policies::operation::OperationId;
 
 /// The paths below one root.
 #[derive(Debug, Clone)]
-pub struct Paths {
+pub struct ZkPaths {
     root: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for PlanPart {
     }
 }
 
-impl Paths {
+impl ZkPaths {
     /// `root`: absolute, without a trailing slash.
     pub fn new(root: &str) -> Self {
         Self { root: root.to_owned() }
@@ -57,24 +57,24 @@ impl Paths {
     pub fn display_path(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
         if ours {
-            key_redaction::redact_path(&self.locks(), path)
+            key_redaction::redact_path(&self.locks_path(), path)
         } else {
             key_redaction::redact_foreign_path(path)
         }
     }
 
     /// Identity and era of the installation.
-    pub fn meta(&self) -> String {
+    pub fn meta_path(&self) -> String {
         format!("{}/meta", self.root)
     }
 
     /// Parent of the gateways' registrations.
-    pub fn members(&self) -> String {
+    pub fn members_path(&self) -> String {
         format!("{}/members", self.root)
     }
 
-    pub fn member(&self, gateway: &str, session: i64) -> String {
-        format!("{}/{}", self.members(), Self::member_name(gateway, session))
+    pub fn member_path(&self, gateway: &str, session: i64) -> String {
+        format!("{}/{}", self.members_path(), Self::member_name(gateway, session))
     }
 
     pub fn member_name(gateway: &str, session: i64) -> String {
@@ -82,53 +82,53 @@ impl Paths {
     }
 
     /// Parent of the plans that gateways publish.
-    pub fn plans(&self) -> String {
+    pub fn plans_path(&self) -> String {
         format!("{}/plans", self.root)
     }
 
     /// The path of part `number`, from 0, of the `count` parts of a plan.
-    pub(super) fn plan_part(&self, fingerprint: &str, number: usize, count: usize) -> String {
-        format!("{}/{}", self.plans(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
+    pub(super) fn plan_part_path(&self, fingerprint: &str, number: usize, count: usize) -> String {
+        format!("{}/{}", self.plans_path(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
     }
 
     /// A node that is created only to read its czxid, and removed at once.
-    pub fn floor(&self, guid: Guid) -> String {
+    pub fn floor_probe_path(&self, guid: Guid) -> String {
         format!("{}/floor-{guid}", self.root)
     }
 
-    pub fn locks(&self) -> String {
+    pub fn locks_path(&self) -> String {
         format!("{}/locks", self.root)
     }
 
     /// Parent of the lock nodes of a key, native or not.
-    pub fn lock_parent(&self, key: &ResourceKey, site: &LockSite) -> String {
+    pub fn lock_parent_path(&self, key: &ResourceKey, site: &LockSite) -> String {
         match site {
-            LockSite::Native | LockSite::Semaphore { .. } => self.lock(key),
+            LockSite::Native | LockSite::Semaphore { .. } => self.native_lock_parent_path(key),
             LockSite::Foreign { path, .. } => path.to_string(),
         }
     }
 
     /// Keys are spread over 256 nodes, so that no parent grows without bound.
-    pub fn shard(&self, key: &ResourceKey) -> String {
+    pub fn lock_shard_path(&self, key: &ResourceKey) -> String {
         format!("{}/locks/{:02x}", self.root, key.shard())
     }
 
     /// Parent of all idempotency records.
-    pub fn operations(&self) -> String {
+    pub fn operations_path(&self) -> String {
         format!("{}/ops", self.root)
     }
 
     /// One of 256, so that no parent grows without bound.
-    pub fn operation_shard(&self, id: &OperationId) -> String {
+    pub fn operation_shard_path(&self, id: &OperationId) -> String {
         format!("{}/ops/{:02x}", self.root, id.as_bytes()[0])
     }
 
-    pub fn operation(&self, id: &OperationId) -> String {
+    pub fn operation_path(&self, id: &OperationId) -> String {
         format!("{}/ops/{:02x}/{id}", self.root, id.as_bytes()[0])
     }
 
     /// Parent of the lock nodes of one key: a single segment, so that no key nests in another.
-    pub fn lock(&self, key: &ResourceKey) -> String {
+    pub fn native_lock_parent_path(&self, key: &ResourceKey) -> String {
         format!("{}/locks/{:02x}/{}", self.root, key.shard(), key.lock_segment())
     }
 }

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 /// The last check of the peers. One session of the process checks, and all share the result.
 #[derive(Debug, Default)]
-pub(super) struct PeerCheck {
+pub(super) struct PeerPlanCheck {
     /// When the last check was, in nanoseconds since boot; 0 if a check is due.
     looked: AtomicU64,
     /// Peers that lock other keys, by name.
@@ -26,7 +26,7 @@ pub(super) struct PeerCheck {
 /// Several times as many as a process has at once, because a lost session leaves its node for a while.
 const MAX_OWN_MEMBERS: usize = 512;
 
-impl PeerCheck {
+impl PeerPlanCheck {
     /// Makes a check due, because this gateway's own plan has changed.
     pub(super) fn schedule_check(&self) {
         self.looked.store(0, Ordering::Release);
@@ -81,7 +81,7 @@ mod tests {
     /// One of all sessions checks the peers once per period, and at once after a check was scheduled.
     #[test]
     fn one_session_checks_per_period() {
-        let others = PeerCheck::default();
+        let others = PeerPlanCheck::default();
         let every = Duration::from_secs(10);
         let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
         let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.claim_check(second(now), every)).into();
@@ -93,7 +93,7 @@ mod tests {
     /// Member nodes of this process are no peers; a node of the same name from another session is one.
     #[test]
     fn own_members_are_excluded_by_session() {
-        let others = PeerCheck::default();
+        let others = PeerPlanCheck::default();
         others.add_own_member("/f/members/gw-1-01");
         let members = ["/f/members/gw-1-01", "/f/members/gw-1-02", "/f/members/gw-2-03"];
         let left = others.without_own_members(members.map(str::to_owned).into());

@@ -49,7 +49,7 @@ async fn mismatched_peers<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
 ) -> Result<BTreeSet<String>, ZkError> {
-    let folder = live.paths.members();
+    let folder = live.paths.members_path();
     let nodes = live.client.children(&folder).await?;
     let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
     let paths = settings.member.peer_check().without_own_members(paths);

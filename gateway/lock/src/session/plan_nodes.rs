@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    paths::{Paths, PlanPart},
+    paths::{PlanPart, ZkPaths},
     plan_publication::PlanPublication,
 };
 
@@ -23,28 +23,28 @@ const PART_BYTES: usize = 512 * 1024;
 const MAX_PARTS: usize = 64;
 
 /// Paths of the parts of a plan, first to last.
-fn part_paths(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
+fn part_paths(paths: &ZkPaths, publication: &PlanPublication) -> Vec<String> {
     let count = publication.bytes().len().div_ceil(PART_BYTES).max(1);
-    let part = |number| paths.plan_part(publication.fingerprint(), number, count);
+    let part = |number| paths.plan_part_path(publication.fingerprint(), number, count);
     (0..count).map(part).collect()
 }
 
 /// Paths of the nodes by which `member` announces this plan.
-pub(super) fn member_paths(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
+pub(super) fn member_paths(paths: &ZkPaths, publication: &PlanPublication, member: &str) -> Vec<String> {
     part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
 
 /// Writes the parts that are missing.
 pub(super) async fn write_parts(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     publication: &PlanPublication,
 ) -> Result<(), ZkError> {
     let there = |made: Result<_, ZkError>| match made {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     };
-    there(link.create(&paths.plans(), b"", NodeKind::Persistent).await)?;
+    there(link.create(&paths.plans_path(), b"", NodeKind::Persistent).await)?;
     let paths = part_paths(paths, publication);
     let bytes = publication.bytes();
     for (number, path) in paths.iter().enumerate() {
@@ -58,9 +58,9 @@ pub(super) async fn write_parts(
 /// All plans in ZooKeeper, each with the sessions that have published it.
 pub(super) async fn list_published(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
 ) -> Result<BTreeMap<PlanPart, Vec<String>>, ZkError> {
-    let folder = paths.plans();
+    let folder = paths.plans_path();
     let nodes = match link.children(&folder).await {
         Err(ZkError::NoNode) => Vec::new(),
         nodes => nodes?,
@@ -68,7 +68,7 @@ pub(super) async fn list_published(
     let first = nodes.iter().filter_map(|node| PlanPart::parse(node)).filter(|part| part.number == 0);
     let first: Vec<PlanPart> = first.collect();
     let below = first.iter().map(|part| async move {
-        match link.children(&format!("{folder}/{part}", folder = paths.plans())).await {
+        match link.children(&format!("{folder}/{part}", folder = paths.plans_path())).await {
             // The part has gone meanwhile, so no session publishes it.
             Err(ZkError::NoNode) => Ok(Vec::new()),
             members => members,
@@ -79,9 +79,9 @@ pub(super) async fn list_published(
 }
 
 /// Reads a plan. `Err(Ok(why))`: its content does not match its name.
-pub(super) async fn read_plan(
+pub(super) async fn assemble_plan(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     plan: &PlanPart,
 ) -> Result<PlanPublication, Result<String, ZkError>> {
     if plan.count > MAX_PARTS {
@@ -89,7 +89,7 @@ pub(super) async fn read_plan(
     }
     let mut bytes = Vec::new();
     for number in 0..plan.count {
-        let path = paths.plan_part(&plan.fingerprint, number, plan.count);
+        let path = paths.plan_part_path(&plan.fingerprint, number, plan.count);
         match link.data(&path).await {
             Ok((part, _)) => bytes.extend(part),
             Err(ZkError::NoNode) => return Err(Ok(format!("{path} is not there"))),
@@ -110,12 +110,12 @@ pub(super) async fn read_plan(
 /// Step 0 is refused if another session has published since.
 pub(super) async fn replace_plan(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     version: i32,
     before: &[String],
     next: &[String],
 ) -> Result<(), MultiError> {
-    let plans = paths.plans();
+    let plans = paths.plans_path();
     let mut steps = vec![MultiOp::Check { path: &plans, version }, MultiOp::Set { path: &plans, data: b"" }];
     steps.extend(before.iter().map(|path| MultiOp::Delete { path, version: None }));
     steps.extend(next.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
@@ -129,7 +129,7 @@ mod tests {
     /// A plan that exceeds the size of a node is published in parts, whose names are parsed back.
     #[test]
     fn large_plan_is_split_into_parts() {
-        let paths = Paths::new("/f");
+        let paths = ZkPaths::new("/f");
         let small = PlanPublication::from_bytes(b"{}".to_vec());
         assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
         let large = PlanPublication::from_bytes(vec![b' '; PART_BYTES + 1]);

@@ -17,13 +17,13 @@ pub struct PlanPublication {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerSession {
     pub gateway: String,
-    pub age: PublishOrder,
+    pub age: PublicationOrder,
     pub says: PeerPlan,
 }
 
 /// Whether another gateway's plan was published before or after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PublishOrder {
+pub enum PublicationOrder {
     /// It was published before the own plan. That gateway may not have seen the own plan, so this gateway has to give
     /// way.
     Older,
@@ -80,7 +80,7 @@ impl PlanPublication {
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let hash = digest(&SHA256, &bytes);
         let mut digits = vec![0; 2 * hash.as_ref().len()];
-        hex::write(hash.as_ref(), &mut digits);
+        hex::write_digits(hash.as_ref(), &mut digits);
         let fingerprint = String::from_utf8(digits).expect("hex digits are ASCII");
         Self { fingerprint: fingerprint.into(), bytes: bytes.into() }
     }

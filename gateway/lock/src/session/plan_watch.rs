@@ -14,11 +14,11 @@ use super::{
     active_session::ActiveSession,
     announced_plan::AnnouncedPlan,
     client::{MultiError, ZkClient, ZkError},
-    local_member::{LocalMember, PlanPublishing},
+    local_member::{LocalMember, MemberPlanPublisher},
     member::{MemberRecord, gateway_name, is_reconnect_probe},
-    paths::{Paths, PlanPart},
+    paths::{PlanPart, ZkPaths},
     plan_nodes,
-    plan_publication::{PeerPlan, PeerSession, PlanPublication, PublishOrder},
+    plan_publication::{PeerPlan, PeerSession, PlanPublication, PublicationOrder},
 };
 
 /// Several nodes change at once when gateways start, so an evaluation waits this long for more changes.
@@ -61,7 +61,7 @@ pub(crate) async fn published_plans<L: ZkClient>(
 /// compare.
 pub async fn compare_plan(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     plan: u64,
     ours: &PlanPublication,
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
@@ -79,8 +79,8 @@ pub(crate) async fn watch_plans<L: ZkClient>(
     let mut wanted = publishes.now.subscribe();
     wanted.mark_changed();
     loop {
-        let members = live.paths.members();
-        let plans = live.paths.plans();
+        let members = live.paths.members_path();
+        let plans = live.paths.plans_path();
         // The watches are set before the evaluation, so that no change in between is missed.
         let stirred = match join(live.client.watch_children(&members), live.client.watch(&plans)).await {
             (Ok((there, members)), Ok(plans)) => {
@@ -109,7 +109,7 @@ pub(crate) async fn watch_plans<L: ZkClient>(
     }
 }
 
-async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &PlanPublishing) {
+async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &MemberPlanPublisher) {
     let wanted = publishes.now.borrow().clone();
     match publish_if_changed(live, &wanted).await {
         Ok(()) => {}
@@ -130,7 +130,7 @@ async fn publish_if_changed<L: ZkClient>(
 ) -> Result<(), ZkError> {
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(()) };
     for _ in 0..TRIES {
-        let version = live.client.stat(&live.paths.plans()).await?.ok_or(ZkError::NoNode)?.version;
+        let version = live.client.stat(&live.paths.plans_path()).await?.ok_or(ZkError::NoNode)?.version;
         let others = evaluate_peers(live).await?;
         let ours = announced.current();
         if ours == *wanted {
@@ -138,7 +138,7 @@ async fn publish_if_changed<L: ZkClient>(
         }
         plan_nodes::write_parts(&live.client, &live.paths, wanted).await?;
         if let Err(why) = publishes.judge.begin_switch(live.client.id(), &ours, wanted, &others) {
-            announced.log_delay(why);
+            announced.log_publication_delay(why);
             return Ok(());
         }
         announced.next.replace(Some(wanted.clone()));
@@ -186,12 +186,12 @@ async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPl
 /// other keys. Then the names of the peers that have published the same plan.
 pub(super) async fn peer_plans(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     plate: &LocalMember,
     (ours, since): (&PlanPublication, i64),
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.
-    let members = link.children(&paths.members()).await?;
+    let members = link.children(&paths.members_path()).await?;
     let published = plan_nodes::list_published(link, paths).await?;
     let mut others = Vec::new();
     let mut same = Vec::new();
@@ -208,13 +208,13 @@ pub(super) async fn peer_plans(
             Some(known) => PeerPlan::Published(known),
             None => read_peer_plan(link, paths, plate, plan).await?,
         };
-        let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans()));
+        let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans_path()));
         let namings: Vec<String> = namings.collect();
         let seen = join_all(namings.iter().map(|path| link.stat(path))).await;
         for (member, seen) in by.iter().zip(seen) {
             // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
-            let age = if seen.czxid < since { PublishOrder::Older } else { PublishOrder::Younger };
+            let age = if seen.czxid < since { PublicationOrder::Older } else { PublicationOrder::Younger };
             others.push(PeerSession { gateway: gateway_name(member).to_owned(), age, says: says.clone() });
         }
     }
@@ -229,11 +229,11 @@ pub(super) async fn peer_plans(
 
 async fn read_peer_plan(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     plate: &LocalMember,
     plan: &PlanPart,
 ) -> Result<PeerPlan, ZkError> {
-    match plan_nodes::read_plan(link, paths, plan).await {
+    match plan_nodes::assemble_plan(link, paths, plan).await {
         Ok(read) => {
             plate.cache_plan(&read);
             Ok(PeerPlan::Published(read))
@@ -247,13 +247,13 @@ async fn read_peer_plan(
 /// its keys itself has no fingerprint.
 async fn legacy_peers(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     plate: &LocalMember,
     quiet: &[String],
 ) -> Result<Vec<PeerSession>, ZkError> {
     let quiet = plate.unread_members(without_own_members(paths, plate, quiet));
     let nodes: Vec<String> =
-        quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members())).collect();
+        quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members_path())).collect();
     let read = join_all(nodes.iter().map(|path| link.data(path))).await;
     let mut blind = Vec::new();
     for (member, read) in quiet.iter().zip(read) {
@@ -270,15 +270,15 @@ async fn legacy_peers(
         }
         blind.push(PeerSession {
             gateway: gateway_name(member).to_owned(),
-            age: PublishOrder::Legacy,
+            age: PublicationOrder::Legacy,
             says: PeerPlan::Incompatible,
         });
     }
     Ok(blind)
 }
 
-fn without_own_members(paths: &Paths, plate: &LocalMember, members: &[String]) -> Vec<String> {
-    let folder = paths.members();
+fn without_own_members(paths: &ZkPaths, plate: &LocalMember, members: &[String]) -> Vec<String> {
+    let folder = paths.members_path();
     let nodes = members.iter().map(|member| format!("{folder}/{member}")).collect();
     let others = plate.peer_check().without_own_members(nodes);
     let name = |path: String| path.strip_prefix(&folder).unwrap_or(&path).trim_start_matches('/').to_owned();

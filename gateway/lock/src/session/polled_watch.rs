@@ -123,7 +123,7 @@ impl PollerState {
         if due == 0 {
             return None;
         }
-        sleep(pause(due)).await;
+        sleep(rate_limit_pause(due)).await;
         let mut waiting = self.waiting.borrow_mut();
         Some(waiting.nodes.drain(..due).collect())
     }
@@ -154,7 +154,7 @@ fn batch_len(sizes: impl Iterator<Item = usize>) -> usize {
 }
 
 /// How long to wait before `due` nodes are read.
-fn pause(due: usize) -> Duration {
+fn rate_limit_pause(due: usize) -> Duration {
     let due = u32::try_from(due).unwrap_or(u32::MAX);
     (Duration::from_secs(1) * due / LOOKS_PER_SECOND).max(LEAST_PAUSE)
 }
@@ -192,7 +192,7 @@ mod tests {
     /// The pause between polls grows with the number of nodes, which bounds reads per second, and has a minimum.
     #[test]
     fn pause_grows_with_node_count() {
-        assert_eq!(pause(1), LEAST_PAUSE);
-        assert_eq!(pause(AT_ONCE), Duration::from_millis(250));
+        assert_eq!(rate_limit_pause(1), LEAST_PAUSE);
+        assert_eq!(rate_limit_pause(AT_ONCE), Duration::from_millis(250));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) trait Evictable {
 
 /// The nodes of one session.
 #[derive(Default)]
-pub struct NodeRegistry {
+pub struct LockNodeRegistry {
     /// An attempt enters here before its create is sent, and leaves after its delete is settled. The janitor removes
     /// every other node.
     pub(crate) guids: RefCell<HashMap<Guid, usize>>,
@@ -41,7 +41,7 @@ pub struct NodeRegistry {
     pub(crate) closing: CancellationToken,
 }
 
-impl NodeRegistry {
+impl LockNodeRegistry {
     pub fn contains(&self, guid: &Guid) -> bool {
         self.guids.borrow().contains_key(guid)
     }

@@ -9,28 +9,28 @@ use zookeeper_client::Client;
 use super::{
     acl::NodeAcls,
     client::{ZkConnector, ZkError},
-    credentials::{Credentials, CredentialsError},
-    tls_diagnosis::{HandshakeOutcome, four_letter_word, probe_all, refusals},
+    credentials::{ZkTlsCredentials, ZkTlsCredentialsError},
+    tls_diagnosis::{HandshakeOutcome, describe_refusals, four_letter_word, probe_all},
     zookeeper::ZkSession,
 };
 use crate::metrics::SessionMetrics;
 
 /// The servers of a policy, and the credentials for them.
 #[derive(Clone)]
-pub struct Servers {
+pub struct ZkServers {
     servers: Vec<String>,
     session_timeout: Duration,
     /// `None`: plain text.
-    credentials: Option<Arc<Credentials>>,
+    credentials: Option<Arc<ZkTlsCredentials>>,
     access: Arc<NodeAcls>,
 }
 
-impl Servers {
+impl ZkServers {
     /// # Errors
     /// The files for TLS, or the password file, cannot be used.
-    pub fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, CredentialsError> {
+    pub fn from_policy(policy: &plan::ZooKeeperSettings) -> Result<Self, ZkTlsCredentialsError> {
         let servers = policy.servers.clone();
-        let credentials = policy.tls.as_ref().map(|tls| Credentials::open(tls, &servers)).transpose()?;
+        let credentials = policy.tls.as_ref().map(|tls| ZkTlsCredentials::open(tls, &servers)).transpose()?;
         let access = Arc::new(NodeAcls::from_policy(policy)?);
         Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
     }
@@ -39,7 +39,7 @@ impl Servers {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn with_file_watch(self, metrics: &SessionMetrics) -> Result<Self, CredentialsError> {
+    pub fn with_file_watch(self, metrics: &SessionMetrics) -> Result<Self, ZkTlsCredentialsError> {
         if let Some(credentials) = &self.credentials {
             credentials.watch_files(metrics.clone())?;
         }
@@ -82,7 +82,7 @@ impl Servers {
             sleep(pause).await;
             let met = self.probe_tls().await;
             if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, HandshakeOutcome::Refused(_))) {
-                return refusals(&met);
+                return describe_refusals(&met);
             }
             pause *= 2;
         }
@@ -92,7 +92,7 @@ impl Servers {
 /// A connect that takes longer than this has met some trouble, so the handshake is probed.
 const PROBE_AFTER: Duration = Duration::from_millis(500);
 
-impl ZkConnector for Servers {
+impl ZkConnector for ZkServers {
     type Client = ZkSession;
 
     async fn connect(&self) -> Result<ZkSession, ZkError> {
@@ -106,7 +106,7 @@ impl ZkConnector for Servers {
             },
             why = refused => return Err(ZkError::Tls(why)),
         };
-        let why = refusals(&self.probe_tls().await);
+        let why = describe_refusals(&self.probe_tls().await);
         Err(if why.is_empty() { ZkError::Refused(error.to_string()) } else { ZkError::Tls(why) })
     }
 }

@@ -15,17 +15,17 @@ use super::{
     announced_plan::AnnouncedPlan,
     batch::BatchQueue,
     client::{MultiError, ZkClient, ZkConnector, ZkError},
-    era::{self, Era, InitOutcome, InitialEra, ReadMetaError},
+    era::{self, Era, InitMetaOutcome, InitialEra, ReadMetaError},
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     heartbeat_loop::{SessionError, SessionRegistration, keep_alive},
-    paths::Paths,
+    paths::ZkPaths,
     plan_nodes,
     plan_publication::PlanPublication,
     plan_watch,
     session_deadline::SessionDeadline,
     settings::SessionSettings,
 };
-use crate::{installation::RollbackEvidence, session::registry::NodeRegistry, state::RollbackError};
+use crate::{installation::RollbackEvidence, session::registry::LockNodeRegistry, state::RollbackError};
 
 /// Errors of session establishment.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +140,7 @@ fn give_up<L: ZkClient>(
     live.session_deadline.revoke();
     live.ended.cancel();
     current.set(None);
-    settings.metrics.record_ended();
+    settings.metrics.record_session_ended();
     error!(session = format_args!("{:#x}", live.client.id()), reason = %ended, "session.ended");
     view.send_replace(match ended {
         SessionError::RolledBack => SessionState::RolledBack(ended.to_string().into()),
@@ -166,7 +166,7 @@ fn report_failure(
         settings.metrics.set_rolled_back(true);
         return;
     }
-    if settings.log_dedup.insert(&reason) {
+    if settings.log_dedup.should_log(&reason) {
         let code = match error {
             EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
@@ -182,7 +182,7 @@ fn report_failure(
 }
 
 /// Informs the peers through `meta`. Gateways that did not run before cannot detect it by themselves.
-async fn mark_suspect(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
+async fn mark_suspect(link: &impl ZkClient, paths: &ZkPaths, era: &Era, settings: &SessionSettings) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
     let highest = settings.token_history.highest_for(uuid);
@@ -193,7 +193,9 @@ async fn mark_suspect(link: &impl ZkClient, paths: &Paths, era: &Era, settings: 
         RollbackEvidence { highest, era: settings.token_history.era_for(uuid), by: settings.gateway.clone() };
     let marked = era::mark_suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
-        Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
+        Ok(Ok(())) => {
+            error!(code = "FG0503", path = %paths.meta_path(), "installation marked: no gateway grants")
+        }
         // Another gateway was faster; otherwise the next session tries again.
         Ok(Err(failed)) => warn!(error = %failed, "installation not marked"),
         Err(_elapsed) => warn!("installation not marked in time"),
@@ -210,18 +212,18 @@ async fn establish<C: ZkConnector>(
     let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
     let connection = link.reconnects();
     let schedule = heartbeat_schedule(settings, &link)?;
-    let paths = Paths::new(&settings.policy.root);
+    let paths = ZkPaths::new(&settings.policy.root);
     if settings.init && settings.token_history.newest_record().is_none() {
-        let init = era::init(&link, &paths, InitialEra::default(), &*settings.randomness)
+        let init = era::init_installation(&link, &paths, InitialEra::default(), &*settings.randomness)
             .await
             .map_err(EstablishSessionError::Init)?;
-        if init == InitOutcome::Made {
-            info!(path = %paths.meta(), "installation made");
+        if init == InitMetaOutcome::Made {
+            info!(path = %paths.meta_path(), "installation made");
         }
     }
     let era = read_valid_era(&link, &paths, settings).await?;
-    let member = paths.member(&settings.gateway, link.id());
-    let announced = register(&link, &paths, &era, &member, settings).await?;
+    let member = paths.member_path(&settings.gateway, link.id());
+    let announced = register_member(&link, &paths, &era, &member, settings).await?;
     settings.token_history.set_installation(&era.meta);
     settings.metrics.set_rolled_back(false);
     info!(
@@ -232,14 +234,14 @@ async fn establish<C: ZkConnector>(
         era = era.meta.era,
         "session.established"
     );
-    settings.metrics.record_established(schedule.timeout);
+    settings.metrics.record_session_established(schedule.timeout);
     settings.log_dedup.clear();
     // The session counts as valid only from the first heartbeat that extends its deadline. A session that took long to
     // create has little time left, and a lock granted in that time would be given up at once.
     let session_deadline = Arc::new(SessionDeadline::new(link.id(), connecting));
     let live = ActiveSession {
         client: link,
-        member: Paths::member_name(&settings.gateway, session_deadline.session()),
+        member: ZkPaths::member_name(&settings.gateway, session_deadline.session()),
         paths,
         peer_endpoint: settings.member.endpoint().cloned(),
         local_member: settings.member.clone(),
@@ -247,7 +249,7 @@ async fn establish<C: ZkConnector>(
         session_deadline,
         base: era.meta.base,
         token_history: settings.token_history.clone(),
-        registry: NodeRegistry::default(),
+        registry: LockNodeRegistry::default(),
         batch_queue: BatchQueue::new(&settings.policy.identities),
         ended: CancellationToken::new(),
         clock: settings.clock.clone(),
@@ -278,7 +280,7 @@ async fn establish<C: ZkConnector>(
 /// Reads `meta`, and refuses it if its tokens would not be above all tokens seen.
 async fn read_valid_era(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     settings: &SessionSettings,
 ) -> Result<Era, EstablishSessionError> {
     let mut looks = 0;
@@ -297,15 +299,15 @@ async fn read_valid_era(
             .await
             .map_err(|failed| EstablishSessionError::Confirm(failed.fault))?
         {
-            if should_mark(&went_back, &era) {
+            if should_record_rollback(&went_back, &era) {
                 mark_suspect(link, paths, &era, settings).await;
             }
             return Err(went_back.into());
         }
         if looks == MAX_META_READS {
-            return Err(EstablishSessionError::Behind { path: paths.meta() });
+            return Err(EstablishSessionError::Behind { path: paths.meta_path() });
         }
-        link.sync(&paths.meta()).await.map_err(EstablishSessionError::Confirm)?;
+        link.sync(&paths.meta_path()).await.map_err(EstablishSessionError::Confirm)?;
     }
 }
 
@@ -314,7 +316,7 @@ const MAX_META_READS: usize = 3;
 
 /// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect it, and the next era has to
 /// be above the highest epoch that any gateway has seen. Another installation is not marked, because it may be sound.
-fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
+fn should_record_rollback(went_back: &RollbackError, era: &Era) -> bool {
     match (went_back, &era.meta.suspect) {
         (RollbackError::OlderEra { .. }, _) => true,
         (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
@@ -323,9 +325,9 @@ fn should_mark(went_back: &RollbackError, era: &Era) -> bool {
 }
 
 /// Creates the member node. The epoch of that node shows whether ZooKeeper was rolled back, before a lock is granted.
-async fn register(
+async fn register_member(
     link: &impl ZkClient,
-    paths: &Paths,
+    paths: &ZkPaths,
     era: &Era,
     member: &str,
     settings: &SessionSettings,
@@ -337,9 +339,9 @@ async fn register(
     if let Some(publication) = &publication {
         plan_nodes::write_parts(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
         namings =
-            plan_nodes::member_paths(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
+            plan_nodes::member_paths(paths, publication, &ZkPaths::member_name(&settings.gateway, link.id()));
     }
-    era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
+    era::register_session(link, paths, era, (member, &settings.member.data()), &namings).await?;
     let epoch =
         era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
     let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;

@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::credentials::{Credentials, server_name};
+use super::credentials::{ZkTlsCredentials, server_name};
 
 /// The result of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Tries a handshake with each server, and sends nothing after it.
 pub(super) async fn probe_all<'s>(
     servers: &'s [String],
-    shown: &Credentials,
+    shown: &ZkTlsCredentials,
 ) -> Vec<(&'s str, HandshakeOutcome)> {
     let config = shown.client_config();
     join_all(servers.iter().map(|server| {
@@ -53,7 +53,7 @@ pub(super) async fn probe_all<'s>(
 }
 
 /// The reasons of all servers that refused the handshake; empty if none did.
-pub(super) fn refusals(met: &[(&str, HandshakeOutcome)]) -> String {
+pub(super) fn describe_refusals(met: &[(&str, HandshakeOutcome)]) -> String {
     let refused = met.iter().filter_map(|(server, met)| match met {
         HandshakeOutcome::Refused(why) => Some(format!("{server}: {why}")),
         HandshakeOutcome::Accepted(_) | HandshakeOutcome::Unreachable(_) => None,
@@ -61,7 +61,7 @@ pub(super) fn refusals(met: &[(&str, HandshakeOutcome)]) -> String {
     refused.collect::<Vec<_>>().join("; ")
 }
 
-async fn probe(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> HandshakeOutcome {
+async fn probe(server: &str, config: Arc<ClientConfig>, shown: &ZkTlsCredentials) -> HandshakeOutcome {
     let Some(name) = server_name(server) else {
         return HandshakeOutcome::Unreachable("it has no host".into());
     };
@@ -86,7 +86,7 @@ async fn probe(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> 
 pub(super) async fn four_letter_word(
     server: &str,
     word: &str,
-    shown: Option<&Credentials>,
+    shown: Option<&ZkTlsCredentials>,
 ) -> Option<String> {
     let probe = async {
         let stream = TcpStream::connect(server).await?;
@@ -107,7 +107,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -
 }
 
 /// The reason in words, which are the same at each attempt, so that the log shows a lasting reason only once.
-fn describe_error(error: &io::Error, shown: &Credentials) -> String {
+fn describe_error(error: &io::Error, shown: &ZkTlsCredentials) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(bad)) => describe_certificate_error(bad),
         Some(Error::AlertReceived(alert)) => {
@@ -160,7 +160,7 @@ mod tests {
             ("b:1", HandshakeOutcome::Refused("its certificate has expired".into())),
             ("c:1", HandshakeOutcome::Accepted(None)),
         ];
-        assert_eq!(refusals(&met), "b:1: its certificate has expired");
-        assert_eq!(refusals(&met[..1]), "");
+        assert_eq!(describe_refusals(&met), "b:1: its certificate has expired");
+        assert_eq!(describe_refusals(&met[..1]), "");
     }
 }

@@ -350,7 +350,7 @@ impl ZkClient for ZkSession {
     }
 
     async fn intended_writers(&self) -> Result<Option<Vec<String>>, ZkError> {
-        if !self.access.is_closed() {
+        if !self.access.is_restricted() {
             return Ok(None);
         }
         match self.client.list_auth_users().await {

@@ -4,7 +4,7 @@ use fencegate_process::command_hint::{self, CommandTarget};
 
 /// ZooKeeper was rolled back: new tokens would not be above the tokens seen before, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
+#[error("FG0503: {}: nothing is granted; {}", self.describe_rollback(), self.remedy())]
 pub enum RollbackError {
     /// A node created now is not above the highest epoch seen before.
     Epoch { epoch: u64, highest: u64 },
@@ -22,7 +22,7 @@ pub enum RollbackError {
 
 impl RollbackError {
     /// The highest epoch that is known to have been assigned.
-    pub fn highest(&self) -> u64 {
+    pub fn highest_epoch(&self) -> u64 {
         match self {
             Self::Epoch { highest, .. }
             | Self::OlderEra { highest, .. }
@@ -33,7 +33,7 @@ impl RollbackError {
         }
     }
 
-    fn what(&self) -> String {
+    fn describe_rollback(&self) -> String {
         match self {
             Self::Epoch { epoch, highest } => format!(
                 "ZooKeeper was restored to an older state: a node made now has epoch {epoch}, and {highest} was seen before"
@@ -60,7 +60,7 @@ impl RollbackError {
         let to_type = |verb: &str| {
             command_hint::command_line(
                 CommandTarget::Gateway,
-                &format!("{verb} --at-least {}", self.highest()),
+                &format!("{verb} --at-least {}", self.highest_epoch()),
             )
         };
         let bump = format!("`{}`", to_type("era bump"));

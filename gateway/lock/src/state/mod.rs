@@ -27,7 +27,7 @@ pub use self::{
     record::InstallationRecord,
     state_dir::{StateDirError, read_records},
 };
-use self::{state_dir::StateDir, writer::WriterNotify};
+use self::{state_dir::StateDir, writer::RecordWriterNotifier};
 use crate::installation::InstallationMeta;
 
 /// Shared by all sessions of a process.
@@ -41,7 +41,7 @@ pub struct TokenHistory {
     /// The records of earlier processes, one for each installation.
     before: Vec<InstallationRecord>,
     /// Notified when a new record has to be written.
-    bell: Option<Arc<WriterNotify>>,
+    bell: Option<Arc<RecordWriterNotifier>>,
     /// Counts the detected rollbacks of ZooKeeper.
     alarms: watch::Sender<u64>,
 }
@@ -77,11 +77,11 @@ impl TokenHistory {
         failed: impl Fn() + Send + 'static,
     ) -> Result<Arc<Self>, OpenStateError> {
         let (folder, before) = StateDir::claim(path, randomness)?;
-        let bell = Arc::<WriterNotify>::default();
+        let bell = Arc::<RecordWriterNotifier>::default();
         let history = Arc::new(Self { bell: Some(bell.clone()), ..Self::from_records(before) });
         info!(folder = %path.display(), highest = history.newest_record().map_or(0, |known| known.highest), "state.read");
         let seen = history.clone();
-        writer::start(folder, bell, move || seen.current_record(), failed)?;
+        writer::start_writer(folder, bell, move || seen.current_record(), failed)?;
         Ok(history)
     }
 
@@ -99,7 +99,7 @@ impl TokenHistory {
 
     fn current_record(&self) -> Option<InstallationRecord> {
         let Installation { uuid, era } = (*self.installation()?).clone();
-        Some(InstallationRecord { installation: uuid, era, highest: self.highest() })
+        Some(InstallationRecord { installation: uuid, era, highest: self.highest_epoch() })
     }
 
     fn notify_writer(&self) {
@@ -110,7 +110,7 @@ impl TokenHistory {
 
     /// The highest epoch seen so far. Read it *before* a create is sent: a transaction that begins later has a larger
     /// number than all seen before.
-    pub fn highest(&self) -> u64 {
+    pub fn highest_epoch(&self) -> u64 {
         self.highest.load(Ordering::Acquire)
     }
 
@@ -120,7 +120,7 @@ impl TokenHistory {
     /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper was rolled back.
     pub fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
         if epoch <= before {
-            return Err(RollbackError::Epoch { epoch, highest: self.highest() });
+            return Err(RollbackError::Epoch { epoch, highest: self.highest_epoch() });
         }
         self.highest.fetch_max(epoch, Ordering::AcqRel);
         self.notify_writer();
@@ -227,7 +227,7 @@ impl TokenHistory {
 
 impl RollbackAlarm {
     /// Returns when a rollback of ZooKeeper was detected.
-    pub async fn raised(&mut self) {
+    pub async fn wait_raised(&mut self) {
         if self.0.changed().await.is_err() {
             // The history is gone, so no alarm can come any more.
             std::future::pending().await
@@ -255,17 +255,17 @@ mod tests {
     #[test]
     fn epoch_must_exceed_highest_at_create() {
         let history = history_with(100);
-        let before = history.highest();
+        let before = history.highest_epoch();
         assert_eq!(
             history.record_epoch(120, before),
             Ok(()),
             "a later one of another session, answered first"
         );
         assert_eq!(history.record_epoch(110, before), Ok(()), "its create was sent when 100 was the highest");
-        assert_eq!(history.highest(), 120);
+        assert_eq!(history.highest_epoch(), 120);
         assert_eq!(history.record_epoch(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
         assert_eq!(history.record_epoch(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
-        assert_eq!(history.highest(), 120);
+        assert_eq!(history.highest_epoch(), 120);
     }
 
     fn history_from(records: &[(&str, u64, u64)]) -> TokenHistory {
@@ -305,7 +305,7 @@ mod tests {
         ));
         assert_eq!(history.check_installation(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
         history.set_installation(&meta("theirs", 1, 100));
-        assert_eq!(history.highest(), 100);
+        assert_eq!(history.highest_epoch(), 100);
         for base in [0, 1 << 40] {
             let result = history_with(100).check_installation(&meta("theirs", 1, base));
             assert!(matches!(result, Err(RollbackError::Exchanged { .. })), "{base}: {result:?}");
@@ -326,9 +326,9 @@ mod tests {
             Err(RollbackError::Another { highest: 9000, .. })
         ));
         history.set_installation(&meta("ours", 1, 10));
-        assert_eq!(history.highest(), 100);
-        assert_eq!(history.record_epoch(101, history.highest()), Ok(()));
-        assert!(history.record_epoch(99, history.highest()).is_err());
+        assert_eq!(history.highest_epoch(), 100);
+        assert_eq!(history.record_epoch(101, history.highest_epoch()), Ok(()));
+        assert!(history.record_epoch(99, history.highest_epoch()).is_err());
     }
 
     /// Rollback evidence that a peer recorded in `meta` counts like an epoch seen here.
@@ -336,8 +336,9 @@ mod tests {
     fn rollback_evidence_of_peer_counts() {
         let mark = RollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
         let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
-        let told =
-            |history: TokenHistory| history.check_installation(&marked).map_err(|error| error.highest());
+        let told = |history: TokenHistory| {
+            history.check_installation(&marked).map_err(|error| error.highest_epoch())
+        };
         assert_eq!(told(TokenHistory::default()), Err(70));
         assert_eq!(told(history_with(60)), Err(70));
         assert_eq!(told(history_with(100)), Err(100));
@@ -350,11 +351,11 @@ mod tests {
         let history = TokenHistory::default();
         let mut early = history.subscribe();
         history.raise_alarm();
-        early.raised().await;
+        early.wait_raised().await;
         let mut late = history.subscribe();
         tokio::select! {
             biased;
-            () = late.raised() => panic!("it was before"),
+            () = late.wait_raised() => panic!("it was before"),
             () = std::future::ready(()) => {}
         }
     }

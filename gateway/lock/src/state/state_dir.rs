@@ -64,7 +64,7 @@ const MAX_ATTEMPTS: usize = 16;
 pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
     for _ in 0..MAX_ATTEMPTS {
         if let Some(records) = try_read_records(folder)? {
-            return Ok(furthest(records));
+            return Ok(keep_highest_records(records));
         }
     }
     let source = io::Error::other("files came and went too often");
@@ -72,7 +72,7 @@ pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirEr
 }
 
 /// The highest record of each installation: epochs of different installations cannot be compared.
-fn furthest(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
+fn keep_highest_records(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
     let mut furthest: Vec<InstallationRecord> = Vec::new();
     for record in records {
         match furthest.iter_mut().find(|known| known.installation == record.installation) {
@@ -150,7 +150,7 @@ impl StateDir {
             let written = folder.write(record);
             written.map_err(|source| StateDirError::Write { path: path.to_owned(), source })?;
         }
-        folder.tidy(only);
+        folder.remove_covered_records(only);
         Ok((folder, records))
     }
 
@@ -187,7 +187,7 @@ impl StateDir {
     }
 
     /// Removes the records of ended processes that `ours` covers.
-    fn tidy(&self, ours: Option<&InstallationRecord>) {
+    fn remove_covered_records(&self, ours: Option<&InstallationRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
         let all = [RECORD, LOCK].map(|kind| file_names(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {

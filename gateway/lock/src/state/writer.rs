@@ -12,7 +12,7 @@ use super::{record::InstallationRecord, state_dir::StateDir};
 
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
-pub(super) struct WriterNotify {
+pub(super) struct RecordWriterNotifier {
     state: Mutex<WriterState>,
     changed: Condvar,
 }
@@ -31,7 +31,7 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a process that stops waits for its last write.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl WriterNotify {
+impl RecordWriterNotifier {
     pub(super) fn notify(&self) {
         let mut state = self.lock();
         if !state.due {
@@ -79,9 +79,9 @@ impl WriterNotify {
 
 /// Writes the record from `seen` whenever `bell` is notified, until it is stopped. `failed` is called for each write
 /// that fails; the write is tried again.
-pub(super) fn start(
+pub(super) fn start_writer(
     folder: StateDir,
-    bell: Arc<WriterNotify>,
+    bell: Arc<RecordWriterNotifier>,
     seen: impl Fn() -> Option<InstallationRecord> + Send + 'static,
     failed: impl Fn() + Send + 'static,
 ) -> std::io::Result<()> {
@@ -129,7 +129,7 @@ mod tests {
     fn last_epoch_is_written_before_stop() {
         let home = TempDir::new().expect("a folder");
         let (place, _) = StateDir::claim(home.path(), &SystemRandomness).expect("our own");
-        let bell = Arc::<WriterNotify>::default();
+        let bell = Arc::<RecordWriterNotifier>::default();
         let seen = Arc::new(AtomicU64::new(0));
         let highest = seen.clone();
         let record = move || {
@@ -139,7 +139,7 @@ mod tests {
                 highest: highest.load(Ordering::Acquire),
             })
         };
-        start(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
+        start_writer(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
         for epoch in 1..=1000 {
             seen.store(epoch, Ordering::Release);
             bell.notify();
@@ -156,7 +156,7 @@ mod tests {
         std::fs::create_dir(&path).expect("made");
         let (place, _) = StateDir::claim(&path, &SystemRandomness).expect("our own");
         std::fs::remove_dir_all(&path).expect("removed");
-        let bell = Arc::<WriterNotify>::default();
+        let bell = Arc::<RecordWriterNotifier>::default();
         let failures = Arc::new(AtomicU64::new(0));
         let (told, counted) = std::sync::mpsc::channel();
         let record = || Some(InstallationRecord { installation: "i".into(), era: 0, highest: 1 });
@@ -166,7 +166,7 @@ mod tests {
             count.fetch_add(1, Ordering::AcqRel);
             seen.send(()).ok();
         };
-        start(place, bell.clone(), record, failed).expect("a thread");
+        start_writer(place, bell.clone(), record, failed).expect("a thread");
         bell.notify();
         counted.recv().expect("it fails");
         std::fs::create_dir(&path).expect("made again");

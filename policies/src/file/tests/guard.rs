@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
     diagnostics::Code,
-    file::{FileKind, LoadedFile, kind, load, load_guard},
+    file::{FileKind, LoadedFile, detect_file_kind, load, load_guard},
     plan::{
-        ClientTls, Enforcement, ExpiryPolicy, FencingLevel, GuardPlan, MissingToken, OutcomeProbe,
-        PostgresLocation, StoreLocation, TicketVerification, UnmatchedPolicy, UpstreamId,
+        ClientTls, Enforcement, FencingLevel, GuardPlan, LateDispatchPolicy, MissingTokenPolicy,
+        OutcomeProbe, PostgresLocation, StoreLocation, TicketVerificationKeys, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -30,7 +30,7 @@ fn absent_fields_have_documented_defaults() {
     let seconds = |seconds| Duration::from_secs(seconds);
     assert_eq!((guard.settle, guard.max_execution), (seconds(10), seconds(30)));
     assert_eq!((guard.send_within, guard.evict_after), (seconds(5), seconds(3600)));
-    assert_eq!((guard.missing, guard.enforce), (MissingToken::Refuse, Enforcement::Refuse));
+    assert_eq!((guard.missing, guard.enforce), (MissingTokenPolicy::Refuse, Enforcement::Refuse));
     assert!(guard.unfenced.is_empty() && guard.tickets.is_none());
     assert_eq!((guard.journal.keep, guard.journal.max_body), (seconds(86_400), 65_536));
     assert!(guard.journal.final_statuses.is_empty() && guard.journal.probe.is_none());
@@ -53,7 +53,7 @@ fn written_fields_reach_plan() {
     assert_eq!(guard.store, StoreLocation::Redb("/var/lib/fencegate-guard/guard.redb".into()));
     assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
     assert_eq!(guard.unfenced, ["GET", "HEAD"]);
-    let keys = TicketVerification::PublicKeys("/etc/fencegate/ticket-keys.json".into());
+    let keys = TicketVerificationKeys::PublicKeys("/etc/fencegate/ticket-keys.json".into());
     assert_eq!(guard.tickets, Some(keys));
     assert_eq!(guard.journal.final_statuses, [501]);
     let probe = OutcomeProbe {
@@ -77,10 +77,10 @@ fn file_overrides_defaults() {
     let journal = "journal: {keep: 30days, store_body: none}\n";
     let tickets = "tickets: {jwks_url: \"http://gw-1:9901/keys?all\"}\n";
     let guard = guard(&format!("{text}{journal}{tickets}missing: observe\nenforce: observe\n"));
-    assert_eq!((guard.missing, guard.enforce), (MissingToken::Observe, Enforcement::Observe));
+    assert_eq!((guard.missing, guard.enforce), (MissingTokenPolicy::Observe, Enforcement::Observe));
     assert_eq!(guard.journal.keep, Duration::from_secs(30 * 86_400));
     assert_eq!(guard.journal.max_body, 0);
-    assert_eq!(guard.tickets, Some(TicketVerification::Jwks("http://gw-1:9901/keys?all".into())));
+    assert_eq!(guard.tickets, Some(TicketVerificationKeys::Jwks("http://gw-1:9901/keys?all".into())));
     assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
     assert!(guard.serving.fields.contains("x_token"));
 }
@@ -112,9 +112,9 @@ fn guard_file_declares_expiry_policy() {
         let loaded = load_guard(&LEAST_GUARD.replace(endpoint, &format!("{endpoint}, {fields}")));
         loaded.plan.map(|plan| (plan.serving.upstreams[0].expiry, plan.serving.upstreams[0].direct))
     };
-    assert_eq!(with("not_after: ignored"), Some((ExpiryPolicy::Ignored, false)));
-    assert_eq!(with("not_after: enforced"), Some((ExpiryPolicy::Enforced, false)));
-    assert_eq!(with("not_after: enforced, direct: true"), Some((ExpiryPolicy::Enforced, true)));
+    assert_eq!(with("not_after: ignored"), Some((LateDispatchPolicy::Ignored, false)));
+    assert_eq!(with("not_after: enforced"), Some((LateDispatchPolicy::Enforced, false)));
+    assert_eq!(with("not_after: enforced, direct: true"), Some((LateDispatchPolicy::Enforced, true)));
     assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
@@ -142,10 +142,10 @@ fn guards_share_one_store() {
 #[test]
 fn guard_fields_decide_file_kind() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
-        assert_eq!(kind(text), FileKind::Guard, "{text}");
+        assert_eq!(detect_file_kind(text), FileKind::Guard, "{text}");
     }
     for text in [MINIMAL, PAYMENTS, "", "version: 1", "store: {}\nroutes: []", "{", "[store]"] {
-        assert_eq!(kind(text), FileKind::Gateway, "{text}");
+        assert_eq!(detect_file_kind(text), FileKind::Gateway, "{text}");
     }
     assert_eq!(load(GUARD).diagnostics[0].code, Code::OtherFile);
     assert_eq!(load_guard(MINIMAL).diagnostics[0].code, Code::OtherFile);

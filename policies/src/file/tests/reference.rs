@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    super::asked::{Asked, take},
+    super::asked::{RecordedFields, take_records},
     *,
 };
 
@@ -42,13 +42,13 @@ const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
 /// One row of a table.
 #[derive(Debug, Clone)]
-struct FieldRow {
+struct ReferenceRow {
     names: Vec<String>,
     default: String,
 }
 
 /// The rows of the first table below a heading.
-fn rows(heading: &str) -> Vec<FieldRow> {
+fn rows(heading: &str) -> Vec<ReferenceRow> {
     let section =
         README.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no section {heading}")).1;
     let lines = section.lines().skip_while(|line| !line.starts_with("| field |")).skip(2);
@@ -57,20 +57,20 @@ fn rows(heading: &str) -> Vec<FieldRow> {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [names, default, ..] = *cells else { panic!("no row: {line}") };
         let quoted = names.split('`').skip(1).step_by(2).map(str::to_owned);
-        FieldRow { names: quoted.collect(), default: default.trim().to_owned() }
+        ReferenceRow { names: quoted.collect(), default: default.trim().to_owned() }
     };
     table.map(row).collect()
 }
 
-fn recorded_fields(texts: &[&str], kind: FileKind) -> BTreeMap<String, Asked> {
-    take();
+fn recorded_fields(texts: &[&str], kind: FileKind) -> BTreeMap<String, RecordedFields> {
+    take_records();
     for text in texts {
         match kind {
             FileKind::Gateway => drop(load(text)),
             FileKind::Guard => drop(load_guard(text)),
         }
     }
-    take()
+    take_records()
 }
 
 /// The section of a place, and what its fields are called there: `limits.max_body`.
@@ -82,7 +82,12 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
     (root, heading, if prefix.is_empty() { prefix } else { prefix + "." })
 }
 
-fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
+fn compare_with_reference(
+    texts: &[&str],
+    kind: FileKind,
+    sections: &[(&str, &'static str)],
+    elsewhere: &[&str],
+) {
     let recorded = recorded_fields(texts, kind);
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut mappings: BTreeSet<(&str, String)> = BTreeSet::new();
@@ -126,17 +131,22 @@ fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], el
 /// Each field of a policy has a row in the reference, and each row is a field.
 #[test]
 fn policy_fields_match_reference() {
-    compare(&[COMPLETE, UNIX], FileKind::Gateway, &GATEWAY, &ELSEWHERE);
+    compare_with_reference(&[COMPLETE, UNIX], FileKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
 /// Each field of the file of a guard has a row in the reference, and each row is a field.
 #[test]
 fn guard_fields_match_reference() {
-    compare(&[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD], FileKind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
+    compare_with_reference(
+        &[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD],
+        FileKind::Guard,
+        &GUARD_FILE,
+        &GUARD_ELSEWHERE,
+    );
 }
 
 /// The shortest policy in which every field with a default can stand.
-fn least() -> Value {
+fn shortest_policy() -> Value {
     json!({
         "version": 1,
         "listeners": {"one": {"address": "127.0.0.1:8080", "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
@@ -148,7 +158,7 @@ fn least() -> Value {
     })
 }
 
-fn least_guard() -> Value {
+fn shortest_guard_file() -> Value {
     json!({
         "version": 1,
         "listener": {"address": "127.0.0.1:8080"},
@@ -169,7 +179,7 @@ fn written_default(cell: &str) -> Option<Value> {
     })
 }
 
-fn set(value: &mut Value, way: &str, to: Value) {
+fn set_at_path(value: &mut Value, way: &str, to: Value) {
     let mut place = value;
     for step in way.split('/').skip(1) {
         place = match place {
@@ -183,7 +193,11 @@ fn set(value: &mut Value, way: &str, to: Value) {
     *place = to;
 }
 
-fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -> Option<String>) -> usize {
+fn assert_defaults_hold(
+    sections: &[(&str, &str)],
+    least: &Value,
+    plan: impl Fn(&str) -> Option<String>,
+) -> usize {
     let before = plan(&least.to_string()).expect("sound");
     let mut compared = 0;
     for (root, heading) in sections {
@@ -207,7 +221,7 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
                 }
                 let mut written = least.clone();
                 let way = format!("{root}/{}", name.replace('.', "/"));
-                set(&mut written, &way, several(&row, name, &default));
+                set_at_path(&mut written, &way, default_for_name(&row, name, &default));
                 let after = plan(&written.to_string());
                 assert_eq!(
                     after.as_ref(),
@@ -222,7 +236,7 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
 }
 
 /// The default of one of several names in a row: `a.x`, `a.y` with defaults `1`, `2`.
-fn several(row: &FieldRow, name: &str, first: &Value) -> Value {
+fn default_for_name(row: &ReferenceRow, name: &str, first: &Value) -> Value {
     let at = row.names.iter().position(|other| other == name).unwrap_or_default();
     let all: Vec<&str> = row.default.split('`').skip(1).step_by(2).collect();
     match all.get(at) {
@@ -235,7 +249,7 @@ fn several(row: &FieldRow, name: &str, first: &Value) -> Value {
 #[test]
 fn documented_policy_defaults_hold() {
     let plan = |text: &str| load(text).plan.map(|plan| format!("{plan:?}"));
-    let compared = defaults_hold(&GATEWAY, &least(), plan);
+    let compared = assert_defaults_hold(&GATEWAY, &shortest_policy(), plan);
     assert!(compared > 40, "{compared}");
 }
 
@@ -243,7 +257,7 @@ fn documented_policy_defaults_hold() {
 #[test]
 fn documented_guard_defaults_hold() {
     let plan = |text: &str| load_guard(text).plan.map(|plan| format!("{plan:?}"));
-    let compared = defaults_hold(&GUARD_FILE, &least_guard(), plan);
+    let compared = assert_defaults_hold(&GUARD_FILE, &shortest_guard_file(), plan);
     assert!(compared > 7, "{compared}");
 }
 

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, env, fs};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::asked::{Asked, How, take},
+    super::asked::{How, RecordedFields, take_records},
     *,
 };
 
@@ -99,7 +99,7 @@ fn single(reader: &str) -> Value {
     }
 }
 
-fn reader(name: &'static str) -> &'static str {
+fn strip_module_path(name: &'static str) -> &'static str {
     let name = name.strip_prefix("fencegate_policies::file::").unwrap_or(name);
     // Methods are named with the lifetimes of their types.
     if name.contains("Upstreams") && name.contains("named") {
@@ -109,11 +109,11 @@ fn reader(name: &'static str) -> &'static str {
     }
 }
 
-struct Schema<'a> {
-    asked: &'a BTreeMap<String, Asked>,
+struct SchemaBuilder<'a> {
+    asked: &'a BTreeMap<String, RecordedFields>,
 }
 
-impl Schema<'_> {
+impl SchemaBuilder<'_> {
     fn mapping(&self, path: &str) -> Value {
         let record = self.asked.get(path).unwrap_or_else(|| panic!("nothing was read at `{path}`"));
         let required: Vec<&str> = record
@@ -132,7 +132,7 @@ impl Schema<'_> {
             }
             let filled = |how: &How| matches!(how, How::Value(_) | How::Word(_));
             if how.iter().any(filled) {
-                shapes.push(variable());
+                shapes.push(variable_schema());
             }
             let shape = if shapes.len() == 1 { shapes.remove(0) } else { json!({"anyOf": shapes}) };
             properties.insert((*name).to_owned(), shape);
@@ -151,12 +151,12 @@ impl Schema<'_> {
 
     fn shapes(&self, path: &str, how: &BTreeSet<How>) -> Vec<Value> {
         let each = |how: &How| match how {
-            How::Value(name) => single(reader(name)),
+            How::Value(name) => single(strip_module_path(name)),
             How::Word(words) => {
                 json!({"enum": words.iter().flat_map(|word| spellings(word)).collect::<Vec<_>>()})
             }
             How::Values(name) => {
-                json!({"type": "array", "items": {"anyOf": [single(reader(name)), variable()]}})
+                json!({"type": "array", "items": {"anyOf": [single(strip_module_path(name)), variable_schema()]}})
             }
             How::List => json!({"type": "array", "items": self.item(path)}),
             How::Entries => {
@@ -176,7 +176,7 @@ impl Schema<'_> {
 }
 
 /// The value of a variable of the environment is not known to a schema.
-fn variable() -> Value {
+fn variable_schema() -> Value {
     json!({"$ref": "#/$defs/variable"})
 }
 
@@ -187,7 +187,7 @@ fn spellings(word: &str) -> Vec<Value> {
 }
 
 fn schema(title: &str, texts: &[&str], kind: FileKind) -> String {
-    take();
+    take_records();
     for text in texts {
         let diagnostics = match kind {
             FileKind::Gateway => load(text).diagnostics,
@@ -195,8 +195,8 @@ fn schema(title: &str, texts: &[&str], kind: FileKind) -> String {
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
-    let recorded = take();
-    let mut schema = Schema { asked: &recorded }.mapping("");
+    let recorded = take_records();
+    let mut schema = SchemaBuilder { asked: &recorded }.mapping("");
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!(title);
     schema["$defs"] = json!({"variable": {"type": "string", "pattern": r"\$\{[A-Za-z_][^}]*\}"}});

@@ -5,31 +5,31 @@ use std::ops::Range;
 use crate::diagnostics::SourceSpan;
 
 #[derive(Debug)]
-pub(in crate::file) struct Node {
+pub(in crate::file) struct YamlNode {
     pub(in crate::file) place: SourceSpan,
-    pub(in crate::file) value: NodeValue,
+    pub(in crate::file) value: YamlNodeValue,
 }
 
 #[derive(Debug)]
-pub(in crate::file) enum NodeValue {
+pub(in crate::file) enum YamlNodeValue {
     /// Nothing after the colon, or `null`: the same as not writing the field.
     Nothing,
     /// The value could not be determined; a fault has reported why.
     Unset,
-    Scalar(Scalar),
-    List(Vec<Node>),
-    Mapping(Vec<(MappingKey, Node)>),
+    Scalar(YamlScalar),
+    List(Vec<YamlNode>),
+    Mapping(Vec<(YamlMappingKey, YamlNode)>),
 }
 
 #[derive(Debug)]
-pub(in crate::file) struct MappingKey {
+pub(in crate::file) struct YamlMappingKey {
     pub(in crate::file) text: String,
     pub(in crate::file) place: SourceSpan,
 }
 
 /// A single value as text. The field decides what the text means, so `007` is a good name.
 #[derive(Debug)]
-pub(in crate::file) struct Scalar {
+pub(in crate::file) struct YamlScalar {
     pub(in crate::file) text: String,
     pub(in crate::file) place: SourceSpan,
     /// How many characters stand between the place and the text, such as a quote. `None` where the file spells the
@@ -37,7 +37,7 @@ pub(in crate::file) struct Scalar {
     pub(super) verbatim: Option<usize>,
 }
 
-impl Scalar {
+impl YamlScalar {
     /// The place of a part of the text, given in bytes; the whole scalar where the file spells it differently.
     pub(in crate::file) fn part(&self, span: Range<usize>) -> SourceSpan {
         let (Some(quotes), Some(before), Some(part)) =

@@ -8,83 +8,83 @@ use serde_saphyr::{Location, Spanned};
 use crate::diagnostics::SourceSpan;
 
 /// As the parser hands it over.
-pub(super) enum RawValue {
+pub(super) enum RawYamlValue {
     Nothing,
     /// Its text; `None` where the parser has made a number of it, so that only the file still has the text.
     Scalar(Option<String>),
-    List(Vec<Spanned<RawValue>>),
-    Mapping(Vec<(Spanned<RawValue>, Spanned<RawValue>)>),
+    List(Vec<Spanned<RawYamlValue>>),
+    Mapping(Vec<(Spanned<RawYamlValue>, Spanned<RawYamlValue>)>),
 }
 
-impl<'de> Deserialize<'de> for RawValue {
+impl<'de> Deserialize<'de> for RawYamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawValueVisitor)
+        deserializer.deserialize_any(RawYamlValueVisitor)
     }
 }
 
-struct RawValueVisitor;
+struct RawYamlValueVisitor;
 
-impl<'de> Visitor<'de> for RawValueVisitor {
-    type Value = RawValue;
+impl<'de> Visitor<'de> for RawYamlValueVisitor {
+    type Value = RawYamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a mapping, a list or a single value")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(Some(text.to_owned())))
+    fn visit_str<E>(self, text: &str) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(Some(text.to_owned())))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_bool<E>(self, _: bool) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_u64<E>(self, _: u64) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_i64<E>(self, _: i64) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_u128<E>(self, _: u128) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_u128<E>(self, _: u128) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_i128<E>(self, _: i128) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_i128<E>(self, _: i128) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<RawValue, E> {
-        Ok(RawValue::Scalar(None))
+    fn visit_f64<E>(self, _: f64) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Scalar(None))
     }
 
-    fn visit_unit<E>(self) -> Result<RawValue, E> {
-        Ok(RawValue::Nothing)
+    fn visit_unit<E>(self) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Nothing)
     }
 
-    fn visit_none<E>(self) -> Result<RawValue, E> {
-        Ok(RawValue::Nothing)
+    fn visit_none<E>(self) -> Result<RawYamlValue, E> {
+        Ok(RawYamlValue::Nothing)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawValue, D::Error> {
-        RawValue::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawYamlValue, D::Error> {
+        RawYamlValue::deserialize(deserializer)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawValue, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawYamlValue, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(RawValue::List(list))
+        Ok(RawYamlValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawValue, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawYamlValue, A::Error> {
         let mut mapping = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             mapping.push(entry);
         }
-        Ok(RawValue::Mapping(mapping))
+        Ok(RawYamlValue::Mapping(mapping))
     }
 }
 

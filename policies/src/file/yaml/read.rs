@@ -8,9 +8,9 @@ use serde_saphyr::{
 };
 
 use super::{
-    ast::{MappingKey, Node, NodeValue, Scalar},
+    ast::{YamlMappingKey, YamlNode, YamlNodeValue, YamlScalar},
     errors::to_diagnostic,
-    events::{RawValue, place},
+    events::{RawYamlValue, place},
 };
 use crate::{
     diagnostics::{Code, Diagnostic, SourceSpan},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Reads the tree of one file.
-struct NodeReader<'t> {
+struct YamlNodeReader<'t> {
     text: &'t str,
     filling: EnvExpander<'t>,
     faults: &'t Diagnostics,
@@ -30,13 +30,17 @@ struct NodeReader<'t> {
 const LARGEST: usize = 8 << 20;
 
 /// `None` where the text is not one YAML document of a sane size; a fault then reports that.
-pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Diagnostics) -> Option<Node> {
+pub(in crate::file) fn parse(
+    text: &str,
+    environment: &Environment,
+    faults: &Diagnostics,
+) -> Option<YamlNode> {
     if text.len() > LARGEST {
         faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
         return None;
     }
-    match serde_saphyr::from_str_with_options::<Spanned<RawValue>>(text, options()) {
-        Ok(raw) => Some(NodeReader { text, filling: EnvExpander::new(environment), faults }.node(raw)),
+    match serde_saphyr::from_str_with_options::<Spanned<RawYamlValue>>(text, options()) {
+        Ok(raw) => Some(YamlNodeReader { text, filling: EnvExpander::new(environment), faults }.node(raw)),
         Err(error) => {
             faults.push(to_diagnostic(&error, text));
             None
@@ -59,53 +63,58 @@ fn options() -> Options {
     }
 }
 
-impl NodeReader<'_> {
-    fn node(&self, raw: Spanned<RawValue>) -> Node {
+impl YamlNodeReader<'_> {
+    fn node(&self, raw: Spanned<RawYamlValue>) -> YamlNode {
         let source = self.source(&raw.defined);
         let place = self.place(&raw);
         let value = match raw.value {
-            RawValue::Nothing => NodeValue::Nothing,
-            RawValue::Scalar(text) => {
+            RawYamlValue::Nothing => YamlNodeValue::Nothing,
+            RawYamlValue::Scalar(text) => {
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| quote_width(source, &text)).flatten();
-                self.expand_scalar(Scalar { text, place, verbatim })
+                self.expand_scalar(YamlScalar { text, place, verbatim })
             }
-            RawValue::List(items) => NodeValue::List(items.into_iter().map(|item| self.node(item)).collect()),
-            RawValue::Mapping(entries) => NodeValue::Mapping(self.entries(entries)),
+            RawYamlValue::List(items) => {
+                YamlNodeValue::List(items.into_iter().map(|item| self.node(item)).collect())
+            }
+            RawYamlValue::Mapping(entries) => YamlNodeValue::Mapping(self.entries(entries)),
         };
-        Node { place, value }
+        YamlNode { place, value }
     }
 
     /// The name of a field; `None` where the value cannot be a name. Variables of the environment are not replaced in
     /// names.
-    fn key_text(&self, key: Spanned<RawValue>) -> Option<String> {
+    fn key_text(&self, key: Spanned<RawYamlValue>) -> Option<String> {
         let source = self.source(&key.defined);
         match key.value {
-            RawValue::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
+            RawYamlValue::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
             _ => None,
         }
     }
 
-    fn place(&self, raw: &Spanned<RawValue>) -> SourceSpan {
+    fn place(&self, raw: &Spanned<RawYamlValue>) -> SourceSpan {
         let first_line = self.source(&raw.defined).lines().next().unwrap_or_default();
         place(&raw.referenced, first_line.chars().count().max(1))
     }
 
-    fn expand_scalar(&self, scalar: Scalar) -> NodeValue {
+    fn expand_scalar(&self, scalar: YamlScalar) -> YamlNodeValue {
         match self.filling.expand(&scalar.text) {
-            Ok(Cow::Borrowed(_)) => NodeValue::Scalar(scalar),
+            Ok(Cow::Borrowed(_)) => YamlNodeValue::Scalar(scalar),
             // Parts of an expanded text stand nowhere in the file.
-            Ok(Cow::Owned(text)) => NodeValue::Scalar(Scalar { text, verbatim: None, ..scalar }),
+            Ok(Cow::Owned(text)) => YamlNodeValue::Scalar(YamlScalar { text, verbatim: None, ..scalar }),
             Err(fault) => {
                 self.faults.push(fault.at(scalar.place));
-                NodeValue::Unset
+                YamlNodeValue::Unset
             }
         }
     }
 
-    fn entries(&self, raw: Vec<(Spanned<RawValue>, Spanned<RawValue>)>) -> Vec<(MappingKey, Node)> {
+    fn entries(
+        &self,
+        raw: Vec<(Spanned<RawYamlValue>, Spanned<RawYamlValue>)>,
+    ) -> Vec<(YamlMappingKey, YamlNode)> {
         let mut seen = HashSet::new();
         let mut entries = Vec::new();
         for (key, value) in raw {
@@ -118,7 +127,7 @@ impl NodeReader<'_> {
                 continue;
             };
             if seen.insert(text.clone()) {
-                entries.push((MappingKey { text, place }, value));
+                entries.push((YamlMappingKey { text, place }, value));
             } else {
                 let message = format!("`{text}` is there twice");
                 let remedy = "leave one of the two out, or make one of both";

@@ -9,7 +9,7 @@ mod hidden_names;
 
 /// A request for the resource 42.
 #[derive(Default)]
-struct TestRequest<'a> {
+struct FixedRequestValues<'a> {
     query: Option<&'a str>,
     path: Option<(&'a str, &'a str)>,
     cookie: Option<&'a str>,
@@ -21,7 +21,7 @@ struct TestRequest<'a> {
     read: Option<json::BodyValues>,
 }
 
-impl RequestValues for TestRequest<'_> {
+impl RequestValues for FixedRequestValues<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         self.path.filter(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -39,9 +39,9 @@ fn field(text: Option<&str>) -> HeaderField<'_> {
     text.map_or(HeaderField::Absent, |text| HeaderField::One(text.as_bytes()))
 }
 
-impl TestRequest<'_> {
+impl FixedRequestValues<'_> {
     /// Why the key is refused.
-    fn refused(mut self, key: &str, conflicts: &ConflictPolicy) -> Option<&'static str> {
+    fn refusal_reason(mut self, key: &str, conflicts: &SourceConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
             self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
@@ -55,15 +55,15 @@ impl TestRequest<'_> {
         let cookie = self.cookie.map(str::as_bytes);
         let content = Some(CompleteBody { said: declaration, bytes: self.body });
         let sent = RequestSources { path, cookies: cookie.as_slice(), content };
-        match compare([&key].into_iter(), conflicts, &self, &sent) {
+        match compare_with_other_sources([&key].into_iter(), conflicts, &self, &sent) {
             Ok(()) => None,
             Err(KeyError::Invalid { why, .. }) => Some(why),
             Err(other) => panic!("{other}"),
         }
     }
 
-    fn usual(self, key: &str) -> Option<&'static str> {
-        self.refused(key, &ConflictPolicy::default())
+    fn default_refusal_reason(self, key: &str) -> Option<&'static str> {
+        self.refusal_reason(key, &SourceConflictPolicy::default())
     }
 }
 
@@ -71,12 +71,12 @@ const FORM: Option<&str> = Some("application/x-www-form-urlencoded");
 const JSON: Option<&str> = Some("application/json");
 const PARTS: Option<&str> = Some("multipart/form-data; boundary=b");
 
-fn by_path<'a>() -> TestRequest<'a> {
-    TestRequest { path: Some(("id", "42")), ..TestRequest::default() }
+fn request_with_path_id<'a>() -> FixedRequestValues<'a> {
+    FixedRequestValues { path: Some(("id", "42")), ..FixedRequestValues::default() }
 }
 
-fn by_query<'a>(kind: Option<&'a str>, body: &'a [u8]) -> TestRequest<'a> {
-    TestRequest { query: Some("id=42"), kind, body, ..TestRequest::default() }
+fn request_with_query_id<'a>(kind: Option<&'a str>, body: &'a [u8]) -> FixedRequestValues<'a> {
+    FixedRequestValues { query: Some("id=42"), kind, body, ..FixedRequestValues::default() }
 }
 
 /// A query that has the name of a path or body value is refused unless its value is equal.
@@ -86,38 +86,56 @@ fn unequal_query_is_refused() {
         ["id=43", "ID=43", "id[]=43", "a=1&%69d=43", "a=1;id=43", "?id=43", "id", "id=42&id=43", "id=%ff"]
     {
         assert_eq!(
-            TestRequest { query: Some(query), ..by_path() }.usual("a/{path.id}"),
+            FixedRequestValues { query: Some(query), ..request_with_path_id() }
+                .default_refusal_reason("a/{path.id}"),
             Some(IN_QUERY),
             "{query}"
         );
-        let body =
-            TestRequest { query: Some(query), body: br#"{"id":42}"#, kind: JSON, ..TestRequest::default() };
-        assert_eq!(body.usual("a/{body:/id}"), Some(IN_QUERY), "{query}");
+        let body = FixedRequestValues {
+            query: Some(query),
+            body: br#"{"id":42}"#,
+            kind: JSON,
+            ..FixedRequestValues::default()
+        };
+        assert_eq!(body.default_refusal_reason("a/{body:/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["id=42", "id=%342&x=%zz", "ids=43", "x[id]=43", "", "&&"] {
-        assert_eq!(TestRequest { query: Some(query), ..by_path() }.usual("a/{path.id}"), None, "{query}");
+        assert_eq!(
+            FixedRequestValues { query: Some(query), ..request_with_path_id() }
+                .default_refusal_reason("a/{path.id}"),
+            None,
+            "{query}"
+        );
     }
-    assert_eq!(TestRequest { query: Some("id=0042"), ..by_path() }.usual("a/{path.id | int}"), None);
-    assert_eq!(TestRequest { query: Some("id=x"), ..by_path() }.usual("a/{path.id | int}"), Some(IN_QUERY));
+    assert_eq!(
+        FixedRequestValues { query: Some("id=0042"), ..request_with_path_id() }
+            .default_refusal_reason("a/{path.id | int}"),
+        None
+    );
+    assert_eq!(
+        FixedRequestValues { query: Some("id=x"), ..request_with_path_id() }
+            .default_refusal_reason("a/{path.id | int}"),
+        Some(IN_QUERY)
+    );
 }
 
 /// A member within another one is compared under every name that a query gives it.
 #[test]
 fn query_may_name_nested_member() {
-    let request = |query| TestRequest {
+    let request = |query| FixedRequestValues {
         query: Some(query),
         body: br#"{"a":{"id":42},"l":[{"id":42}]}"#,
         kind: JSON,
-        ..TestRequest::default()
+        ..FixedRequestValues::default()
     };
     for query in ["a[id]=43", "a.id=43", "a=43"] {
-        assert_eq!(request(query).usual("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
+        assert_eq!(request(query).default_refusal_reason("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["l[][id]=43", "l[0][id]=43", "l[1][id]=43"] {
-        assert_eq!(request(query).usual("a/{body:/l/0/id}"), Some(IN_QUERY), "{query}");
+        assert_eq!(request(query).default_refusal_reason("a/{body:/l/0/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["a[id]=42", "id=43", "a[x]=43"] {
-        assert_eq!(request(query).usual("a/{body:/a/id}"), None, "{query}");
+        assert_eq!(request(query).default_refusal_reason("a/{body:/a/id}"), None, "{query}");
     }
 }
 
@@ -141,9 +159,14 @@ fn unequal_form_or_cookie_is_refused() {
         (Some("text/plain"), "id=43".into(), None),
         (None, "id=43\0".into(), Some(IN_FORM)),
     ] {
-        assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), refusal, "{body}");
         assert_eq!(
-            TestRequest { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"),
+            request_with_query_id(kind, body.as_bytes()).default_refusal_reason("a/{query.id}"),
+            refusal,
+            "{body}"
+        );
+        assert_eq!(
+            FixedRequestValues { kind, body: body.as_bytes(), ..request_with_path_id() }
+                .default_refusal_reason("a/{path.id}"),
             refusal,
             "{body}"
         );
@@ -157,12 +180,14 @@ fn unequal_form_or_cookie_is_refused() {
         ("sid=43; id=42", None),
     ] {
         assert_eq!(
-            TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"),
+            FixedRequestValues { cookie: Some(cookie), ..request_with_path_id() }
+                .default_refusal_reason("a/{path.id}"),
             refusal,
             "{cookie}"
         );
         assert_eq!(
-            TestRequest { cookie: Some(cookie), ..by_query(None, b"") }.usual("a/{query.id}"),
+            FixedRequestValues { cookie: Some(cookie), ..request_with_query_id(None, b"") }
+                .default_refusal_reason("a/{query.id}"),
             refusal,
             "{cookie}"
         );
@@ -187,26 +212,32 @@ fn unequal_json_member_is_refused() {
         (r#"{x:{}}"#, None),
     ] {
         for kind in [JSON, None, Some("text/plain")] {
-            assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), refusal, "{body}");
+            assert_eq!(
+                request_with_query_id(kind, body.as_bytes()).default_refusal_reason("a/{query.id}"),
+                refusal,
+                "{body}"
+            );
         }
-        let beside = || TestRequest { kind: JSON, body: body.as_bytes(), ..by_path() };
-        assert_eq!(beside().usual("a/{path.id}"), refusal, "{body}");
-        let unread = ConflictPolicy::Refuse(vec![RequestSource::Query, RequestSource::Form]);
-        assert_eq!(beside().refused("a/{path.id}", &unread), None, "{body}");
+        let beside = || FixedRequestValues { kind: JSON, body: body.as_bytes(), ..request_with_path_id() };
+        assert_eq!(beside().default_refusal_reason("a/{path.id}"), refusal, "{body}");
+        let unread = SourceConflictPolicy::Refuse(vec![RequestSource::Query, RequestSource::Form]);
+        assert_eq!(beside().refusal_reason("a/{path.id}", &unread), None, "{body}");
     }
     let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert_eq!(
-        by_query(Some("application/json; charset=utf-16"), &wide).usual("a/{query.id}"),
+        request_with_query_id(Some("application/json; charset=utf-16"), &wide)
+            .default_refusal_reason("a/{query.id}"),
         Some(CHARSET)
     );
-    assert_eq!(by_query(JSON, &wide).usual("a/{query.id}"), Some(BROKEN));
+    assert_eq!(request_with_query_id(JSON, &wide).default_refusal_reason("a/{query.id}"), Some(BROKEN));
 }
 
 #[test]
 fn path_variable_of_same_name_counts() {
-    let request = |value| TestRequest { path: Some(("ID", value)), ..by_query(None, b"") };
-    assert_eq!(request("43").usual("a/{query.id}"), Some(IN_PATH));
-    assert_eq!(request("42").usual("a/{query.id}"), None);
+    let request =
+        |value| FixedRequestValues { path: Some(("ID", value)), ..request_with_query_id(None, b"") };
+    assert_eq!(request("43").default_refusal_reason("a/{query.id}"), Some(IN_PATH));
+    assert_eq!(request("42").default_refusal_reason("a/{query.id}"), None);
 }
 
 /// A form that cannot be searched, because it is encoded or too long, is refused.
@@ -216,29 +247,46 @@ fn unreadable_form_is_refused() {
         for (kind, refusal) in
             [(FORM, Some(ENCODED)), (PARTS, Some(ENCODED)), (Some("image/png"), None), (JSON, Some(ENCODED))]
         {
-            let request = TestRequest { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
-            assert_eq!(request.usual("a/{path.id}"), refusal, "{kind:?}");
+            let request = FixedRequestValues {
+                kind,
+                coding: Some(coding),
+                body: b"\x1f\x8b",
+                ..request_with_path_id()
+            };
+            assert_eq!(request.default_refusal_reason("a/{path.id}"), refusal, "{kind:?}");
         }
     }
-    let request = TestRequest { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
-    assert_eq!(request.usual("a/{path.id}"), None);
+    let request =
+        FixedRequestValues { kind: FORM, coding: Some("identity"), body: b"id=42", ..request_with_path_id() };
+    assert_eq!(request.default_refusal_reason("a/{path.id}"), None);
     let many = vec!["a"; MOST + 1].join("&");
-    assert_eq!(by_query(FORM, many.as_bytes()).usual("a/{query.id}"), Some(MANY));
+    assert_eq!(
+        request_with_query_id(FORM, many.as_bytes()).default_refusal_reason("a/{query.id}"),
+        Some(MANY)
+    );
     for (charset, refusal) in [("UTF-8", None), ("\"utf-8\"", None), ("utf-7", Some(CHARSET))] {
         let kind = format!("application/x-www-form-urlencoded; charset={charset}");
-        assert_eq!(by_query(Some(&kind), b"a=1").usual("a/{query.id}"), refusal, "{charset}");
+        assert_eq!(
+            request_with_query_id(Some(&kind), b"a=1").default_refusal_reason("a/{query.id}"),
+            refusal,
+            "{charset}"
+        );
     }
 }
 
 /// A source that the service does not read is not compared.
 #[test]
 fn unread_sources_are_not_compared() {
-    let conflicting = || TestRequest { query: Some("id=43"), cookie: Some("id=43"), ..by_path() };
-    let listed = |sources: &[RequestSource]| ConflictPolicy::Refuse(sources.to_vec());
-    assert_eq!(conflicting().refused("a/{path.id}", &ConflictPolicy::Pass), None);
-    assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Form])), None);
-    assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Cookie])), Some(IN_COOKIE));
-    assert_eq!(conflicting().usual("a/1"), None);
+    let conflicting =
+        || FixedRequestValues { query: Some("id=43"), cookie: Some("id=43"), ..request_with_path_id() };
+    let listed = |sources: &[RequestSource]| SourceConflictPolicy::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &SourceConflictPolicy::Pass), None);
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &listed(&[RequestSource::Form])), None);
+    assert_eq!(
+        conflicting().refusal_reason("a/{path.id}", &listed(&[RequestSource::Cookie])),
+        Some(IN_COOKIE)
+    );
+    assert_eq!(conflicting().default_refusal_reason("a/1"), None);
 }
 
 proptest! {
@@ -250,9 +298,9 @@ proptest! {
         behind in prop::collection::vec("[b-h]{1,3}=[a-z0-9]{0,3}", 0..4),
     ) {
         let form = [before, vec![format!("id={value}")], behind].concat().join("&");
-        let refused = by_query(FORM, form.as_bytes()).usual("a/{query.id}");
+        let refused = request_with_query_id(FORM, form.as_bytes()).default_refusal_reason("a/{query.id}");
         prop_assert_eq!(refused, (value != "42").then_some(IN_FORM));
-        let query = TestRequest { query: Some(&form), ..by_path() }.usual("a/{path.id}");
+        let query = FixedRequestValues { query: Some(&form), ..request_with_path_id() }.default_refusal_reason("a/{path.id}");
         prop_assert_eq!(query, (value != "42").then_some(IN_QUERY));
     }
 
@@ -264,8 +312,8 @@ proptest! {
         cookie in "\\PC{0,30}",
     ) {
         for body in [&body[..], text.as_bytes()] {
-            let request = TestRequest { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
-            request.usual("a/{query.id}");
+            let request = FixedRequestValues { cookie: Some(&cookie), ..request_with_query_id(Some(&kind), body) };
+            request.default_refusal_reason("a/{query.id}");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 
 /// A request in which every source has the value of `name` for the variable `name`.
 #[derive(Default, Clone)]
-struct TestRequest {
+struct FixedRequestValues {
     path: Vec<(String, String)>,
     query: Option<String>,
     headers: Vec<(String, Vec<u8>)>,
@@ -18,7 +18,7 @@ struct TestRequest {
     body: Option<BodyValues>,
 }
 
-impl RequestValues for TestRequest {
+impl RequestValues for FixedRequestValues {
     fn path(&self, name: &str) -> Option<&str> {
         self.path.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -44,12 +44,12 @@ impl RequestValues for TestRequest {
     }
 }
 
-fn path(pairs: &[(&str, &str)]) -> TestRequest {
+fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
     let path = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    TestRequest { path, ..TestRequest::default() }
+    FixedRequestValues { path, ..FixedRequestValues::default() }
 }
 
-fn expand(template: &str, request: &TestRequest) -> Result<String, KeyError> {
+fn expand(template: &str, request: &FixedRequestValues) -> Result<String, KeyError> {
     let template = KeyTemplate::parse(template).expect(template);
     template.expand(request).map(|key| key.as_str().to_owned())
 }
@@ -62,7 +62,7 @@ fn escaped_value_is_no_separator() {
     assert_eq!(expand(two, &path(&[("a", "x"), ("b", "y/z")])).as_deref(), Ok("sku/x/y%2Fz"));
     assert_eq!(expand("{path.a}", &path(&[("a", "é %")])).as_deref(), Ok("%C3%A9%20%25"));
     assert_eq!(expand("{path.a}", &path(&[("a", "A-b_c.d~9")])).as_deref(), Ok("A-b_c.d~9"));
-    assert_eq!(expand("the-one-lock", &TestRequest::default()).as_deref(), Ok("the-one-lock"));
+    assert_eq!(expand("the-one-lock", &FixedRequestValues::default()).as_deref(), Ok("the-one-lock"));
 }
 
 /// Filters bring spellings of one resource together.
@@ -88,7 +88,7 @@ fn filters_unify_spellings() {
 #[test]
 fn empty_value_counts_as_missing() {
     let missing = Err(KeyError::Missing { variable: "path.a".into() });
-    assert_eq!(expand("{path.a}", &TestRequest::default()), missing);
+    assert_eq!(expand("{path.a}", &FixedRequestValues::default()), missing);
     assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
     assert_eq!(expand("{path.a | trim}", &path(&[("a", "  ")])), missing);
     assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
@@ -120,7 +120,7 @@ fn query_parameter_parses_as_form() {
         ("id=a%00", Err(Some("has a control character"))),
         ("id=1;id=2", Err(Some("is in a query with a semicolon, which servers read differently"))),
     ] {
-        let request = TestRequest { query: Some(query.into()), ..TestRequest::default() };
+        let request = FixedRequestValues { query: Some(query.into()), ..FixedRequestValues::default() };
         let variable = || "query.id".to_owned();
         let outcome = outcome.map(str::to_owned).map_err(|why| match why {
             None => KeyError::Missing { variable: variable() },
@@ -134,7 +134,9 @@ fn query_parameter_parses_as_form() {
 #[test]
 fn repeated_or_respelled_header_is_invalid() {
     let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
-    let with = |headers| expand("{header.X-Account}", &TestRequest { headers, ..TestRequest::default() });
+    let with = |headers| {
+        expand("{header.X-Account}", &FixedRequestValues { headers, ..FixedRequestValues::default() })
+    };
     let invalid = |why| Err(KeyError::Invalid { variable: "header.x-account".into(), why });
     assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
     assert_eq!(with(vec![]), Err(KeyError::Missing { variable: "header.x-account".into() }));
@@ -146,10 +148,10 @@ fn repeated_or_respelled_header_is_invalid() {
     assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
 }
 
-fn from_body(template: &str, json: &str) -> Result<String, KeyError> {
+fn expand_from_body(template: &str, json: &str) -> Result<String, KeyError> {
     let pointers = KeyTemplate::parse(template).expect(template);
     let body = BodyValues::parse(json.as_bytes(), pointers.pointers()).expect(json);
-    expand(template, &TestRequest { body: Some(body), ..TestRequest::default() })
+    expand(template, &FixedRequestValues { body: Some(body), ..FixedRequestValues::default() })
 }
 
 #[test]
@@ -179,10 +181,10 @@ fn body_value_is_string_or_integer() {
             None => KeyError::Missing { variable: variable() },
             Some(why) => KeyError::Invalid { variable: variable(), why },
         });
-        assert_eq!(from_body("{body:/id | lower}", json), outcome, "{json}");
+        assert_eq!(expand_from_body("{body:/id | lower}", json), outcome, "{json}");
     }
     let missing = KeyError::Missing { variable: "body:/id".into() };
-    assert_eq!(expand("{body:/id}", &TestRequest::default()), Err(missing));
+    assert_eq!(expand("{body:/id}", &FixedRequestValues::default()), Err(missing));
 }
 
 /// A key that is too long is refused.
@@ -190,7 +192,8 @@ fn body_value_is_string_or_integer() {
 fn oversized_key_is_refused() {
     assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(KeyError::TooLong));
     assert_eq!(
-        expand("{host}", &TestRequest { host: Some("a.b".into()), ..TestRequest::default() }).as_deref(),
+        expand("{host}", &FixedRequestValues { host: Some("a.b".into()), ..FixedRequestValues::default() })
+            .as_deref(),
         Ok("a.b")
     );
 }
@@ -219,7 +222,7 @@ proptest! {
     ) {
         let request = |values: &[String]| {
             let pairs = values.iter().enumerate().map(|(index, value)| (format!("v{index}"), value.clone()));
-            TestRequest { path: pairs.collect(), ..TestRequest::default() }
+            FixedRequestValues { path: pairs.collect(), ..FixedRequestValues::default() }
         };
         let used = template.variables().count();
         let one = template.expand(&request(&a));
@@ -247,14 +250,14 @@ proptest! {
         members.splice(at..at, extra);
         let other = format!("{{{}}}", members.join(if pretty { ",\r\n\t" } else { "," }));
         let template = "{body:/from}/{body:/to}";
-        let key = from_body(template, &plain);
+        let key = expand_from_body(template, &plain);
         prop_assert!(key.is_ok());
-        prop_assert_eq!(key, from_body(template, &other), "{}", other);
+        prop_assert_eq!(key, expand_from_body(template, &other), "{}", other);
     }
 
     #[test]
     fn any_request_expands_without_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
-        let request = TestRequest { query: Some(query), headers: vec![("h".into(), header)], ..TestRequest::default() };
+        let request = FixedRequestValues { query: Some(query), headers: vec![("h".into(), header)], ..FixedRequestValues::default() };
         for template in ["{query.a}", "{header.h | trim | int}"] {
             if let Ok(key) = expand(template, &request) {
                 prop_assert!(key.bytes().all(|byte| byte.is_ascii_graphic()));

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use super::*;
 
 fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<BodyValues, ParseBodyError> {
-    let pointers: Vec<Pointer> =
-        pointers.iter().map(|text| Pointer::parse(text).expect("a pointer")).collect();
+    let pointers: Vec<JsonPointer> =
+        pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
     BodyValues::parse(json.as_ref(), pointers.iter())
 }
 
-fn at(json: &str, pointer: &str) -> Option<JsonScalar> {
+fn scalar_at(json: &str, pointer: &str) -> Option<JsonScalar> {
     let body = parse(json, &[pointer]).expect(json);
-    body.at(&Pointer::parse(pointer).expect("a pointer")).cloned()
+    body.value_at(&JsonPointer::parse(pointer).expect("a pointer")).cloned()
 }
 
 fn value(text: &str) -> Option<JsonScalar> {
@@ -42,14 +42,14 @@ fn pointer_finds_value_at_any_depth() {
         ("/m/1", Some(JsonScalar::Unfit(UNFIT_SHAPE))),
         ("/l", Some(JsonScalar::Unfit(UNFIT_SHAPE))),
     ] {
-        assert_eq!(at(json, pointer), leaf, "{pointer}");
+        assert_eq!(scalar_at(json, pointer), leaf, "{pointer}");
     }
 }
 
 #[test]
 fn several_pointers_are_followed_at_once() {
     let body = parse(r#"{"a": {"b": 1, "c": 2}, "d": 3}"#, &["/a/c", "/d", "/a", "/a/c"]).expect("JSON");
-    let leaf = |pointer| body.at(&Pointer::parse(pointer).expect("a pointer")).cloned();
+    let leaf = |pointer| body.value_at(&JsonPointer::parse(pointer).expect("a pointer")).cloned();
     assert_eq!((leaf("/a/c"), leaf("/d")), (value("2"), value("3")));
     assert_eq!((leaf("/a"), leaf("/a/b")), (Some(JsonScalar::Unfit(UNFIT_SHAPE)), None));
 }
@@ -58,7 +58,7 @@ fn several_pointers_are_followed_at_once() {
 #[test]
 fn only_interoperable_numbers_are_values() {
     for number in ["0", "-1", "42", "9007199254740991", "-9007199254740991"] {
-        assert_eq!(at(&format!("[{number}]"), "/0"), value(number));
+        assert_eq!(scalar_at(&format!("[{number}]"), "/0"), value(number));
     }
     for number in [
         "-0",
@@ -72,7 +72,11 @@ fn only_interoperable_numbers_are_values() {
         "18446744073709551616",
         "123456789012345678901234567890",
     ] {
-        assert_eq!(at(&format!("[{number}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_NUMBER)), "{number}");
+        assert_eq!(
+            scalar_at(&format!("[{number}]"), "/0"),
+            Some(JsonScalar::Unfit(UNFIT_NUMBER)),
+            "{number}"
+        );
     }
 }
 
@@ -80,8 +84,8 @@ fn only_interoperable_numbers_are_values() {
 #[test]
 fn boolean_is_no_value() {
     for boolean in ["true", "false"] {
-        assert_eq!(at(&format!("[{boolean}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_BOOLEAN)));
-        assert_eq!(at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
+        assert_eq!(scalar_at(&format!("[{boolean}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_BOOLEAN)));
+        assert_eq!(scalar_at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
     }
 }
 
@@ -89,7 +93,7 @@ fn boolean_is_no_value() {
 #[test]
 fn unrequested_json_is_unrestricted() {
     let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
-    assert_eq!(at(json, "/id"), value("1"));
+    assert_eq!(scalar_at(json, "/id"), value("1"));
     assert_eq!(parse(" 7\n", &["/a"]), Ok(BodyValues::default()));
 }
 
@@ -194,17 +198,17 @@ fn nul_in_name_is_refused_anywhere() {
     }
 }
 
-fn nested(depth: usize) -> String {
+fn nested_json(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
 
 /// A body that is nested too deep is refused.
 #[test]
 fn too_deep_body_is_refused() {
-    assert!(parse(nested(DEEPEST), &["/a"]).is_ok());
-    assert_eq!(at(&nested(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
+    assert!(parse(nested_json(DEEPEST), &["/a"]).is_ok());
+    assert_eq!(scalar_at(&nested_json(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
     for depth in [DEEPEST + 1, 100, 1_000_000] {
-        assert_eq!(parse(nested(depth), &["/a"]), Err(ParseBodyError::TooDeep), "{depth}");
+        assert_eq!(parse(nested_json(depth), &["/a"]), Err(ParseBodyError::TooDeep), "{depth}");
     }
     assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(ParseBodyError::TooDeep));
 }
@@ -282,7 +286,7 @@ proptest! {
         if longer {
             prop_assert_eq!(parse(&text, &[&pointer]), Err(ParseBodyError::TooLong));
         } else {
-            prop_assert_eq!(at(&text, &pointer), wanted);
+            prop_assert_eq!(scalar_at(&text, &pointer), wanted);
         }
     }
 }

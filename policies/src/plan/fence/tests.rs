@@ -9,9 +9,9 @@ use crate::{
     plan::{OnceStore, OperationName, OperationQuota},
 };
 
-struct TestRequest<'a>(&'a BodyValues);
+struct FixedRequestValues<'a>(&'a BodyValues);
 
-impl RequestValues for TestRequest<'_> {
+impl RequestValues for FixedRequestValues<'_> {
     fn host(&self) -> Option<&str> {
         Some("a.example")
     }
@@ -20,7 +20,7 @@ impl RequestValues for TestRequest<'_> {
     }
 }
 
-fn set(keys: &[impl AsRef<str>]) -> Fence {
+fn fence_with_keys(keys: &[impl AsRef<str>]) -> Fence {
     Fence {
         keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
         set: true,
@@ -30,15 +30,15 @@ fn set(keys: &[impl AsRef<str>]) -> Fence {
         wait: Duration::ZERO,
         queue: 1,
         client_share: None,
-        hold: Hold::Strict,
+        hold: HoldPolicy::Strict,
         forward: ForwardPolicy::Never,
-        nested: NestedRequests::Ignore,
+        nested: NestedRequestPolicy::Ignore,
         locked_status: 423,
         max_response: 0,
         large_bodies: LargeBodyPolicy::Refuse,
-        body_type: BodyType::Json,
+        body_type: BodyTypeRequirement::Json,
         only: None,
-        conflicts: ConflictPolicy::default(),
+        conflicts: SourceConflictPolicy::default(),
         enforce: Enforcement::Refuse,
         once: None,
         lease: LeasePolicy::Never,
@@ -47,14 +47,14 @@ fn set(keys: &[impl AsRef<str>]) -> Fence {
 
 fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, KeyError> {
     let body = fence.parse_body(&JSON, body.as_bytes()).expect("JSON");
-    let keys = fence.expand_all(&TestRequest(&body))?;
+    let keys = fence.expand_all(&FixedRequestValues(&body))?;
     Ok(keys.iter().map(ToString::to_string).collect())
 }
 
 /// A set is sorted and has each key once.
 #[test]
 fn key_set_is_sorted_and_unique() {
-    let transfer = set(&["account/{body:/from}", "account/{body:/to | lower}"]);
+    let transfer = fence_with_keys(&["account/{body:/from}", "account/{body:/to | lower}"]);
     let two = |from, to| keys(&transfer, &format!(r#"{{"from": "{from}", "to": "{to}"}}"#));
     assert_eq!(two("b", "a").as_deref(), Ok(&["account/a".to_owned(), "account/b".into()][..]));
     assert_eq!(two("b", "a"), two("a", "b"));
@@ -64,7 +64,7 @@ fn key_set_is_sorted_and_unique() {
 /// A set without one of its keys has none.
 #[test]
 fn missing_key_empties_set() {
-    let transfer = set(&["account/{body:/from}", "account/{body:/to}"]);
+    let transfer = fence_with_keys(&["account/{body:/from}", "account/{body:/to}"]);
     let missing = Err(KeyError::Missing { variable: "body:/to".into() });
     assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
 }
@@ -72,8 +72,8 @@ fn missing_key_empties_set() {
 /// A fence reads the body only if one of its keys needs it.
 #[test]
 fn only_body_keys_read_body() {
-    assert!(set(&["{host}", "{body:/a}"]).reads_body());
-    assert!(!set(&["{host}", "a/{query.body}"]).reads_body());
+    assert!(fence_with_keys(&["{host}", "{body:/a}"]).reads_body());
+    assert!(!fence_with_keys(&["{host}", "a/{query.body}"]).reads_body());
 }
 
 /// The body is also read for the name and the principal of an operation.
@@ -90,10 +90,10 @@ fn operation_name_reads_body() {
         finals: Vec::new(),
         memory: OperationQuota { route: OnceRule::SHARE, client: None },
     };
-    let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
+    let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..fence_with_keys(&["{host}"]) };
     assert!(fence.reads_body());
     let body = fence.parse_body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
-    let operation = fence.once_rule("POST").expect("operations").operation_name(&TestRequest(&body));
+    let operation = fence.once_rule("POST").expect("operations").operation_name(&FixedRequestValues(&body));
     assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
     assert!(fence.once_rule("GET").is_none());
 }
@@ -122,8 +122,8 @@ proptest! {
         values in prop::collection::vec("[aA/]", 3),
     ) {
         let body = format!(r#"{{"a": "{}", "b": "{}", "c": "{}"}}"#, values[0], values[1], values[2]);
-        let found = keys(&set(&one), &body);
-        prop_assert_eq!(&found, &keys(&set(&other), &body));
+        let found = keys(&fence_with_keys(&one), &body);
+        prop_assert_eq!(&found, &keys(&fence_with_keys(&other), &body));
         let found = found.expect("every value is there");
         prop_assert!(found.is_sorted_by(|key, next| key < next) && !found.is_empty());
     }

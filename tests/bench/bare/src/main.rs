@@ -17,12 +17,12 @@ use hyper_util::rt::TokioIo;
 use socket2::{Domain, Socket, Type};
 use tokio::{net::TcpStream, runtime, task};
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type BoxResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The connections of one core that are idle, or that will soon be idle again.
-type Pool = Rc<RefCell<Vec<client::SendRequest<Incoming>>>>;
+type IdleConnections = Rc<RefCell<Vec<client::SendRequest<Incoming>>>>;
 
-fn main() -> Outcome<()> {
+fn main() -> BoxResult<()> {
     let upstream = env::args().nth(1).ok_or("usage: fencegate-bare UPSTREAM")?.parse()?;
     let first = listener((Ipv4Addr::LOCALHOST, 0).into())?;
     let address = first.local_addr()?;
@@ -31,7 +31,7 @@ fn main() -> Outcome<()> {
         listeners.push(listener(address)?);
     }
     println!("listening {address}");
-    let workers = listeners.into_iter().map(|listener| thread::spawn(move || work(listener, upstream)));
+    let workers = listeners.into_iter().map(|listener| thread::spawn(move || serve(listener, upstream)));
     let ends: Vec<_> = workers.collect::<Vec<_>>().into_iter().map(thread::JoinHandle::join).collect();
     Err(format!("nobody accepts any more: {ends:?}").into())
 }
@@ -46,16 +46,16 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn work(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
+fn serve(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     let accepting = async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let pool = Pool::default();
+        let pool = IdleConnections::default();
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let pool = pool.clone();
-            let service = service_fn(move |request| pass(pool.clone(), upstream, request));
+            let service = service_fn(move |request| forward(pool.clone(), upstream, request));
             // A client that goes away ends only its own connection.
             task::spawn_local(
                 server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
@@ -65,8 +65,12 @@ fn work(listener: TcpListener, upstream: SocketAddr) -> io::Result<()> {
     task::LocalSet::new().block_on(&runtime, accepting)
 }
 
-async fn pass(pool: Pool, upstream: SocketAddr, request: Request<Incoming>) -> Outcome<Response<Incoming>> {
-    let mut sender = match ready(&pool) {
+async fn forward(
+    pool: IdleConnections,
+    upstream: SocketAddr,
+    request: Request<Incoming>,
+) -> BoxResult<Response<Incoming>> {
+    let mut sender = match take_ready_connection(&pool) {
         Some(sender) => sender,
         None => connect(upstream).await?,
     };
@@ -77,7 +81,7 @@ async fn pass(pool: Pool, upstream: SocketAddr, request: Request<Incoming>) -> O
 
 /// The connection that was used last among the ready ones. Dead connections are removed only if no connection is
 /// ready.
-fn ready(pool: &Pool) -> Option<client::SendRequest<Incoming>> {
+fn take_ready_connection(pool: &IdleConnections) -> Option<client::SendRequest<Incoming>> {
     let mut pool = pool.borrow_mut();
     let Some(found) = pool.iter().rposition(client::SendRequest::is_ready) else {
         pool.retain(|sender| !sender.is_closed());
@@ -86,7 +90,7 @@ fn ready(pool: &Pool) -> Option<client::SendRequest<Incoming>> {
     Some(pool.swap_remove(found))
 }
 
-async fn connect(upstream: SocketAddr) -> Outcome<client::SendRequest<Incoming>> {
+async fn connect(upstream: SocketAddr) -> BoxResult<client::SendRequest<Incoming>> {
     let stream = TcpStream::connect(upstream).await?;
     stream.set_nodelay(true)?;
     let (sender, connection) = client::handshake(TokioIo::new(stream)).await?;

@@ -12,7 +12,7 @@ use crate::{
 
 /// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
 /// the wrong time.
-pub fn wall(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn step_wall_clock(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const HOUR: i64 = 3600;
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
@@ -42,7 +42,7 @@ async fn refused(lab: &RunEnvironment) -> f64 {
 
 /// The clock of the first gateway shows that its machine has slept for a minute. Its sessions may be over, and the
 /// gateway has to notice.
-pub fn slept(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn sleep_machine(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         let from = lab.mark_accident(0);

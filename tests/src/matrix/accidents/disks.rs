@@ -14,7 +14,7 @@ use crate::{
 
 /// The disk of the guard is full. The guard ends, rather than forward a request that it cannot record. It comes back
 /// when there is space.
-pub fn full(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn fill_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount a small disk".to_owned());
@@ -46,7 +46,7 @@ pub fn full(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 
 /// The disk takes a quarter of a second for each write that it has to keep, and then longer than a guard may wait before it
 /// sends what it has admitted.
-pub fn slow(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn slow_disk(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_millis(1300)];
     const FOR: Duration = Duration::from_secs(4);
     Box::pin(async move {
@@ -63,7 +63,7 @@ pub fn slow(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 }
 
 /// A sync of the disk fails. The guard ends, because it cannot know which writes the disk has.
-pub fn failing(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn fail_sync(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         let tampered = SyscallFaults::attach(lab.guards[0].pid(), SyncFault::Failing).await?;

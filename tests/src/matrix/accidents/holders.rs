@@ -58,12 +58,12 @@ pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 }
 
 /// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
-pub fn deaf(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn lose_answers(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
 }
 
 /// The requests of the gateway do not arrive at ZooKeeper.
-pub fn mute(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn lose_requests(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
 }
 

@@ -17,8 +17,8 @@ pub fn delivers_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> 
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
-        holds(lab).await;
-        delivers(lab).await
+        wait_relays_hold(lab).await;
+        deliver_held(lab).await
     })
 }
 
@@ -27,10 +27,10 @@ pub fn delivers_for_a_guard_that_is_gone(lab: &mut RunEnvironment) -> BoxFuture<
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();
-        holds(lab).await;
+        wait_relays_hold(lab).await;
         let launch = lab.kill_guard(0).await;
         lab.start_guard(0, &launch).await;
-        delivers(lab).await
+        deliver_held(lab).await
     })
 }
 
@@ -54,7 +54,7 @@ pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, Accident
 }
 
 /// Each relay holds requests, and passes on what comes afterwards.
-async fn holds(lab: &RunEnvironment) {
+async fn wait_relays_hold(lab: &RunEnvironment) {
     for service in &lab.relayed {
         service.relay.hold();
     }
@@ -65,7 +65,7 @@ async fn holds(lab: &RunEnvironment) {
 }
 
 /// Each key is served, and then the relays deliver what they hold.
-async fn delivers(lab: &RunEnvironment) -> AccidentResult {
+async fn deliver_held(lab: &RunEnvironment) -> AccidentResult {
     lab.wait_paths_served(Instant::now(), 4 * MAX_EXECUTION).await;
     for service in &lab.relayed {
         service.relay.deliver().await;

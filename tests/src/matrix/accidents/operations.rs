@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Each gateway gets another policy, one that is not valid, and the first one again, several times.
-pub fn reloads(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn reload_repeatedly(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 4;
     Box::pin(async move {
         let from = Instant::now();
@@ -36,7 +36,7 @@ pub fn reloads(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
 }
 
 /// One gateway after the other is replaced on its own port, and ends in order.
-pub fn rolls(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn roll_gateways(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 3;
     Box::pin(async move {
         let from = Instant::now();

@@ -68,7 +68,7 @@ pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult
 
 /// ZooKeeper loses all data. No key is granted until an operator makes the installation again, above all earlier
 /// tokens.
-pub fn wiped(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn wipe_zookeeper(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.wait_at_work(0, LONG).await;
         lab.mark_accident_everywhere();

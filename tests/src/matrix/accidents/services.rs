@@ -15,7 +15,7 @@ use crate::{
 const HANGS: Duration = Duration::from_millis(4500);
 
 /// The service hangs once, and breaks connections before, in and after its answers.
-pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+pub fn break_connections(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const KINDS: [AccountFault; 4] =
         [AccountFault::ResetBefore, AccountFault::ResetAfter, AccountFault::InHead, AccountFault::InBody];
     const TIMES: usize = 8;

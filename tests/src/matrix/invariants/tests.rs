@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fencegate_policies::token::Token;
 
-use super::{Invariant, breaches};
+use super::{Invariant, find_violations};
 use crate::{
     client::FencingOutcome,
     history::Execution,
@@ -25,7 +25,7 @@ fn id(number: u64) -> String {
 
 /// The n-th execution. It comes to the listener `10 * n` seconds after the start, is executed from 1 s to 6 s after
 /// that, and ends at the listener after 7 s.
-fn deed(start: Instant, number: u64) -> KeyExecution {
+fn execution(start: Instant, number: u64) -> KeyExecution {
     let at = |seconds| start + Duration::from_secs(10 * number + seconds);
     let door = Execution {
         key: "account/0".into(),
@@ -40,7 +40,7 @@ fn deed(start: Instant, number: u64) -> KeyExecution {
     KeyExecution { door, effect: AccountEffect { began: at(1), ended: Some(at(6)) } }
 }
 
-fn asked(start: Instant, number: u64) -> ClientAttempt {
+fn attempt(start: Instant, number: u64) -> ClientAttempt {
     let at = |seconds| start + Duration::from_secs(10 * number) + Duration::from_secs(seconds);
     ClientAttempt {
         id: id(number),
@@ -55,7 +55,7 @@ fn asked(start: Instant, number: u64) -> ClientAttempt {
 }
 
 /// Five in a row, and one that was refused.
-fn sound() -> RunLog {
+fn sound_log() -> RunLog {
     let start = Instant::now();
     let refused = ClientAttempt {
         id: "refused@gw-1".into(),
@@ -65,11 +65,11 @@ fn sound() -> RunLog {
             outcome: Some(FencingOutcome::NotDispatched),
             body: String::new(),
         }),
-        ..asked(start, 3)
+        ..attempt(start, 3)
     };
     RunLog {
-        deeds: (1..=5).map(|number| deed(start, number)).collect(),
-        asked: (1..=5).map(|number| asked(start, number)).chain([refused]).collect(),
+        deeds: (1..=5).map(|number| execution(start, number)).collect(),
+        asked: (1..=5).map(|number| attempt(start, number)).chain([refused]).collect(),
         marks: [("account/0".to_owned(), token(5))].into(),
         balances: [("account/0".to_owned(), 5)].into(),
         struck: Some(AccidentTime {
@@ -82,18 +82,18 @@ fn sound() -> RunLog {
 }
 
 /// The n-th, from 1.
-fn told(run: &mut RunLog, number: usize) -> &mut ResponseContent {
+fn response_of(run: &mut RunLog, number: usize) -> &mut ResponseContent {
     run.asked[number - 1].told.as_mut().expect("told")
 }
 
 /// Executions are doubled, and so is what they have added.
-fn doubled(run: &mut RunLog, deed: KeyExecution) {
+fn duplicate_execution(run: &mut RunLog, deed: KeyExecution) {
     *run.balances.get_mut("account/0").expect("there") += 1;
     run.deeds.push(deed);
 }
 
 /// As if it had come after all others, in its own tenure.
-fn later(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
+fn moved_to_end(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
     let by = Duration::from_secs(100);
     deed.door.began += by;
     deed.door.ended = deed.door.ended.map(|end| end + by);
@@ -108,30 +108,30 @@ fn later(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
 #[test]
 fn sound_run_breaks_no_invariant() {
     for level in [MatrixLevel::None, MatrixLevel::Delay, MatrixLevel::Upstream, MatrixLevel::Guard] {
-        assert_eq!(breaches(&sound(), level), [], "{level:?}");
+        assert_eq!(find_violations(&sound_log(), level), [], "{level:?}");
     }
-    assert_eq!(sound().recovery(), Some(Duration::from_secs(13)));
-    assert_eq!(sound().history_by(crate::matrix::run_log::ExecutionInterval::Effect).hand_overs(), 4);
+    assert_eq!(sound_log().recovery(), Some(Duration::from_secs(13)));
+    assert_eq!(sound_log().history_by(crate::matrix::run_log::ExecutionInterval::Effect).hand_overs(), 4);
 }
 
 type RunLogEdit = fn(&mut RunLog);
 
-fn laws(run: &RunLog, level: MatrixLevel) -> Vec<Invariant> {
-    let mut laws: Vec<Invariant> = breaches(run, level).into_iter().map(|breach| breach.law).collect();
+fn broken_invariants(run: &RunLog, level: MatrixLevel) -> Vec<Invariant> {
+    let mut laws: Vec<Invariant> = find_violations(run, level).into_iter().map(|breach| breach.law).collect();
     laws.sort_unstable();
     laws.dedup();
     laws
 }
 
-fn caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
+fn assert_caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
     for (name, doctor, expected) in cases {
-        let mut run = sound();
+        let mut run = sound_log();
         doctor(&mut run);
         assert_eq!(
-            laws(&run, MatrixLevel::Guard),
+            broken_invariants(&run, MatrixLevel::Guard),
             *expected,
             "{name}: {:#?}",
-            breaches(&run, MatrixLevel::Guard)
+            find_violations(&run, MatrixLevel::Guard)
         );
     }
 }
@@ -139,7 +139,7 @@ fn caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
 /// Executions that overlap, or whose tokens do not grow in their order, are caught.
 #[test]
 fn overlap_and_wrong_order_are_caught() {
-    caught(&[
+    assert_caught(&[
         (
             "one begins before the one before it has ended",
             |run| run.deeds[1].effect.began = run.deeds[0].effect.began,
@@ -193,7 +193,7 @@ fn overlap_and_wrong_order_are_caught() {
 /// Answers whose outcome, content or time contradicts the executions are caught.
 #[test]
 fn untrue_answers_are_caught() {
-    caught(&[
+    assert_caught(&[
         (
             "done, and never executed",
             |run| {
@@ -207,11 +207,11 @@ fn untrue_answers_are_caught() {
             |run| run.asked[0].completed = run.deeds[0].effect.began,
             &[Invariant::Truth],
         ),
-        ("the answer of somebody else", |run| told(run, 1).body = id(2), &[Invariant::Truth]),
+        ("the answer of somebody else", |run| response_of(run, 1).body = id(2), &[Invariant::Truth]),
         (
             "not dispatched, and executed",
             |run| {
-                *told(run, 1) = ResponseContent {
+                *response_of(run, 1) = ResponseContent {
                     status: 503,
                     outcome: Some(FencingOutcome::NotDispatched),
                     body: String::new(),
@@ -219,12 +219,12 @@ fn untrue_answers_are_caught() {
             },
             &[Invariant::Outcome],
         ),
-        ("no word of its outcome", |run| told(run, 6).outcome = None, &[Invariant::Outcome]),
+        ("no word of its outcome", |run| response_of(run, 6).outcome = None, &[Invariant::Outcome]),
         (
             "replayed, and nothing was ever done",
             |run| {
                 run.asked[0].operation = Some("op-other".into());
-                told(run, 1).outcome = Some(FencingOutcome::Replayed);
+                response_of(run, 1).outcome = Some(FencingOutcome::Replayed);
                 run.deeds.remove(0);
                 run.balances.insert("account/0".into(), 4);
             },
@@ -236,12 +236,12 @@ fn untrue_answers_are_caught() {
 /// An attempt or an operation that is executed twice is caught, also if one of its attempts was not answered.
 #[test]
 fn double_execution_is_caught() {
-    caught(&[
+    assert_caught(&[
         (
             "an attempt",
             |run| {
-                let again = later(run.deeds[0].clone(), &id(1));
-                doubled(run, again);
+                let again = moved_to_end(run.deeds[0].clone(), &id(1));
+                duplicate_execution(run, again);
                 run.marks.insert("account/0".into(), token(100));
             },
             &[Invariant::Twice],
@@ -265,14 +265,14 @@ fn double_execution_is_caught() {
 /// Lost additions, wrong watermarks, leftover lock nodes, split tenures and late recovery are caught.
 #[test]
 fn losses_leftovers_and_delays_are_caught() {
-    caught(&[
+    assert_caught(&[
         (
             "a tenure of two gateways",
             |run| {
-                let mut again = later(run.deeds[4].clone(), "other@gw-0");
+                let mut again = moved_to_end(run.deeds[4].clone(), "other@gw-0");
                 again.door.token = Token::new(5, 0, 2).expect("small");
                 again.door.gateway = "gw-0".into();
-                doubled(run, again);
+                duplicate_execution(run, again);
                 run.marks.insert("account/0".into(), Token::new(5, 0, 2).expect("small"));
             },
             &[Invariant::Tenure],
@@ -333,17 +333,17 @@ fn losses_leftovers_and_delays_are_caught() {
 /// not.
 #[test]
 fn upstream_level_separates_effects_only() {
-    let mut run = sound();
+    let mut run = sound_log();
     run.deeds[1].door.began = run.deeds[0].door.began;
-    assert_eq!(laws(&run, MatrixLevel::Upstream), []);
+    assert_eq!(broken_invariants(&run, MatrixLevel::Upstream), []);
     run.deeds[1].effect.began = run.deeds[0].effect.began;
-    assert_eq!(laws(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
+    assert_eq!(broken_invariants(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
 }
 
 /// A 412 of the service, and a repeat that gets the outcome of the first attempt, count as no execution of their own.
 #[test]
 fn replayed_answer_is_no_execution() {
-    let mut run = sound();
+    let mut run = sound_log();
     let done =
         |status| Some(ResponseContent { status, outcome: Some(FencingOutcome::Done), body: String::new() });
     let nothing = |number: u64, operation: Option<String>, status| ClientAttempt {
@@ -354,13 +354,13 @@ fn replayed_answer_is_no_execution() {
     };
     let more = [nothing(1, None, 412), nothing(2, Some("op-1".into()), 409)];
     run.asked.extend(more);
-    assert_eq!(breaches(&run, MatrixLevel::Guard), []);
+    assert_eq!(find_violations(&run, MatrixLevel::Guard), []);
 }
 
 /// A request for two keys is one execution of each, and one answer. Each key is judged by itself.
 #[test]
 fn key_set_is_judged_per_key() {
-    let mut run = sound();
+    let mut run = sound_log();
     let other = |deed: &KeyExecution| {
         let mut deed = deed.clone();
         deed.door.key = "account/1".into();
@@ -370,7 +370,7 @@ fn key_set_is_judged_per_key() {
     run.deeds.extend(others);
     run.balances.insert("account/1".into(), 5);
     run.marks.insert("account/1".into(), token(5));
-    assert_eq!(breaches(&run, MatrixLevel::Guard), []);
+    assert_eq!(find_violations(&run, MatrixLevel::Guard), []);
     run.deeds[6].effect.began = run.deeds[5].effect.began;
-    assert_eq!(laws(&run, MatrixLevel::Guard), [Invariant::Overlap]);
+    assert_eq!(broken_invariants(&run, MatrixLevel::Guard), [Invariant::Overlap]);
 }

@@ -7,19 +7,19 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
-    ClientSim,
+    SessionClientSim,
     client_state::{ClientState, CloseState, ConnectionPhase, SentRequest, refuse},
 };
 use crate::memory::{
     server::ReconnectReply,
-    wire::{InFlightFate, ReconnectMode, WireUser},
+    wire::{InFlightFate, ReconnectMode, WireSession},
 };
 
 /// Between a lost connection and the first try to make another one; and between tries that the server refuses.
 const COMEBACK: Duration = Duration::from_millis(1);
 const REFUSED: Duration = Duration::from_millis(100);
 
-impl ClientSim {
+impl SessionClientSim {
     /// The connection is gone: pending requests may have been done or not.
     pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: InFlightFate) {
         if underway == InFlightFate::Lost {

@@ -5,36 +5,36 @@ use super::*;
 /// A new service is open at once, and a service whose keys stay remains open.
 #[test]
 fn new_and_unchanged_services_are_open() {
-    let first = first();
+    let first = first_config();
     let added = "upstreams:\n  c: {endpoints: [\"http://c:80\"], fencing: upstream}\n";
-    let (second, openings) = after(&first, &[("upstreams:\n", added)], &[]);
+    let (second, openings) = successor_config(&first, &[("upstreams:\n", added)], &[]);
     assert!(openings.is_empty(), "nobody has to wait for anything");
     assert!((0..3).all(|upstream| second.is_open(UpstreamId(upstream))));
 }
 
 #[test]
 fn waiting_request_resumes_when_generation_opens() {
-    let first = first();
+    let first = first_config();
     let running = first.track_request(A);
-    let (second, mut openings) = after(&first, &[KEY], &["pay"]);
+    let (second, mut openings) = successor_config(&first, &[KEY], &["pay"]);
     let mut waits = Box::pin(second.wait_open(A));
     assert!(waits.as_mut().now_or_never().is_none());
     assert!(second.wait_open(B).now_or_never().is_some(), "its keys stay");
     drop(running);
-    assert_eq!(open(&mut openings), 1);
+    assert_eq!(open_due_generations(&mut openings), 1);
     assert!(waits.now_or_never().is_some());
 }
 
 /// A reload drops exactly the key generations of the services whose keys change.
 #[test]
 fn dropped_generations_belong_to_rekeyed_services() {
-    let first = first();
+    let first = first_config();
     let generations =
         |config: &ActiveConfig| [A, B].map(|upstream| config.upstreams[upstream.0].generation.clone());
     let [pay, book] = generations(&first);
-    let (same, _) = after(&first, &[], &[]);
+    let (same, _) = successor_config(&first, &[], &[]);
     assert!(ActiveConfig::dropped_generations(&first, &same).is_empty());
-    let (second, _) = after(&first, &[KEY], &["pay"]);
+    let (second, _) = successor_config(&first, &[KEY], &["pay"]);
     let left = ActiveConfig::dropped_generations(&first, &second);
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
@@ -68,24 +68,28 @@ const C: UpstreamId = UpstreamId(2);
 /// The requests of an added service do not delay a key change of another service.
 #[test]
 fn added_service_delays_no_other() {
-    let (second, _) = after(&first(), &[WITH_C], &[]);
+    let (second, _) = successor_config(&first_config(), &[WITH_C], &[]);
     let added = second.track_request(C);
-    let (third, mut openings) = after(&second, &[WITH_C, KEY], &["pay"]);
-    assert_eq!((open(&mut openings), third.is_open(A)), (1, true), "it has other resources");
+    let (third, mut openings) = successor_config(&second, &[WITH_C, KEY], &["pay"]);
+    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (1, true), "it has other resources");
     drop(added);
 }
 
 /// A route that moves to an added service with other keys waits for the requests of its former service only.
 #[test]
 fn moved_route_waits_for_former_service() {
-    let first = first();
+    let first = first_config();
     let pay = first.track_request(A);
     let book = first.track_request(B);
     let moved =
         [("name: book, upstream: b", "name: book, upstream: c"), ("book/{path.id}\"}", "page/{path.id}\"}")];
-    let (second, mut openings) = after(&first, &[&[WITH_C], &moved[..]].concat(), &["book"]);
-    assert_eq!((open(&mut openings), second.is_open(A), second.is_open(C)), (0, true, false));
+    let (second, mut openings) = successor_config(&first, &[&[WITH_C], &moved[..]].concat(), &["book"]);
+    assert_eq!((open_due_generations(&mut openings), second.is_open(A), second.is_open(C)), (0, true, false));
     drop(book);
-    assert_eq!((open(&mut openings), second.is_open(C)), (1, true), "it does not wait for another one");
+    assert_eq!(
+        (open_due_generations(&mut openings), second.is_open(C)),
+        (1, true),
+        "it does not wait for another one"
+    );
     drop(pay);
 }

@@ -9,8 +9,8 @@ use fencegate_guard::{
     Guard,
     admission::{InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus},
     error::AdmitError,
-    journal::TakeOutcome,
-    operation::{JournalEntry, Resolution},
+    journal::TakeUnfinishedOutcome,
+    operation::{JournalEntry, ResolutionSource},
 };
 use fencegate_policies::token::Token;
 use fencegate_process::{clock::BootInstant, key_redaction::KeyRedaction};
@@ -32,7 +32,7 @@ use crate::{
 
 /// What the admin listener of a guard shows, and how it ends the process.
 #[derive(Clone)]
-pub struct GuardState {
+pub struct GuardAdminState {
     pub guard: Arc<Guard>,
     /// The callers that the guard rejected.
     pub rejected_callers: Arc<RejectedCallers>,
@@ -90,7 +90,7 @@ pub enum Kind {
 /// The most operations that are shown.
 const MOST: usize = 1000;
 
-impl GuardState {
+impl GuardAdminState {
     /// All operations and executions with an unknown outcome.
     pub(in crate::admin) async fn unknown_outcomes(&self) -> Result<Vec<Open>, AdmitError> {
         let guard = &self.guard;
@@ -162,7 +162,9 @@ impl GuardState {
             guard.find_by_reference(reference).await.map_err(|refused| store_unavailable(&refused))?;
         let (id, _) = found.ok_or_else(|| unknown_operation(reference))?;
         let taken = guard.take_unfinished(id).await.map_err(|refused| store_unavailable(&refused))?;
-        let TakeOutcome::Taken(reservation, entry) = taken else { return Err(unknown_operation(reference)) };
+        let TakeUnfinishedOutcome::Taken(reservation, entry) = taken else {
+            return Err(unknown_operation(reference));
+        };
         // A response of the service concerns the past. Until then the request may arrive after it.
         let begins =
             !done && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable(&refused))?;
@@ -175,7 +177,7 @@ impl GuardState {
         let over = guard.resolve_doubt(&entry.keys, entry.token, "operator").await;
         over.map_err(|refused| store_unavailable(&refused))?;
         let written = if done {
-            reservation.resolve_done(&entry, Resolution::Operator).await
+            reservation.resolve_done(&entry, ResolutionSource::Operator).await
         } else {
             reservation.resolve_not_done().await
         };

@@ -22,11 +22,11 @@ use crate::admin::{
     error::{ApiError, ApiErrorCode},
     extract::ResolvedAs,
     models::encode,
-    state::GatewayState,
+    state::GatewayAdminState,
 };
 
 #[derive(Deserialize)]
-pub(super) struct BreakForm {
+pub(super) struct BreakLockForm {
     csrf: String,
     confirm: String,
     holder: Option<String>,
@@ -34,12 +34,12 @@ pub(super) struct BreakForm {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Path(key): Path<String>,
-    Form(form): Form<BreakForm>,
+    Form(form): Form<BreakLockForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
     seen.csrf.verify(&form.csrf)?;
-    let BreakForm { confirm, holder, force, .. } = form;
+    let BreakLockForm { confirm, holder, force, .. } = form;
     let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
     Ok((Extension(did), Redirect::to("/?done=broken")))
 }
@@ -53,13 +53,16 @@ pub(super) struct OperationPage<'a> {
 }
 
 pub(super) async fn operation(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let open = seen.keeper.unresolved_operations().await.map_err(ApiError::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
-    let page =
-        OperationPage { one: operation_row(one, seen.names()), csrf: seen.csrf.as_str(), version: VERSION };
+    let page = OperationPage {
+        one: operation_row(one, seen.key_redaction()),
+        csrf: seen.csrf.as_str(),
+        version: VERSION,
+    };
     Ok(Page(page).into_response())
 }
 
@@ -72,7 +75,7 @@ pub(super) struct ResolveForm {
 }
 
 pub(super) async fn resolve(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {

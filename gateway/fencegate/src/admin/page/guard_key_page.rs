@@ -13,12 +13,12 @@ use super::{
     guard_page::operation_rows,
     layout::{ErrorPage, Page, VERSION},
     parts::OperationRow,
-    times::now,
+    times::format_now,
 };
 use crate::admin::{
     error::{ApiError, ApiErrorCode},
     models::encode,
-    outcomes::state::{GuardState, store_unavailable},
+    outcomes::state::{GuardAdminState, store_unavailable},
 };
 
 #[derive(Template)]
@@ -46,7 +46,7 @@ pub(super) async fn redirect_to_key(Query(GuardKeyForm { key }): Query<GuardKeyF
 }
 
 pub(super) async fn guard_key_page(
-    State(seen): State<GuardState>,
+    State(seen): State<GuardAdminState>,
     Path(text): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let key =
@@ -68,7 +68,7 @@ pub(super) async fn guard_key_page(
         operations,
         link: encode(&text),
         key: named,
-        at: now(),
+        at: format_now(),
         version: VERSION,
     };
     Ok(Page(page).into_response())

@@ -13,14 +13,14 @@ use super::{
     forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
     layout::{ErrorPage, FlashMessage, Page, VERSION, assets},
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
-    times::{format_millis, format_since, format_time, now},
+    times::{format_millis, format_now, format_since, format_time},
 };
 use crate::admin::{
     audit::AuditAction,
     models::encode,
     outcomes::{
         AWAY,
-        state::{GuardState, Open, quarantine_text, store_unavailable},
+        state::{GuardAdminState, Open, quarantine_text, store_unavailable},
     },
 };
 
@@ -37,7 +37,7 @@ struct GuardPage {
     stale: Option<String>,
 }
 
-pub(super) fn routes() -> Router<GuardState> {
+pub(super) fn routes() -> Router<GuardAdminState> {
     Router::new()
         .route("/", get(overview))
         .route("/operations/{reference}", get(operation))
@@ -45,7 +45,7 @@ pub(super) fn routes() -> Router<GuardState> {
         .merge(assets())
 }
 
-async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessage>) -> Response {
+async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<FlashMessage>) -> Response {
     seen.guard.update_gauges();
     let operations = operation_rows(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
@@ -68,7 +68,7 @@ async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessa
     });
     let page = GuardPage {
         version: VERSION,
-        at: now(),
+        at: format_now(),
         state: process_status(&seen),
         note: after.note(),
         tiles: vec![
@@ -84,7 +84,7 @@ async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessa
     Page(page).into_response()
 }
 
-fn process_status(seen: &GuardState) -> ProcessStatus {
+fn process_status(seen: &GuardAdminState) -> ProcessStatus {
     if seen.drain.is_cancelled() {
         return ProcessStatus { word: "draining", class: "warn", why: None };
     }
@@ -134,7 +134,7 @@ const DECISIONS: [(&str, &str, &str); 25] = [
 ];
 
 /// The decisions that were counted at least once.
-fn decisions(seen: &GuardState, counted: &MetricSnapshot) -> Vec<CounterRow> {
+fn decisions(seen: &GuardAdminState, counted: &MetricSnapshot) -> Vec<CounterRow> {
     let counter = |(word, count): (String, f64)| {
         let known = DECISIONS.iter().find(|(decision, ..)| *decision == word);
         let (what, means) = known.map_or((word.as_str(), ""), |(_, what, means)| (*what, *means));
@@ -149,7 +149,7 @@ fn decisions(seen: &GuardState, counted: &MetricSnapshot) -> Vec<CounterRow> {
     decisions.filter(|(_, count)| *count > 0.0).map(counter).collect()
 }
 
-pub(super) async fn operation_rows(seen: &GuardState) -> Result<Vec<OperationRow>, String> {
+pub(super) async fn operation_rows(seen: &GuardAdminState) -> Result<Vec<OperationRow>, String> {
     let open = seen.unknown_outcomes().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(operation_row).collect())
 }
@@ -179,7 +179,7 @@ fn operation_row(open: Open) -> OperationRow {
 }
 
 async fn operation(
-    State(seen): State<GuardState>,
+    State(seen): State<GuardAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
@@ -190,7 +190,7 @@ async fn operation(
 }
 
 async fn resolve(
-    State(seen): State<GuardState>,
+    State(seen): State<GuardAdminState>,
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {

@@ -18,15 +18,15 @@ use self::{
     key_facts::KeyFacts,
     related::{FinishedRequestRow, LeaseRow, Link},
     summary::KeySummary,
-    waiters::{NodeRow, WaiterRow},
+    waiters::{LockNodeRow, WaiterRow},
 };
 use super::{
     layout::{ErrorPage, FlashMessage, Page, VERSION},
     overview::operation_rows,
     parts::OperationRow,
-    times::now,
+    times::format_now,
 };
-use crate::admin::{models::encode, state::GatewayState};
+use crate::admin::{models::encode, state::GatewayAdminState};
 
 #[derive(Template)]
 #[template(path = "key.html")]
@@ -47,7 +47,7 @@ struct KeyPage<'a> {
     waiting: Vec<WaiterRow>,
     /// How many more requests wait here than are shown.
     more: usize,
-    nodes: Result<Vec<NodeRow>, String>,
+    nodes: Result<Vec<LockNodeRow>, String>,
     over: Vec<FinishedRequestRow>,
     leases: Vec<LeaseRow>,
     operations: Option<Result<Vec<OperationRow>, String>>,
@@ -87,7 +87,7 @@ pub(super) async fn redirect_to_key(Query(KeyForm { key, request }): Query<KeyFo
 }
 
 pub(super) async fn key_page(
-    State(seen): State<GatewayState>,
+    State(seen): State<GatewayAdminState>,
     Path(text): Path<String>,
     Query(KeyQuery { request }): Query<KeyQuery>,
     Query(after): Query<FlashMessage>,
@@ -102,7 +102,7 @@ pub(super) async fn key_page(
     let page = KeyPage {
         link: known.link.clone(),
         gateway: &seen.name,
-        at: now(),
+        at: format_now(),
         note: after.note(),
         opening: sentence.headline(),
         yours: sentence.request_status(),

@@ -7,7 +7,7 @@ use fencegate_lock::idempotency::unresolved::UnresolvedOperation;
 use fencegate_lock::manager::{
     admin::SessionStatus,
     admin_query::RegisteredGateway,
-    listing::{self, ListFilter, ListOrder, LockListing, WaitReason},
+    listing::{self, LockListFilter, LockListOrder, LockListing, WaitReason},
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -23,13 +23,13 @@ use super::{
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
     peers::peer_page_url,
     plot::Plot,
-    times::{format_millis, now},
+    times::{format_millis, format_now},
 };
 use crate::{
     admin::{
         config_dump::Effective,
         models::{self, encode},
-        state::GatewayState,
+        state::GatewayAdminState,
     },
     refusal::Reason,
 };
@@ -43,7 +43,7 @@ pub(super) struct OverviewPage {
     state: ProcessStatus,
     note: Option<&'static str>,
     tiles: Vec<Tile>,
-    waits: Vec<WaitRow>,
+    waits: Vec<WaitingKeyRow>,
     wanted: usize,
     locks: Vec<LockRow>,
     held: usize,
@@ -58,7 +58,7 @@ pub(super) struct OverviewPage {
     plan: Effective,
 }
 
-struct WaitRow {
+struct WaitingKeyRow {
     key: String,
     link: Option<String>,
     route: String,
@@ -111,13 +111,13 @@ const ROWS: usize = 50;
 const ASKED: usize = 8;
 
 impl OverviewPage {
-    pub(super) async fn load(seen: &GatewayState, note: Option<&'static str>) -> Self {
+    pub(super) async fn load(seen: &GatewayAdminState, note: Option<&'static str>) -> Self {
         let plan = seen.config.plan();
-        let names = seen.names();
-        let survey = seen.keeper.list_locks(ListFilter {
+        let names = seen.key_redaction();
+        let survey = seen.keeper.list_locks(LockListFilter {
             limit: 20 * ROWS,
-            order: ListOrder::Interest,
-            ..ListFilter::default()
+            order: LockListOrder::Interest,
+            ..LockListFilter::default()
         });
         let metrics = seen.metrics.clone();
         let counted = spawn_blocking(move || metrics.gather());
@@ -137,7 +137,7 @@ impl OverviewPage {
         Self {
             name: seen.name.clone(),
             version: VERSION,
-            at: now(),
+            at: format_now(),
             state: process_status(seen),
             note,
             tiles: tiles(&counted, &survey, &sessions, &safety),
@@ -168,7 +168,7 @@ impl OverviewPage {
     }
 }
 
-fn process_status(seen: &GatewayState) -> ProcessStatus {
+fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
     match seen.not_ready_reason() {
         None => ProcessStatus { word: "ready", class: "good", why: None },
         Some(why) if seen.drain.is_cancelled() => {
@@ -223,7 +223,11 @@ fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
     names.tells_keys_apart().then(|| format!("/locks/{}", encode(&names.display(key))))
 }
 
-async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedaction) -> Vec<WaitRow> {
+async fn wait_rows(
+    seen: &GatewayAdminState,
+    survey: &LockListing,
+    names: KeyRedaction,
+) -> Vec<WaitingKeyRow> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
     let queried = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
     let lines = join_all(queried.map(async |lock| {
@@ -239,7 +243,7 @@ async fn wait_rows(seen: &GatewayState, survey: &LockListing, names: KeyRedactio
         if lock.why == Some(WaitReason::HeldElsewhere) && line(lock).is_none() {
             why = "Another gateway was before us.".into();
         }
-        WaitRow {
+        WaitingKeyRow {
             key: names.display(&lock.key),
             link: key_link(&lock.key, names),
             route: first.map(|first| first.route.to_string()).unwrap_or_default(),
@@ -272,9 +276,9 @@ fn lock_row(lock: &listing::ListedLock, names: KeyRedaction) -> LockRow {
     }
 }
 
-fn hot_key_rows(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
+fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
     let contention = seen.contention(10);
-    let names = seen.names();
+    let names = seen.key_redaction();
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
         clippy::cast_possible_truncation,
@@ -368,13 +372,13 @@ fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec
 
 /// Operations in doubt, of one key or of all; `None` if ZooKeeper records none.
 pub(super) async fn operation_rows(
-    seen: &GatewayState,
+    seen: &GatewayAdminState,
     plan: &GatewayPlan,
     key: Option<&ResourceKey>,
 ) -> Option<Result<Vec<OperationRow>, String>> {
     let routes = plan.serving.routes.routes();
     let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
-    let names = seen.names();
+    let names = seen.key_redaction();
     if !remembered.into_iter().any(|once| once.store == OnceStore::ZooKeeper) {
         return None;
     }

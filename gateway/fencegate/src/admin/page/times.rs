@@ -15,7 +15,7 @@ pub(super) fn format_millis(millis: u64) -> String {
     }
 }
 
-pub(super) fn now() -> String {
+pub(super) fn format_now() -> String {
     format_time(SystemTime::now())
 }
 

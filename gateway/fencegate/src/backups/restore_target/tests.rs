@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard::store::{Change, FORMAT, Store as _, StoreIdentity};
+use fencegate_guard::store::{FORMAT, GuardStore as _, StoreChange, StoreIdentity};
 
 use super::*;
 
@@ -18,9 +18,9 @@ struct StoreFixture(tempfile::TempDir);
 impl StoreFixture {
     fn new() -> Self {
         let site = Self(tempfile::tempdir().expect("a folder"));
-        let store = site.store("other.redb", 5);
+        let store = site.create_store("other.redb", 5);
         let mut bytes = Vec::new();
-        store.copy(&mut bytes).expect("memory takes every byte");
+        store.write_backup(&mut bytes).expect("memory takes every byte");
         fs::write(site.path("backup"), bytes).expect("a folder of our own");
         site
     }
@@ -33,11 +33,11 @@ impl StoreFixture {
         self.path("guard.redb")
     }
 
-    fn store(&self, name: &str, floor: u64) -> RedbStore {
-        self.store_of_format(name, floor, FORMAT)
+    fn create_store(&self, name: &str, floor: u64) -> RedbStore {
+        self.create_store_of_format(name, floor, FORMAT)
     }
 
-    fn store_of_format(&self, name: &str, floor: u64, format: u32) -> RedbStore {
+    fn create_store_of_format(&self, name: &str, floor: u64, format: u32) -> RedbStore {
         let identity = StoreIdentity { format, store: "s-1".into(), ensemble: "e-1".into() };
         RedbStore::init(&self.path(name), &identity, floor).expect("a new store")
     }
@@ -48,7 +48,7 @@ impl StoreFixture {
 
     /// The target, once no process has it open. A process that another test has forked holds this process's locks
     /// until it executes its program.
-    fn free_target(&self) -> RestoreTarget {
+    fn wait_free_target(&self) -> RestoreTarget {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match self.open_target() {
@@ -71,10 +71,10 @@ fn restore_settings(floor: u64) -> RestoreOptions {
 #[test]
 fn restore_honors_old_max_execution() {
     let site = StoreFixture::new();
-    let old = site.store("guard.redb", 5);
-    old.commit(&[Change::MaxExecution(SECOND * 60)]).expect("written");
+    let old = site.create_store("guard.redb", 5);
+    old.commit(&[StoreChange::MaxExecution(SECOND * 60)]).expect("written");
     drop(old);
-    let made = site.restore(site.free_target(), 20).expect("made");
+    let made = site.restore(site.wait_free_target(), 20).expect("made");
     assert_eq!(made.closed_for, SECOND * 61);
     let remembered = RedbStore::open(&site.target_path()).expect("a store").load(SECOND).expect("readable");
     assert_eq!(remembered.max_execution, Some(SECOND * 61));
@@ -86,20 +86,20 @@ fn restore_honors_old_max_execution() {
 #[test]
 fn store_in_use_is_refused() {
     let site = StoreFixture::new();
-    let guard = site.store("guard.redb", 5);
+    let guard = site.create_store("guard.redb", 5);
     assert!(matches!(site.open_target().err(), Some(RestoreError::InUse { .. })));
     drop(guard);
-    site.free_target();
+    site.wait_free_target();
 }
 
 /// A store that appears in the target after the restore has opened it is left there, and the restore is refused.
 #[test]
 fn store_changed_meanwhile_is_kept() {
     let site = StoreFixture::new();
-    drop(site.store("guard.redb", 5));
-    let place = site.free_target();
+    drop(site.create_store("guard.redb", 5));
+    let place = site.wait_free_target();
     fs::rename(site.target_path(), site.path("elsewhere")).expect("a folder of our own");
-    drop(site.store("guard.redb", 90));
+    drop(site.create_store("guard.redb", 90));
     let refused = site.restore(place, 20).expect_err("it has not been looked at");
     assert!(matches!(refused, RestoreError::Changed { .. }), "{refused}");
     assert_eq!(
@@ -119,7 +119,7 @@ fn store_changed_meanwhile_is_kept() {
 #[test]
 fn renamed_target_file_is_detected() {
     let site = StoreFixture::new();
-    drop(site.store("guard.redb", 5));
+    drop(site.create_store("guard.redb", 5));
     let file = File::open(site.target_path()).expect("there");
     check_same_file(&file, &site.target_path()).expect("the same");
     fs::rename(site.target_path(), site.path("elsewhere")).expect("a folder of our own");
@@ -132,7 +132,7 @@ fn renamed_target_file_is_detected() {
 #[test]
 fn newer_store_is_refused_damaged_replaced() {
     let site = StoreFixture::new();
-    drop(site.store_of_format("guard.redb", 5, FORMAT + 1));
+    drop(site.create_store_of_format("guard.redb", 5, FORMAT + 1));
     let refused = site.open_target().err().expect("nobody here knows what it has let in");
     assert!(matches!(refused, RestoreError::Newer(_)), "{refused}");
     fs::write(site.target_path(), "no store at all").expect("a folder of our own");
@@ -143,9 +143,9 @@ fn newer_store_is_refused_damaged_replaced() {
 #[test]
 fn backup_in_target_bounds_floor() {
     let site = StoreFixture::new();
-    let store = site.store("newer.redb", 50);
-    store.copy(&mut File::create(site.target_path()).expect("a folder of our own")).expect("written");
-    let refused = site.restore(site.free_target(), 49).expect_err("below");
+    let store = site.create_store("newer.redb", 50);
+    store.write_backup(&mut File::create(site.target_path()).expect("a folder of our own")).expect("written");
+    let refused = site.restore(site.wait_free_target(), 49).expect_err("below");
     assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
@@ -154,14 +154,14 @@ fn backup_in_target_bounds_floor() {
 #[test]
 fn replaced_store_bounds_floor_after_crash() {
     let site = StoreFixture::new();
-    drop(site.store("guard.redb.replaced-2", 30));
-    drop(site.store("guard.redb.replaced-10", 50));
-    drop(site.store("guard.redb.replaced-010", 99));
-    drop(site.store("other.redb.replaced-11", 99));
-    let refused = site.restore(site.free_target(), 49).expect_err("it would let 50 in again");
+    drop(site.create_store("guard.redb.replaced-2", 30));
+    drop(site.create_store("guard.redb.replaced-10", 50));
+    drop(site.create_store("guard.redb.replaced-010", 99));
+    drop(site.create_store("other.redb.replaced-11", 99));
+    let refused = site.restore(site.wait_free_target(), 49).expect_err("it would let 50 in again");
     assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
-    let made = site.restore(site.free_target(), 50).expect("made");
+    let made = site.restore(site.wait_free_target(), 50).expect("made");
     assert_eq!(made.aside, None);
-    let made = site.restore(site.free_target(), 60).expect("made");
+    let made = site.restore(site.wait_free_target(), 60).expect("made");
     assert_eq!(made.aside, Some(site.path("guard.redb.replaced-11")), "the newest has the largest number");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
 
-use crate::cli::{log::Format, outcomes::RunningGuardArgs};
+use crate::cli::{log::OutputFormat, outcomes::RunningGuardArgs};
 
 /// The verbs for backups.
 #[derive(Debug, Subcommand)]
@@ -53,6 +53,6 @@ pub(in crate::cli) struct RestoreArgs {
     #[arg(long)]
     pub(super) replace: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(super) format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub(super) format: OutputFormat,
 }

@@ -26,7 +26,7 @@ pub(super) enum BackupCommandError {
     #[error("FG0613: the store is a PostgreSQL that guards share; {0}")]
     Shared(&'static str),
     #[error(transparent)]
-    Era(#[from] era::EraError),
+    Era(#[from] era::EraCommandError),
     #[error(
         "FG0615: no floor is known: `--policy` names a gateway's policy, so that ZooKeeper can be asked; or `--floor E`, \
          which `fencegate era show -c POLICY` prints where it can be reached, once the old guard has ended"

@@ -2,12 +2,12 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode, time::Duration};
 
-use fencegate_guard::store::{RedbStore, Store as _, backup::BackupHeader};
+use fencegate_guard::store::{GuardStore as _, RedbStore, backup::BackupHeader};
 use fencegate_policies::plan;
 
 use super::{args::BackupArgs, error::BackupCommandError, render};
 use crate::{
-    backups::atomic_file::{AtomicFile, OverwritePolicy, WriteBackupError},
+    backups::atomic_file::{AtomicBackupFile, OverwritePolicy, WriteBackupError},
     cli::{
         admin_client::{self, AdminClient, CommandTarget},
         config, out, policy,
@@ -22,7 +22,7 @@ pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
         true => {
             let file = config::resolve_file(making.guard.place.file(), CommandTarget::Guard)?;
             let plan::GuardPlan { store, .. } = policy::read_guard_quietly(&file)?;
-            backup_file(&store, making)
+            backup_store_file(&store, making)
         }
         false => {
             let found = making.guard.place.resolve(CommandTarget::Guard)?;
@@ -50,7 +50,10 @@ async fn backup_running(
     Ok(file.finish()?)
 }
 
-fn backup_file(store: &plan::StoreLocation, making: &BackupArgs) -> Result<BackupHeader, BackupCommandError> {
+fn backup_store_file(
+    store: &plan::StoreLocation,
+    making: &BackupArgs,
+) -> Result<BackupHeader, BackupCommandError> {
     let plan::StoreLocation::Redb(path) = store else {
         return Err(BackupCommandError::Shared(
             "`pg_dump`, or the archive of its write-ahead log, backs it up",
@@ -58,11 +61,11 @@ fn backup_file(store: &plan::StoreLocation, making: &BackupArgs) -> Result<Backu
     };
     let mut file = create_file(making)?;
     let store = RedbStore::open(Path::new(path))?;
-    store.copy(&mut file).map_err(|not| BackupCommandError::from_copy_error(&making.file, not))?;
+    store.write_backup(&mut file).map_err(|not| BackupCommandError::from_copy_error(&making.file, not))?;
     Ok(file.finish()?)
 }
 
-fn create_file(making: &BackupArgs) -> Result<AtomicFile, WriteBackupError> {
+fn create_file(making: &BackupArgs) -> Result<AtomicBackupFile, WriteBackupError> {
     let existing = if making.overwrite { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
-    AtomicFile::begin(&making.file, existing)
+    AtomicBackupFile::begin(&making.file, existing)
 }

@@ -8,7 +8,7 @@ use std::{
 use fencegate_guard::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
-use crate::cli::{log::Format, times::format_since};
+use crate::cli::{log::OutputFormat, times::format_since};
 
 /// The result of a restore.
 pub(super) struct RestoreOutcome {
@@ -23,17 +23,17 @@ pub(super) struct RestoreOutcome {
     pub(super) closed_for: Duration,
 }
 
-pub(super) fn backup_text(file: &Path, header: &BackupHeader, format: Format) -> String {
+pub(super) fn backup_text(file: &Path, header: &BackupHeader, format: OutputFormat) -> String {
     let BackupHeader { identity, taken, highest, marks, operations, .. } = header;
     match format {
-        Format::Json => format!(
+        OutputFormat::Json => format!(
             "{:#}",
             json!({
                 "backup": file, "store": identity.store, "ensemble": identity.ensemble, "taken": taken,
                 "highest": highest, "keys": marks, "operations": operations,
             })
         ),
-        Format::Text => format!(
+        OutputFormat::Text => format!(
             "{}: store {}, {marks} keys, {operations} operations, tokens up to {highest}\n\
              Kept answers are in it: keep it from others. What comes later is not in it, and a restore cannot know it.",
             file.display(),
@@ -42,10 +42,10 @@ pub(super) fn backup_text(file: &Path, header: &BackupHeader, format: Format) ->
     }
 }
 
-pub(super) fn restore_text(outcome: &RestoreOutcome, format: Format) -> String {
+pub(super) fn restore_text(outcome: &RestoreOutcome, format: OutputFormat) -> String {
     let RestoreOutcome { path, header, restored, aside, closed_for, .. } = outcome;
     match format {
-        Format::Json => format!(
+        OutputFormat::Json => format!(
             "{:#}",
             json!({
                 "path": path, "store": restored.store, "was": header.identity.store, "floor": restored.floor,
@@ -53,7 +53,7 @@ pub(super) fn restore_text(outcome: &RestoreOutcome, format: Format) -> String {
                 "closed_for_ms": u64::try_from(closed_for.as_millis()).unwrap_or(u64::MAX),
             })
         ),
-        Format::Text => describe(outcome),
+        OutputFormat::Text => describe(outcome),
     }
 }
 

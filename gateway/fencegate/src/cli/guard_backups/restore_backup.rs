@@ -28,7 +28,7 @@ pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
     let guard = policy::read_guard_quietly(&file)?;
     let usual = Some(config::default_path(CommandTarget::Gateway)).filter(|usual| usual.exists());
     let policy_path = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
-    let gateway = policy_path.map(policy::read_quietly).transpose()?;
+    let gateway = policy_path.map(policy::read_gateway_quietly).transpose()?;
     let gateway = policy_path.zip(gateway.as_ref());
     let outcome = restore(restoring, &guard, gateway).map_err(|error| out::report_error(&error))?;
     out::print_text(render::restore_text(&outcome, restoring.format))

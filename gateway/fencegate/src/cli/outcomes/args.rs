@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     admin::extract::ResolvedAs,
-    cli::{admin_client::AdminTargetArgs, log::Format},
+    cli::{admin_client::AdminTargetArgs, log::OutputFormat},
 };
 
 /// The questions and orders of an operator for a running guard.
@@ -48,8 +48,8 @@ pub(in crate::cli) struct RunningGuardArgs {
     #[command(flatten)]
     pub(in crate::cli) place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(in crate::cli) format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub(in crate::cli) format: OutputFormat,
 }
 
 impl OutcomesCommand {

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::{
     args::OutcomesCommand,
-    render::{self, KeyReport},
+    render::{self, GuardKeyStatus},
 };
 use crate::{
     admin::{extract::ResolvedAs, models::encode, outcomes::Open},
     cli::{
         admin_client::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
-        log::Format,
+        log::OutputFormat,
     },
 };
 
@@ -42,25 +42,25 @@ struct OperationList {
 }
 
 impl GuardClient<'_> {
-    async fn show(&mut self, about: Option<&str>, format: Format) -> Result<String, AdminClientError> {
+    async fn show(&mut self, about: Option<&str>, format: OutputFormat) -> Result<String, AdminClientError> {
         let open = self.unknown_outcomes().await?;
         let Some(about) = about else {
             return Ok(match format {
-                Format::Text => render::list_text(&open),
-                Format::Json => pretty(&json!({ "operations": open })),
+                OutputFormat::Text => render::list_text(&open),
+                OutputFormat::Json => pretty(&json!({ "operations": open })),
             });
         };
         if let Some(one) = open.iter().find(|open| open.reference == about) {
             return Ok(match format {
-                Format::Text => render::describe(one),
-                Format::Json => pretty(&json!(one)),
+                OutputFormat::Text => render::describe(one),
+                OutputFormat::Json => pretty(&json!(one)),
             });
         }
         let known = self.get(&format!("/api/v1/keys/{}", encode(about))).await?;
-        if format == Format::Json {
+        if format == OutputFormat::Json {
             return Ok(pretty(&known));
         }
-        let key: KeyReport = self.0.parse(known)?;
+        let key: GuardKeyStatus = self.0.parse(known)?;
         Ok(render::key_text(&key, open.iter().filter(|open| key.matches(open))))
     }
 
@@ -68,7 +68,7 @@ impl GuardClient<'_> {
         &mut self,
         reference: &str,
         (outcome, force): (ResolvedAs, bool),
-        format: Format,
+        format: OutputFormat,
     ) -> Result<String, AdminClientError> {
         // Read before the request is resolved: afterwards the list no longer has it.
         let open = self.unknown_outcomes().await?;
@@ -81,19 +81,19 @@ impl GuardClient<'_> {
         self.post(&path, &body).await?;
         let about = open.iter().find(|open| open.reference == reference);
         Ok(match format {
-            Format::Text => render::resolved_text(reference, outcome, about),
-            Format::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
+            OutputFormat::Text => render::resolved_text(reference, outcome, about),
+            OutputFormat::Json => pretty(&json!({ "resolved": reference, "as": outcome })),
         })
     }
 
-    async fn forget(&mut self, reference: &str, format: Format) -> Result<String, AdminClientError> {
+    async fn forget(&mut self, reference: &str, format: OutputFormat) -> Result<String, AdminClientError> {
         let path = format!("/api/v1/operations/{}/forget", encode(reference));
         self.post(&path, &json!({})).await?;
         Ok(match format {
-            Format::Text => {
+            OutputFormat::Text => {
                 format!("{reference}: forgotten, with the answer that was kept. A repeat of it runs again.")
             }
-            Format::Json => pretty(&json!({ "forgotten": reference })),
+            OutputFormat::Json => pretty(&json!({ "forgotten": reference })),
         })
     }
 
@@ -103,15 +103,15 @@ impl GuardClient<'_> {
     }
 
     async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
-        self.0.get(path).await.map_err(known_to_show)
+        self.0.get(path).await.map_err(with_show_hint)
     }
 
     async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
-        self.0.post(path, body).await.map_err(known_to_show)
+        self.0.post(path, body).await.map_err(with_show_hint)
     }
 }
 
-fn known_to_show(error: AdminClientError) -> AdminClientError {
+fn with_show_hint(error: AdminClientError) -> AdminClientError {
     match error {
         AdminClientError::NotFound { said } => {
             let show = command_hint::command_line(CommandTarget::Guard, "guard show");

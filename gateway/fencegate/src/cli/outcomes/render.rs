@@ -17,7 +17,7 @@ use crate::{
 
 /// The watermarks of a guard for a key.
 #[derive(Debug, Deserialize)]
-pub(super) struct KeyReport {
+pub(super) struct GuardKeyStatus {
     key: String,
     write: Option<Token>,
     read: Option<Token>,
@@ -25,7 +25,7 @@ pub(super) struct KeyReport {
     in_doubt: Vec<Token>,
 }
 
-impl KeyReport {
+impl GuardKeyStatus {
     /// All hidden keys have the same text.
     pub(super) fn matches(&self, open: &Open) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
@@ -111,14 +111,14 @@ fn round_to_tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
 }
 
-pub(super) fn key_text<'a>(key: &KeyReport, open: impl Iterator<Item = &'a Open>) -> String {
+pub(super) fn key_text<'a>(key: &GuardKeyStatus, open: impl Iterator<Item = &'a Open>) -> String {
     let token =
         |token: &Option<Token>| token.map_or_else(|| "none yet".to_owned(), |token| token.to_string());
     let tokens = |tokens: &[Token]| match tokens {
         [] => "nothing".to_owned(),
         tokens => tokens.iter().map(Token::to_string).collect::<Vec<_>>().join(", "),
     };
-    let KeyReport { key, write, read, in_flight, in_doubt } = key;
+    let GuardKeyStatus { key, write, read, in_flight, in_doubt } = key;
     let mut text = format!(
         "{key}\n  \
          newest write  {}\n  \

@@ -13,39 +13,39 @@ upstreams: {ledger: {endpoints: ["http://127.0.0.1:8000"], fencing: guard, direc
 routes: [{name: pay, upstream: ledger, match: {path: "/{id}"}, fence: {key: "{path.id}"}}]
 "#;
 
-struct Fixture {
+struct RegistryFixture {
     guards: GuardRegistry,
     upstream: Upstream,
-    address: Arc<Address>,
+    address: Arc<EndpointAddress>,
 }
 
-impl Fixture {
+impl RegistryFixture {
     fn new() -> Self {
         let upstream = load(POLICY).plan.expect("sound").serving.upstreams.remove(0);
-        let address = Address::new(
+        let address = EndpointAddress::new(
             "127.0.0.1:8000".parse::<SocketAddr>().expect("an address"),
             "127.0.0.1:8000".into(),
         );
         Self { guards: GuardRegistry::new(Arc::default()), upstream, address }
     }
 
-    fn says(
+    fn announce(
         &self,
-        asking: IdentityCheck,
+        asking: IdentityCheckStart,
         (store, instance): (&str, &str),
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        self.says_at(&self.address, asking, (store, instance), highest)
+        self.announce_at(&self.address, asking, (store, instance), highest)
     }
 
-    fn says_at(
+    fn announce_at(
         &self,
-        address: &Arc<Address>,
-        asking: IdentityCheck,
+        address: &Arc<EndpointAddress>,
+        asking: IdentityCheckStart,
         (store, instance): (&str, &str),
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let announced = announced((store, instance), highest);
+        let announced = announcement((store, instance), highest);
         self.guards.record_announcement(
             &self.upstream,
             address,
@@ -56,13 +56,13 @@ impl Fixture {
     }
 
     /// One of several guards that share a store.
-    fn shares(
+    fn announce_shared(
         &self,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
         (instance, database): (&str, &str),
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let alone = announced(("s", instance), highest);
+        let alone = announcement(("s", instance), highest);
         let announced = Announcement { shared: Some(database.into()), ..alone };
         let asking = self.guards.begin_check(&self.upstream);
         self.guards.record_announcement(
@@ -75,25 +75,32 @@ impl Fixture {
     }
 
     /// Another address of the same name.
-    fn beside(&self) -> Arc<Address> {
-        Address::new("127.0.0.2:8000".parse::<SocketAddr>().expect("an address"), self.address.name.clone())
+    fn other_address(&self) -> Arc<EndpointAddress> {
+        EndpointAddress::new(
+            "127.0.0.2:8000".parse::<SocketAddr>().expect("an address"),
+            self.address.name.clone(),
+        )
     }
 
-    fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, GuardIdentityError> {
-        self.says_at(address, self.guards.begin_check(&self.upstream), guard, 20)
+    fn check_and_announce(
+        &self,
+        address: &Arc<EndpointAddress>,
+        guard: (&str, &str),
+    ) -> Result<Arc<str>, GuardIdentityError> {
+        self.announce_at(address, self.guards.begin_check(&self.upstream), guard, 20)
     }
 
-    fn is_believed(&self, address: &Address, instance: &str) -> bool {
+    fn is_trusted(&self, address: &EndpointAddress, instance: &str) -> bool {
         self.guards.is_trusted(&self.upstream, address, &instance.into())
     }
 
-    fn let_in(&self, instance: &str, epoch: u64) {
+    fn record_admitted(&self, instance: &str, epoch: u64) {
         let guard = (&*self.address, &instance.into());
         self.guards.record_admitted(&self.upstream, guard, epoch, BootInstant::from_nanos(0));
     }
 }
 
-fn announced((store, instance): (&str, &str), highest: u64) -> Announcement {
+fn announcement((store, instance): (&str, &str), highest: u64) -> Announcement {
     Announcement {
         format: 1,
         store: store.into(),
@@ -112,185 +119,200 @@ fn announced((store, instance): (&str, &str), highest: u64) -> Announcement {
 /// Guards that share a store are trusted at the same time, whichever of them answers at which address.
 #[test]
 fn guards_sharing_store_are_trusted_together() {
-    let met = Fixture::new();
-    let beside = met.beside();
-    let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
+    let met = RegistryFixture::new();
+    let beside = met.other_address();
+    let both = met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
     for (address, instance) in
         [(&beside, "two"), (&met.address, "one"), (&met.address, "two"), (&met.address, "one")]
     {
-        assert_eq!(met.shares(address, (instance, "d"), 20), Ok(both.clone()), "{instance}");
+        assert_eq!(met.announce_shared(address, (instance, "d"), 20), Ok(both.clone()), "{instance}");
     }
-    assert!(met.is_believed(&met.address, &both) && met.is_believed(&beside, &both));
+    assert!(met.is_trusted(&met.address, &both) && met.is_trusted(&beside, &both));
     assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
 /// A guard whose shared store is behind an epoch that another guard of the store has admitted is refused.
 #[test]
 fn sharing_guard_behind_peer_is_refused() {
-    let met = Fixture::new();
-    let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
-    met.let_in(&both, 30);
+    let met = RegistryFixture::new();
+    let both = met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
+    met.record_admitted(&both, 30);
     let behind = GuardIdentityError::RolledBack { announced: 20, known: 30 };
-    assert_eq!(met.shares(&met.beside(), ("two", "d"), 20), Err(behind));
-    assert_eq!(met.shares(&met.beside(), ("two", "d"), 30), Ok(both));
+    assert_eq!(met.announce_shared(&met.other_address(), ("two", "d"), 20), Err(behind));
+    assert_eq!(met.announce_shared(&met.other_address(), ("two", "d"), 30), Ok(both));
 }
 
 /// One store in two databases is a copy: neither guard is used, nor a guard alone with a store of this name.
 #[test]
 fn store_in_two_databases_is_split() {
-    let met = Fixture::new();
-    met.shares(&met.address, ("one", "d"), 20).expect("the first");
-    assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(GuardIdentityError::Split));
+    let met = RegistryFixture::new();
+    met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
+    assert_eq!(met.announce_shared(&met.other_address(), ("two", "e"), 20), Err(GuardIdentityError::Split));
     // The first guard returns with another database.
-    assert!(met.shares(&met.address, ("one", "e"), 20).is_ok());
+    assert!(met.announce_shared(&met.address, ("one", "e"), 20).is_ok());
     // A guard that uses its store alone does not belong to guards that share one, even if the stores have one name.
-    assert_eq!(met.at(&met.beside(), ("s", "three")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&met.other_address(), ("s", "three")), Err(GuardIdentityError::Split));
 }
 
 /// An epoch that a guard admits after it was asked for its announcement does not make the announcement a rollback.
 #[test]
 fn admission_during_check_is_no_rollback() {
-    let met = Fixture::new();
+    let met = RegistryFixture::new();
     let asking = met.guards.begin_check(&met.upstream);
-    assert!(met.says(asking, ("s", "one"), 20).is_ok());
+    assert!(met.announce(asking, ("s", "one"), 20).is_ok());
     let slow = met.guards.begin_check(&met.upstream);
-    met.let_in("one", 30);
-    assert!(met.says(slow, ("s", "one"), 20).is_ok(), "it has answered before");
+    met.record_admitted("one", 30);
+    assert!(met.announce(slow, ("s", "one"), 20).is_ok(), "it has answered before");
     let later = met.guards.begin_check(&met.upstream);
     let older = Err(GuardIdentityError::RolledBack { announced: 20, known: 30 });
-    assert_eq!(met.says(later, ("s", "one"), 20), older);
+    assert_eq!(met.announce(later, ("s", "one"), 20), older);
 }
 
 /// A new store, whatever its name, is refused if it is behind an epoch that the store before has admitted.
 #[test]
 fn next_store_behind_epoch_is_refused() {
-    let met = Fixture::new();
-    assert!(met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).is_ok());
+    let met = RegistryFixture::new();
+    assert!(met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20).is_ok());
     let slow = met.guards.begin_check(&met.upstream);
-    met.let_in("one", 30);
+    met.record_admitted("one", 30);
     let older = Err(GuardIdentityError::RolledBack { announced: 29, known: 30 });
     assert_eq!(
-        met.says(slow, ("other", "two"), 29),
+        met.announce(slow, ("other", "two"), 29),
         older,
         "another process cannot have let it in meanwhile"
     );
-    assert!(met.says(met.guards.begin_check(&met.upstream), ("new", "three"), 30).is_ok());
+    assert!(met.announce(met.guards.begin_check(&met.upstream), ("new", "three"), 30).is_ok());
 }
 
 /// A connection is trusted while its process is the last that answered, and no longer once two processes answer.
 #[test]
 fn connection_is_trusted_for_current_process() {
-    let met = Fixture::new();
-    let one = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20).expect("believed");
-    assert!(met.is_believed(&met.address, &one));
-    let two = met.says(met.guards.begin_check(&met.upstream), ("s", "two"), 20).expect("believed");
-    assert!(!met.is_believed(&met.address, &one) && met.is_believed(&met.address, &two));
+    let met = RegistryFixture::new();
+    let one = met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20).expect("believed");
+    assert!(met.is_trusted(&met.address, &one));
+    let two = met.announce(met.guards.begin_check(&met.upstream), ("s", "two"), 20).expect("believed");
+    assert!(!met.is_trusted(&met.address, &one) && met.is_trusted(&met.address, &two));
     assert_eq!(
-        met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20),
+        met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20),
         Err(GuardIdentityError::MultipleProcesses)
     );
-    assert!(!met.is_believed(&met.address, &two));
+    assert!(!met.is_trusted(&met.address, &two));
 }
 
 /// Two names at one address are two guards: a TLS name or a host name can route to a different guard at the same
 /// address.
 #[test]
 fn names_at_one_address_are_separate() {
-    let one = Fixture::new();
+    let one = RegistryFixture::new();
     let socket = one.address.socket.clone();
-    let at = |name: &str| Address::new(socket.clone(), name.into());
+    let at = |name: &str| EndpointAddress::new(socket.clone(), name.into());
     let mut met = one;
     for _ in 0..3 {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
             (met.upstream.name, met.address) = (name.into(), at(&format!("{name}.example:80")));
-            let said = met.says(met.guards.begin_check(&met.upstream), (store, instance), 20);
-            assert!(met.is_believed(&met.address, &said.expect("believed")), "{name}");
+            let said = met.announce(met.guards.begin_check(&met.upstream), (store, instance), 20);
+            assert!(met.is_trusted(&met.address, &said.expect("believed")), "{name}");
         }
     }
     met.upstream.name = "a".into();
-    assert!(met.is_believed(&at("a.example:80"), "one"), "the other one has not taken its place");
+    assert!(met.is_trusted(&at("a.example:80"), "one"), "the other one has not taken its place");
     met.upstream.name = "b".into();
     // Under one name they count as two guards.
-    let said = met.says(met.guards.begin_check(&met.upstream), ("s", "one"), 20);
+    let said = met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
-    let said = met.says(met.guards.begin_check(&met.upstream), ("t", "two"), 20);
+    let said = met.announce(met.guards.begin_check(&met.upstream), ("t", "two"), 20);
     assert_eq!(said, Err(GuardIdentityError::MultipleProcesses));
 }
 
 /// A lost address contradicts no guard; a guard that answers there again does.
 #[test]
 fn lost_address_counts_when_reachable_again() {
-    let met = Fixture::new();
+    let met = RegistryFixture::new();
     let here = met.address.clone();
-    let beside = met.beside();
-    assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
-    assert_eq!(met.guards.due(&met.upstream, &here), CheckDue::NotDue, "they agree");
-    // The guard at `here` was restarted, and the announcement of the other address is out of date.
-    assert_eq!(met.at(&here, ("s", "two")), Err(GuardIdentityError::Split));
+    let beside = met.other_address();
     assert!(
-        [&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == CheckDue::Before)
+        met.check_and_announce(&here, ("s", "one")).is_ok()
+            && met.check_and_announce(&beside, ("s", "one")).is_ok()
     );
-    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
-    assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
-    assert_eq!(met.guards.due(&met.upstream, &beside), CheckDue::NotDue, "who connects there is told");
+    assert_eq!(met.guards.check_due(&met.upstream, &here), IdentityCheckDue::NotDue, "they agree");
+    // The guard at `here` was restarted, and the announcement of the other address is out of date.
+    assert_eq!(met.check_and_announce(&here, ("s", "two")), Err(GuardIdentityError::Split));
+    assert!(
+        [&here, &beside]
+            .iter()
+            .all(|address| met.guards.check_due(&met.upstream, address) == IdentityCheckDue::Before)
+    );
+    met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
+    assert!(met.check_and_announce(&here, ("s", "two")).is_ok() && met.is_trusted(&here, "two"));
+    assert_eq!(
+        met.guards.check_due(&met.upstream, &beside),
+        IdentityCheckDue::NotDue,
+        "who connects there is told"
+    );
     // Another guard starts at the other address.
-    assert_eq!(met.at(&beside, ("t", "three")), Err(GuardIdentityError::Split));
-    assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
+    assert_eq!(met.check_and_announce(&beside, ("t", "three")), Err(GuardIdentityError::Split));
+    assert!(!met.is_trusted(&here, "two") && !met.is_trusted(&beside, "three"));
 }
 
 /// A connection to a guard that could not be reached is not used once another guard has announced itself. A guard
 /// whose address cannot be reached for a moment may still be running.
 #[test]
 fn lost_guard_connection_yields_to_another() {
-    let met = Fixture::new();
+    let met = RegistryFixture::new();
     let here = met.address.clone();
-    let beside = met.beside();
-    assert!(met.at(&here, ("s", "one")).is_ok());
-    met.guards.record_lost(&met.upstream, &here, met.guards.begin_attempt());
-    assert!(met.is_believed(&here, "one"), "nobody else is known");
-    assert!(met.at(&beside, ("t", "two")).is_ok());
-    assert!(met.is_believed(&beside, "two") && !met.is_believed(&here, "one"));
+    let beside = met.other_address();
+    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
+    met.guards.record_no_guard(&met.upstream, &here, met.guards.begin_attempt());
+    assert!(met.is_trusted(&here, "one"), "nobody else is known");
+    assert!(met.check_and_announce(&beside, ("t", "two")).is_ok());
+    assert!(met.is_trusted(&beside, "two") && !met.is_trusted(&here, "one"));
 }
 
 /// A failed attempt does not remove the announcement of a guard that arrived after the attempt had begun.
 #[test]
 fn failed_attempt_keeps_newer_announcement() {
-    let met = Fixture::new();
+    let met = RegistryFixture::new();
     let here = met.address.clone();
-    let beside = met.beside();
-    assert!(met.at(&here, ("s", "one")).is_ok());
+    let beside = met.other_address();
+    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
     let slow = met.guards.begin_attempt();
-    assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
-    met.guards.record_lost(&met.upstream, &beside, slow);
+    assert_eq!(met.check_and_announce(&beside, ("t", "two")), Err(GuardIdentityError::Split));
+    met.guards.record_no_guard(&met.upstream, &beside, slow);
     assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
-    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
+    met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
     assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
 }
 
 /// A guard at an endpoint that is not in the plan does not contradict the guards of the plan.
 #[test]
 fn guard_outside_plan_causes_no_split() {
-    let met = Fixture::new();
-    let elsewhere =
-        Address::new("127.0.0.3:8000".parse::<SocketAddr>().expect("an address"), "127.0.0.3:8000".into());
-    assert!(met.at(&met.address, ("s", "one")).is_ok());
-    assert!(met.at(&elsewhere, ("t", "two")).is_ok() && met.is_believed(&met.address, "one"));
+    let met = RegistryFixture::new();
+    let elsewhere = EndpointAddress::new(
+        "127.0.0.3:8000".parse::<SocketAddr>().expect("an address"),
+        "127.0.0.3:8000".into(),
+    );
+    assert!(met.check_and_announce(&met.address, ("s", "one")).is_ok());
+    assert!(met.check_and_announce(&elsewhere, ("t", "two")).is_ok() && met.is_trusted(&met.address, "one"));
 }
 
 /// An address without a guard is checked again after a while, by one request. A guard there may serve another
 /// gateway, without the admissions of the guard that serves this one.
 #[test]
 fn lost_address_is_rechecked_once() {
-    let met = Fixture::new();
+    let met = RegistryFixture::new();
     let here = met.address.clone();
-    let beside = met.beside();
-    assert!(met.at(&here, ("s", "one")).is_ok());
-    met.guards.record_lost(&met.upstream, &beside, met.guards.begin_attempt());
-    let due = |address| met.guards.due(&met.upstream, address);
-    assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::NotDue), "nobody was there just now");
+    let beside = met.other_address();
+    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
+    met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
+    let due = |address| met.guards.check_due(&met.upstream, address);
+    assert_eq!(
+        (due(&here), due(&beside)),
+        (IdentityCheckDue::NotDue, IdentityCheckDue::NotDue),
+        "nobody was there just now"
+    );
     met.guards.age_by(met.upstream.sharing.dns.refresh);
-    assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::Background));
-    assert_eq!(due(&beside), CheckDue::NotDue, "somebody is on the way");
-    assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
+    assert_eq!((due(&here), due(&beside)), (IdentityCheckDue::NotDue, IdentityCheckDue::Background));
+    assert_eq!(due(&beside), IdentityCheckDue::NotDue, "somebody is on the way");
+    assert_eq!(met.check_and_announce(&beside, ("t", "two")), Err(GuardIdentityError::Split));
     assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
 }

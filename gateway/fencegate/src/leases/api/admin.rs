@@ -13,7 +13,7 @@ use crate::{
     leases::{
         admin_actions::LeaseActionError,
         lease::Lease,
-        lease_json::{LeaseDocument, LeaseList, Revocation, Viewer},
+        lease_json::{LeaseDocument, LeaseDocumentAudience, LeaseList, Revocation},
         lease_table::LeaseTable,
     },
     refusal::{Reason, Refusal},
@@ -71,7 +71,8 @@ impl LeaseTable {
     pub fn list(&self, meant: impl Fn(&Lease) -> bool) -> LeaseList {
         let all = self.active();
         let meant = all.iter().filter(|lease| meant(lease));
-        let leases = meant.map(|lease| LeaseDocument::new(lease, self, Viewer::Public)).collect();
+        let leases =
+            meant.map(|lease| LeaseDocument::new(lease, self, LeaseDocumentAudience::Public)).collect();
         LeaseList { gateway: self.gateway.to_string(), leases }
     }
 }

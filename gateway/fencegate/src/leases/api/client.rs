@@ -21,17 +21,19 @@ use tokio::time::timeout;
 
 use super::{
     context::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
-    watch::WatchOptions,
+    watch::LeaseWatchOptions,
 };
 use crate::{
     current_config::{plan_delays_key, site_in_plan},
     leases::{
         auth::may_take,
-        lease::{EndReason, Lease, LockPlacement, NewLease, StageSnapshot, site_for_permits},
-        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Renewal, Viewer, is_election_key},
+        lease::{CheckedLeaseLocks, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits},
+        lease_json::{
+            HELD, LeaseDocument, LeaseDocumentAudience, LeaseRequest, OVER, Renewal, is_election_key,
+        },
         peer_client::PeerRequest,
     },
-    one_line::is_line,
+    one_line::is_single_line,
     refusal::{Reason, Refusal},
 };
 
@@ -73,7 +75,7 @@ pub(super) async fn acquire(
     let in_time = !prefers_async(&headers);
     let permits = request.permits.map(parse_permits).transpose()?;
     let wanted = NewLease {
-        placed: interface.place_locks(plan, &keys, (request.mode, permits)).await?,
+        placed: interface.check_lease_locks(plan, &keys, (request.mode, permits)).await?,
         permits,
         keys: keys.into(),
         mode: request.mode,
@@ -104,7 +106,7 @@ struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
 impl Drop for UndeliveredLease<'_> {
     fn drop(&mut self) {
         if let Some(lease) = self.1.take() {
-            self.0.leases.end(&lease, EndReason::GaveUp);
+            self.0.leases.end(&lease, LeaseEndReason::GaveUp);
         }
     }
 }
@@ -127,22 +129,22 @@ impl LeaseApi {
             }
         };
         match lease.snapshot().stage {
-            StageSnapshot::Held { .. } => {
+            LeaseStageSnapshot::Held { .. } => {
                 unheard.1 = None;
                 Ok(lease)
             }
-            StageSnapshot::Over { why: EndReason::GaveUp, .. } => {
+            LeaseStageSnapshot::Over { why: LeaseEndReason::GaveUp, .. } => {
                 Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
             }
-            StageSnapshot::Over { why: EndReason::Refused(refusal), .. } => Err(*refusal),
-            StageSnapshot::Over { why: EndReason::Lost, .. } => {
+            LeaseStageSnapshot::Over { why: LeaseEndReason::Refused(refusal), .. } => Err(*refusal),
+            LeaseStageSnapshot::Over { why: LeaseEndReason::Lost, .. } => {
                 Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
             }
-            StageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
-            StageSnapshot::Waiting { .. } if late => {
+            LeaseStageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
+            LeaseStageSnapshot::Waiting { .. } if late => {
                 Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time"))
             }
-            StageSnapshot::Waiting { .. } => {
+            LeaseStageSnapshot::Waiting { .. } => {
                 Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
             }
         }
@@ -155,7 +157,7 @@ impl LeaseApi {
     pub async fn release_lease(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
         let done = match found {
             Ok(LeaseLocation::Local(lease)) => {
-                self.leases.end(&lease, EndReason::Released);
+                self.leases.end(&lease, LeaseEndReason::Released);
                 return Ok(());
             }
             Ok(LeaseLocation::Remote(id)) => {
@@ -180,19 +182,19 @@ impl LeaseApi {
 
     /// The document of a lease for its client.
     pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
-        LeaseDocument::new(lease, &self.leases, Viewer::Client(self.tickets.as_deref()))
+        LeaseDocument::new(lease, &self.leases, LeaseDocumentAudience::Client(self.tickets.as_deref()))
     }
 
     /// The locks of these keys, as requests take them by `plan`.
     ///
     /// # Errors
     /// Not all of them can be held that way.
-    pub async fn place_locks(
+    pub async fn check_lease_locks(
         &self,
         plan: Arc<GatewayPlan>,
         keys: &[ResourceKey],
         (mode, permits): (Mode, Option<Permits>),
-    ) -> Result<LockPlacement, Refusal> {
+    ) -> Result<CheckedLeaseLocks, Refusal> {
         let session = self.leases.check_plan_compat(&plan, keys).await?;
         if keys.iter().any(|key| plan_delays_key(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
@@ -215,7 +217,7 @@ impl LeaseApi {
             let why = "several keys are held at once only where all of them have locks of our own layout";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        Ok(LockPlacement { sites, plan, session })
+        Ok(CheckedLeaseLocks { sites, plan, session })
     }
 }
 
@@ -239,7 +241,7 @@ pub(super) async fn show(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let watching = WatchOptions::parse(&uri, &headers)?;
+    let watching = LeaseWatchOptions::parse(&uri, &headers)?;
     match interface.locate_requested(&caller, &reference, &headers)? {
         LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
         LeaseLocation::Local(lease) => {
@@ -345,7 +347,7 @@ fn parse_permits(count: u16) -> Result<Permits, Refusal> {
 }
 
 fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
-    if note.len() > MAX_NOTE_LEN || !is_line(&note) {
+    if note.len() > MAX_NOTE_LEN || !is_single_line(&note) {
         return Err(malformed(
             "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
         ));

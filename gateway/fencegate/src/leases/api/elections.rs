@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse, Response, sse::Event},
 };
-use fencegate_lock::{manager::admin_query::LineEntry, session::paths::Paths};
+use fencegate_lock::{manager::admin_query::LineEntry, session::paths::ZkPaths};
 use fencegate_policies::key::ResourceKey;
 use futures_util::stream;
 use tokio::{sync::watch, time::sleep};
@@ -17,13 +17,13 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     client::invalid_key,
     context::{LeaseApi, LeaseCaller, PREFIX, json_response},
-    key_queue::{number, query_refusal},
+    key_queue::{query_refusal, token_number},
     watch::{sse, wants_stream},
 };
 use crate::{
     leases::{
         election_watch::ElectionState,
-        lease::{Lease, StageSnapshot},
+        lease::{Lease, LeaseStageSnapshot},
         lease_json::{ElectionDocument, Leader, election_key},
         peer_client::PeerRequest,
     },
@@ -60,7 +60,7 @@ pub(super) async fn check_leader(
     State(interface): State<LeaseApi>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    let proven = |lease: Arc<Lease>| matches!(lease.snapshot().stage, StageSnapshot::Held { held_for, .. } if !held_for.is_zero());
+    let proven = |lease: Arc<Lease>| matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { held_for, .. } if !held_for.is_zero());
     match interface.leases.holder(&parse_key(&name)?) {
         Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
         _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
@@ -81,7 +81,7 @@ fn stream_election(
     let drain = interface.drain.clone();
     let elections = interface.elections.clone();
     let most = interface.leases.settings().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
-    let seen = elections.follow(&name.clone(), (principal, most), |sender| {
+    let seen = elections.subscribe(&name.clone(), (principal, most), |sender| {
         drop(tokio::spawn(interface.watch_election(name, key, sender)));
     });
     let seen = seen.ok_or_else(|| {
@@ -160,7 +160,7 @@ impl LeaseApi {
             patience: Duration::ZERO,
             client: None,
         };
-        let result = self.ask_peer(Paths::member_name(gateway, session.cast_signed()), question).await;
+        let result = self.ask_peer(ZkPaths::member_name(gateway, session.cast_signed()), question).await;
         let Ok(response) = result else { return plain };
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
         let election: Option<ElectionDocument> = serde_json::from_slice(&body).ok();
@@ -177,10 +177,10 @@ impl LeaseApi {
     }
 
     fn leader(&self, lease: &Lease) -> Option<Leader> {
-        let StageSnapshot::Held { lock, .. } = lease.snapshot().stage else { return None };
+        let LeaseStageSnapshot::Held { lock, .. } = lease.snapshot().stage else { return None };
         Some(Leader {
             gateway: Some(self.leases.gateway.to_string()),
-            number: number(lease),
+            number: token_number(lease),
             token: Some(lock.token()),
             reference: Some(lease.id.reference().to_string()),
             note: lease.note.as_deref().map(str::to_owned),

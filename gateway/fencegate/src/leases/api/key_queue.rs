@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     leases::{
-        lease::{Lease, StageSnapshot},
+        lease::{Lease, LeaseStageSnapshot},
         lease_json::{KeyDocument, LineNode, millis},
     },
     refusal::{Reason, Refusal},
@@ -33,7 +33,8 @@ pub(super) async fn show(
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {
-        let ours = ours.as_ref().filter(|lease| entry.number.is_some() && number(lease) == entry.number);
+        let ours =
+            ours.as_ref().filter(|lease| entry.number.is_some() && token_number(lease) == entry.number);
         LineNode {
             gateway: entry.gateway,
             mode: entry.mode,
@@ -50,17 +51,17 @@ pub(super) async fn show(
     Ok(json_response(&KeyDocument { key: key.as_str().to_owned(), line, expected_wait_ms }))
 }
 
-pub(super) fn number(lease: &Lease) -> Option<u64> {
+pub(super) fn token_number(lease: &Lease) -> Option<u64> {
     match lease.snapshot().stage {
-        StageSnapshot::Held { lock, .. } => Some(lock.token().number()),
-        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
+        LeaseStageSnapshot::Held { lock, .. } => Some(lock.token().number()),
+        LeaseStageSnapshot::Waiting { .. } | LeaseStageSnapshot::Over { .. } => None,
     }
 }
 
 fn held_for(lease: &Lease) -> Option<u64> {
     match lease.snapshot().stage {
-        StageSnapshot::Held { since, .. } => Some(millis(since)),
-        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
+        LeaseStageSnapshot::Held { since, .. } => Some(millis(since)),
+        LeaseStageSnapshot::Waiting { .. } | LeaseStageSnapshot::Over { .. } => None,
     }
 }
 

@@ -21,14 +21,14 @@ use crate::{
     leases::{
         id::LeaseId,
         lease::Lease,
-        lease_json::{LeaseDocument, OVER, Viewer},
+        lease_json::{LeaseDocument, LeaseDocumentAudience, OVER},
         peer_client::PeerRequest,
     },
     refusal::{Reason, Refusal},
 };
 
 /// How a client watches a lease.
-pub(super) struct WatchOptions {
+pub(super) struct LeaseWatchOptions {
     /// How long it waits for a change.
     pub(super) longest: Duration,
     /// The last revision that the client has received.
@@ -40,7 +40,7 @@ pub(super) struct WatchOptions {
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct WatchQuery {
+pub(crate) struct LeaseWatchQuery {
     /// Answer when the lease changes, or after so many seconds; at most 60.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", param(maximum = 4_294_967_295_i64))]
@@ -57,10 +57,10 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one request to a peer waits for a change.
 const POLL_SECS: u64 = 20;
 
-impl WatchOptions {
+impl LeaseWatchOptions {
     pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
-        let asked = axum::extract::Query::<WatchQuery>::try_from_uri(uri);
-        let axum::extract::Query(WatchQuery { watch, seen }) =
+        let asked = axum::extract::Query::<LeaseWatchQuery>::try_from_uri(uri);
+        let axum::extract::Query(LeaseWatchQuery { watch, seen }) =
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
         Ok(Self {
             longest: Duration::from_secs(u64::from(watch).min(MAX_WATCH_SECS)),
@@ -100,7 +100,7 @@ impl LeaseApi {
                 () = lease.wait_changed(seen?) => {}
                 () = interface.drain.cancelled() => return None,
             }
-            let document = LeaseDocument::new(&lease, &interface.leases, Viewer::Public);
+            let document = LeaseDocument::new(&lease, &interface.leases, LeaseDocumentAudience::Public);
             let next = (document.state != OVER).then_some(document.revision);
             Some((to_event(&document), (interface, lease, next)))
         });

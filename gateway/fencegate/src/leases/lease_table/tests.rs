@@ -8,14 +8,14 @@ use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
 use super::{config_switch::ConfigSwitchGuard, *};
-use crate::{active_config::ActiveConfig, leases::lease::LockPlacement, metrics::Metrics};
+use crate::{active_config::ActiveConfig, leases::lease::CheckedLeaseLocks, metrics::Metrics};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
     "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"job/*\"]}]}\n";
 
 /// Together with the dependencies that must live as long.
-fn leases() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
+fn lease_table() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let clock = Arc::<ManualClock>::default();
@@ -34,16 +34,16 @@ fn leases() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
 }
 
 impl LeaseTable {
-    fn admits(&self) -> bool {
-        self.admits_by(self.in_force.plan()).is_ok()
+    fn try_admit(&self) -> bool {
+        self.admit_by_plan(self.in_force.plan()).is_ok()
     }
 
     /// The request for the lease was checked by `plan`.
-    fn admits_by(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, Reason> {
+    fn admit_by_plan(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, Reason> {
         let second = Duration::from_secs(1);
         let wanted = NewLease {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
-            placed: LockPlacement { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
+            placed: CheckedLeaseLocks { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
             mode: Mode::Exclusive,
             permits: None,
             ttl: second,
@@ -59,7 +59,7 @@ impl LeaseTable {
         Ok(lease)
     }
 
-    fn turns(&self) -> ConfigSwitchGuard<'_> {
+    fn begin_unchanged_switch(&self) -> ConfigSwitchGuard<'_> {
         self.begin_switch(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
     }
 }
@@ -67,63 +67,63 @@ impl LeaseTable {
 /// No lease is admitted during a reload, and leases are admitted again after a reload that panicked.
 #[test]
 fn panicked_reload_restores_lease_admission() {
-    let (leases, _tasks) = leases();
-    assert!(leases.admits());
+    let (leases, _tasks) = lease_table();
+    assert!(leases.try_admit());
     let turned = catch_unwind(AssertUnwindSafe(|| {
-        let _turning = leases.turns();
-        assert!(!leases.admits(), "another plan is being taken over");
+        let _turning = leases.begin_unchanged_switch();
+        assert!(!leases.try_admit(), "another plan is being taken over");
         panic!("on purpose");
     }));
     assert!(turned.is_err());
-    assert!(leases.admits(), "the plan has stayed");
+    assert!(leases.try_admit(), "the plan has stayed");
 }
 
 /// A plan that would move a leased lock is refused, and leases are admitted as before.
 #[test]
 fn refused_switch_keeps_lease_admission() {
-    let (leases, _tasks) = leases();
-    assert!(leases.admits());
+    let (leases, _tasks) = lease_table();
+    assert!(leases.try_admit());
     assert!(leases.begin_switch(|_| None).is_err());
-    assert!(leases.admits(), "the plan has stayed");
+    assert!(leases.try_admit(), "the plan has stayed");
     let terms = LeaseSettings { bounds: None, authority: LeaseAuth::load(None).expect("no file") };
-    leases.turns().set_settings(terms);
-    assert!(!leases.admits(), "nobody is granted one by the new plan");
+    leases.begin_unchanged_switch().set_settings(terms);
+    assert!(!leases.try_admit(), "nobody is granted one by the new plan");
 }
 
 /// A request that was checked by the plan before begins no lease. The worker of the client was paused in between.
 #[test]
 fn replaced_plan_admits_no_lease() {
-    let (leases, _tasks) = leases();
+    let (leases, _tasks) = lease_table();
     let before = leases.in_force.plan();
-    let turning = leases.turns();
+    let turning = leases.begin_unchanged_switch();
     let plan = Arc::new(before.serving.clone());
     let fleets = Upstreams::for_display(&plan, Metrics::for_gateway(&before).endpoints());
     leases.in_force.replace((*before).clone(), ActiveConfig::initial(plan, fleets));
     drop(turning);
-    assert_eq!(leases.admits_by(before).err(), Some(Reason::LockService));
-    assert!(leases.admits());
+    assert_eq!(leases.admit_by_plan(before).err(), Some(Reason::LockService));
+    assert!(leases.try_admit());
 }
 
 /// A principal that may no longer lock a key is granted no lease.
 #[test]
 fn withdrawn_key_refuses_lease() {
-    let (leases, _tasks) = leases();
+    let (leases, _tasks) = lease_table();
     let mut bounds = leases.settings().bounds.clone().expect("the plan grants leases");
     bounds.principals[0].keys.clear();
     let authority = LeaseAuth::load(None).expect("no file");
-    leases.turns().set_settings(LeaseSettings { bounds: Some(bounds), authority });
-    assert_eq!(leases.admits_by(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
+    leases.begin_unchanged_switch().set_settings(LeaseSettings { bounds: Some(bounds), authority });
+    assert_eq!(leases.admit_by_plan(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
 }
 
 /// A lease is rekeyed for exactly the routes whose keys changed after it was admitted.
 #[test]
 fn lease_records_routes_rekeyed_since() {
-    let (leases, _tasks) = leases();
-    let older = leases.admits_by(leases.in_force.plan()).expect("granted");
-    leases.turns().mark_rekeyed(&[]);
-    leases.turns().mark_rekeyed(&["pay".to_owned(), "book".to_owned()]);
-    leases.turns().mark_rekeyed(&["pay".to_owned()]);
-    let newer = leases.admits_by(leases.in_force.plan()).expect("granted");
+    let (leases, _tasks) = lease_table();
+    let older = leases.admit_by_plan(leases.in_force.plan()).expect("granted");
+    leases.begin_unchanged_switch().mark_rekeyed(&[]);
+    leases.begin_unchanged_switch().mark_rekeyed(&["pay".to_owned(), "book".to_owned()]);
+    leases.begin_unchanged_switch().mark_rekeyed(&["pay".to_owned()]);
+    let newer = leases.admit_by_plan(leases.in_force.plan()).expect("granted");
     let outlived = |lease: &Lease| ["pay", "book", "other"].map(|route| lease.is_rekeyed(route));
     assert_eq!((outlived(&older), outlived(&newer)), ([true, true, false], [false; 3]));
 }

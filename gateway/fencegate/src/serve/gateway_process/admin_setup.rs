@@ -30,7 +30,7 @@ pub(super) fn start_admin(
 ) -> io::Result<mpsc::UnboundedReceiver<AdminCommand>> {
     let (commands, given) = command::channel();
     let trends = MetricHistory::default();
-    let seen = admin::GatewayState {
+    let seen = admin::GatewayAdminState {
         name,
         keeper: role.keeper,
         metrics: base.metrics.clone(),

@@ -52,7 +52,7 @@ impl<N: Network> GatewayParts<N> {
         network: N,
     ) -> Result<Self, ProcessError> {
         let ProcessResources { memory, name, ours, .. } = resources;
-        let (lock_manager, session_workers) = sessions::keeper(gateway, base);
+        let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, base);
         let compat = PlanCompat::new(gateway, base.metrics.clone());
         let reach = ours.as_ref().map(|ours| ours.reach.clone());
         let nameplate = LocalMember::with_endpoint(gateway.fingerprint, reach);
@@ -62,7 +62,7 @@ impl<N: Network> GatewayParts<N> {
             compat.clone(),
         );
         let session_workers = {
-            let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
+            let settings = sessions::session_settings(gateway, name, options, base, &nameplate, memory);
             session_workers
                 .into_iter()
                 .enumerate()

@@ -6,7 +6,7 @@ use crate::{
     admin::command::AdminCommand,
     serve::{
         reload::{FileWatcher, Reloader},
-        sd_notify::ServiceNotifier,
+        sd_notify::SystemdNotifier,
         signals::{SignalAction, Signals},
     },
 };
@@ -32,7 +32,7 @@ impl ReloadLoop {
         &mut self,
         signals: &mut Signals,
         mut commands: mpsc::UnboundedReceiver<AdminCommand>,
-        manager: &ServiceNotifier,
+        manager: &SystemdNotifier,
     ) {
         let changed = async |watcher: &mut Option<FileWatcher>| match watcher {
             Some(watcher) => watcher.wait_changed().await,

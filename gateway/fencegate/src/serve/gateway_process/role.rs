@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use fencegate_http::network::Network;
 use fencegate_lock::{manager::lock_manager::LockManager, state::TokenHistory};
-use fencegate_policies::plan::{GatewayPlan, NestedRequests, Plan};
+use fencegate_policies::plan::{GatewayPlan, NestedRequestPolicy, ServingPlan};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     current_config::CurrentConfig,
-    frontend::{RawRequest, Role},
+    frontend::{RawRequest, ServingRole},
     handler::Handler,
     leases::{LeaseApi, LeaseTable, election_watch::ElectionWatches},
     metrics::hot_keys::HotKeys,
@@ -22,7 +22,7 @@ use crate::{
         worker::{WorkerContext, WorkerDeps, WorkerRole},
     },
     steps::{
-        fence::{FenceDeps, TraceIndex},
+        fence::{FenceDeps, TraceKeyIndex},
         lease_api::LeaseApiStep,
         route::RoutingTable,
     },
@@ -34,7 +34,7 @@ use crate::{
 pub struct GatewayRole {
     pub(super) keeper: LockManager,
     pub(super) tickets: Option<Arc<TicketIssuer>>,
-    pub(super) traces: Arc<TraceIndex>,
+    pub(super) traces: Arc<TraceKeyIndex>,
     pub(super) hot: HotKeys,
     pub(super) stays: Arc<RequestTracker>,
     pub(super) agreement: Arc<PlanCompat>,
@@ -74,7 +74,7 @@ impl GatewayRole {
     }
 
     /// The lease interface; `None` if the process grants no leases.
-    fn lease_api(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
+    fn lease_api(&self, drain: &CancellationToken, plan: &ServingPlan) -> Option<LeaseApiStep> {
         let leases = self.leases.clone()?;
         let in_force = self.in_force.clone();
         let tickets = self.tickets.clone();
@@ -86,20 +86,20 @@ impl GatewayRole {
 }
 
 /// True if a service may call back on some route.
-fn allows_callbacks(plan: &Plan) -> bool {
+fn allows_callbacks(plan: &ServingPlan) -> bool {
     let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
-    fences.into_iter().any(|fence| fence.nested == NestedRequests::Allow)
+    fences.into_iter().any(|fence| fence.nested == NestedRequestPolicy::Allow)
 }
 
 impl<N: Network> WorkerRole<N> for GatewayRole {
-    const ROLE: Role = Role::Gateway;
+    const ROLE: ServingRole = ServingRole::Gateway;
 
     fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition: config, mut parts, metrics, forward, courier, .. } = deps;
         parts.leases = shared.role.lease_api(&shared.drain, &config.plan);
         parts.callers = shared.role.tickets.clone().filter(|_| allows_callbacks(&config.plan));
         let fencing = FenceDeps {
-            accord: shared.role.agreement.route_verdicts(&config.plan),
+            accord: shared.role.agreement.route_compat_cache(&config.plan),
             edition: config.clone(),
             keeper: shared.role.keeper.clone(),
             courier,

@@ -9,8 +9,8 @@ use fencegate_lock::{
         session_worker::SessionWorker,
     },
     session::{
-        credentials::CredentialsError, instrumented::Instrumented, local_member::LocalMember,
-        log_dedup::LogDedup, servers::Servers, settings::SessionSettings,
+        credentials::ZkTlsCredentialsError, instrumented::InstrumentedZk, local_member::LocalMember,
+        log_dedup::LogDedup, servers::ZkServers, settings::SessionSettings,
     },
     state::TokenHistory,
 };
@@ -39,7 +39,7 @@ impl SessionThread {
     /// Starts a session for each session worker.
     pub(super) fn start(
         session_workers: Vec<(SessionWorker, SessionSettings)>,
-        servers: Servers,
+        servers: ZkServers,
         threads: &ThreadMonitor,
     ) -> io::Result<Self> {
         let (alive, end) = oneshot::channel::<Infallible>();
@@ -53,7 +53,7 @@ impl SessionThread {
                 runtime.expect("a runtime needs an epoll instance, and the process has just started");
             let all = session_workers.into_iter().map(|(session_worker, settings)| {
                 session_worker.run(
-                    Instrumented::new(servers.clone(), &settings.metrics),
+                    InstrumentedZk::new(servers.clone(), &settings.metrics),
                     Rc::new(settings),
                     closed.clone(),
                 )
@@ -80,22 +80,28 @@ impl SessionThread {
 ///
 /// # Errors
 /// The files cannot be used.
-pub(super) fn servers(gateway: &GatewayPlan, base: &ProcessContext) -> Result<Servers, CredentialsError> {
-    Servers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
+pub(super) fn servers(
+    gateway: &GatewayPlan,
+    base: &ProcessContext,
+) -> Result<ZkServers, ZkTlsCredentialsError> {
+    ZkServers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
 }
 
 /// The lock manager, with its session workers: one for each session that is to serve it.
-pub(super) fn keeper(gateway: &GatewayPlan, base: &ProcessContext) -> (LockManager, Vec<SessionWorker>) {
+pub(super) fn build_lock_manager(
+    gateway: &GatewayPlan,
+    base: &ProcessContext,
+) -> (LockManager, Vec<SessionWorker>) {
     let (lock_manager, session_workers) =
         lock_manager::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
     let counted = lock_manager.clone();
-    base.metrics.count_keys(move || counted.key_count());
+    base.metrics.set_key_counter(move || counted.key_count());
     (lock_manager, session_workers)
 }
 
 /// The settings of the session with a number. The sessions share what one of them has learned about the installation,
 /// and the reason why one is away.
-pub(super) fn settings(
+pub(super) fn session_settings(
     gateway: &GatewayPlan,
     name: &str,
     options: &GatewayOptions,

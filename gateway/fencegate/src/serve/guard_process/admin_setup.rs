@@ -32,7 +32,7 @@ pub(super) fn start_admin(
         let guard = asked.clone();
         async move { guard.wait_for_store().await }
     });
-    let seen = admin::GuardState {
+    let seen = admin::GuardAdminState {
         guard,
         rejected_callers: unbelieved,
         metrics: base.metrics.clone(),

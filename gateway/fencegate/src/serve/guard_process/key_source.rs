@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use fencegate_guard::ticket::Verifier;
+use fencegate_guard::ticket::TicketVerifier;
 use fencegate_policies::plan;
 use tokio::runtime::Runtime;
 use tracing::warn;
 
 use super::error::GuardProcessError;
-use crate::jwks_fetcher::{JwksFetcher, RefreshPolicy};
+use crate::jwks_fetcher::{JwksFetcher, JwksRefreshPolicy};
 
 /// The verifier of tickets, and the source of its keys.
 pub(super) struct TicketKeySource {
-    verifier: Arc<Verifier>,
+    verifier: Arc<TicketVerifier>,
     /// `None` if the keys come from a file.
     remote: Option<JwksFetcher>,
 }
@@ -20,22 +20,22 @@ pub(super) struct TicketKeySource {
 /// Fetches the keys again at intervals. Never returns. For keys in a file it does nothing.
 pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
-        remote.refresh().await;
+        remote.run_refresh_loop().await;
     }
     std::future::pending().await
 }
 
 impl TicketKeySource {
     pub(super) fn open(
-        from: &plan::TicketVerification,
+        from: &plan::TicketVerificationKeys,
         runtime: &Runtime,
     ) -> Result<Self, GuardProcessError> {
         let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
         Ok(match from {
-            plan::TicketVerification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
-            plan::TicketVerification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
-            plan::TicketVerification::Jwks(url) => {
-                let remote = JwksFetcher::new(url, RefreshPolicy::default())?;
+            plan::TicketVerificationKeys::PublicKeys(path) => of_file(TicketVerifier::from_jwks_file(path)?),
+            plan::TicketVerificationKeys::Secret(path) => of_file(TicketVerifier::from_secret_file(path)?),
+            plan::TicketVerificationKeys::Jwks(url) => {
+                let remote = JwksFetcher::new(url, JwksRefreshPolicy::default())?;
                 // Without keys every ticket is refused: better than a guard that does not start while the gateways
                 // do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
@@ -46,7 +46,7 @@ impl TicketKeySource {
         })
     }
 
-    pub(super) fn verifier(&self) -> Arc<Verifier> {
+    pub(super) fn verifier(&self) -> Arc<TicketVerifier> {
         self.verifier.clone()
     }
 }

@@ -2,18 +2,18 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_guard::{Guard, ticket::Verifier};
+use fencegate_guard::{Guard, ticket::TicketVerifier};
 use fencegate_http::network::Network;
 use fencegate_policies::plan::{self, UpstreamId};
 
 use crate::{
-    frontend::{RawRequest, Role},
+    frontend::{RawRequest, ServingRole},
     handler::Handler,
     pipeline,
     rejected_callers::RejectedCallers,
     serve::worker::{WorkerContext, WorkerDeps, WorkerRole},
     steps::{
-        extract_claim::{Bypass, ClaimDeps},
+        extract_claim::{ClaimDeps, TokenBypassPolicy},
         guard_admission::GuardAdmissionDeps,
     },
 };
@@ -22,20 +22,24 @@ use crate::{
 #[derive(Clone)]
 pub struct GuardRole {
     guard: Arc<Guard>,
-    tickets: Option<Arc<Verifier>>,
-    bypass: Arc<Bypass>,
+    tickets: Option<Arc<TicketVerifier>>,
+    bypass: Arc<TokenBypassPolicy>,
     pub(super) unbelieved: Arc<RejectedCallers>,
 }
 
 impl GuardRole {
-    pub(super) fn new(plan: &plan::GuardPlan, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
-        let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    pub(super) fn new(
+        plan: &plan::GuardPlan,
+        guard: Arc<Guard>,
+        tickets: Option<Arc<TicketVerifier>>,
+    ) -> Self {
+        let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
         Self { guard, tickets, bypass, unbelieved: Arc::default() }
     }
 }
 
 impl<N: Network> WorkerRole<N> for GuardRole {
-    const ROLE: Role = Role::Guard;
+    const ROLE: ServingRole = ServingRole::Guard;
 
     fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition: config, parts, pool, forward, .. } = deps;

@@ -7,7 +7,7 @@ use fencegate_guard::{
     join::{GuardEnv, JoinGuardError, JoinedGuard},
     open::OpenedGuard,
     postgres::{PostgresConfig, PostgresStore, UnusableDatabaseError},
-    store::{RedbStore, Store, StoreIdentity},
+    store::{GuardStore, RedbStore, StoreIdentity},
 };
 use fencegate_policies::plan;
 use fencegate_process::{
@@ -53,7 +53,7 @@ impl GuardWithStore {
                 runtime.block_on(async {
                     tokio::select! {
                         shared = Self::open_shared(&place, plan, init, base) => shared.map(Some),
-                        () = wait_end(signals) => Ok(None),
+                        () = wait_shutdown_signal(signals) => Ok(None),
                     }
                 })
             }
@@ -66,7 +66,7 @@ impl GuardWithStore {
         init: Option<&StoreInit>,
         base: &ProcessContext,
     ) -> Result<Self, GuardProcessError> {
-        let store: Arc<dyn Store> = Arc::new(match init {
+        let store: Arc<dyn GuardStore> = Arc::new(match init {
             None => RedbStore::open(path)?,
             Some(init) => {
                 RedbStore::init(path, &StoreIdentity::new(&init.ensemble, &SystemRandomness), init.floor)?
@@ -149,7 +149,7 @@ async fn join_store(
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const LOG_EVERY: u32 = 60;
 
-async fn wait_end(signals: &mut Signals) {
+async fn wait_shutdown_signal(signals: &mut Signals) {
     while signals.next().await == SignalAction::Reload {}
 }
 

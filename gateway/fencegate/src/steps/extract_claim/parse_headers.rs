@@ -1,14 +1,14 @@
 //! Reads the fields of a dispatch as its gateway stamped them. Nothing is verified here, only parsed.
 
 use fencegate_guard::{
-    admission::Claim,
+    admission::DispatchClaim,
     error::{AdmitError, MalformedTokenError},
     ticket::{InvalidTicketError, TicketError},
 };
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    operation::Operation,
+    operation::OperationHeader,
     plan::{Mode, is_spelling_of},
     token::Token,
 };
@@ -31,7 +31,7 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// # Errors
 /// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
+pub fn claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
     let token = token(presented)?.ok_or(AdmitError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
@@ -43,7 +43,7 @@ pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
         keys.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
     let mode = Mode::parse(required(presented, "fencing-mode")?);
     let mode = mode.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
-    Ok(Claim { keys: keys.into(), token, mode, era: None, parent: None })
+    Ok(DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
 /// `Fencing-Token`, where it stands there.
@@ -67,10 +67,10 @@ pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> 
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
-pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, AdmitError> {
+pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<OperationHeader>, AdmitError> {
     let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
-    Operation::parse(text, keep).map(Some).ok_or(unreadable)
+    OperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
 }
 
 /// The ticket of a request.

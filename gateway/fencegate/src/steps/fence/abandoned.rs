@@ -23,9 +23,9 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_http::upstream::gate::Gate;
+use fencegate_http::upstream::gate::WriteGate;
 use fencegate_lock::session::lock_validity::LockValidity;
-use fencegate_policies::plan::{ExpiryPolicy, FencingLevel};
+use fencegate_policies::plan::{FencingLevel, LateDispatchPolicy};
 use fencegate_process::{clock::BootInstant, display::HumanDuration};
 use tokio::{
     task::spawn_local,
@@ -44,7 +44,7 @@ pub(super) struct AbandonPolicy {
     /// The longest time that the upstream may take.
     pub(super) response_timeout: Duration,
     /// Whether the upstream refuses a request that comes after its deadline.
-    pub(super) expiry: ExpiryPolicy,
+    pub(super) expiry: LateDispatchPolicy,
     /// A stopping process waits for the tasks in here.
     pub(super) running: TaskTracker,
 }
@@ -68,7 +68,7 @@ impl AbandonPolicy {
     /// The lock validity has ended, and the rest of the answer is not waited for.
     pub(super) fn abandon(hold: &RequestGrant, context: &RequestContext) {
         if let Some(gate) = &*context.gate.borrow() {
-            gate.lapse(hold.tenure.validity());
+            gate.shut_if_armed_with(hold.tenure.validity());
         }
     }
 
@@ -83,7 +83,7 @@ impl AbandonPolicy {
         let gate = context.gate.borrow();
         let Some(gate) = gate.as_ref() else { return };
         // A guard always refuses a late request.
-        let refuses = self.expiry == ExpiryPolicy::Enforced || self.level == FencingLevel::Guard;
+        let refuses = self.expiry == LateDispatchPolicy::Enforced || self.level == FencingLevel::Guard;
         let not_after = context.not_after.get().filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until((gate, begun_by), end) {
@@ -115,7 +115,7 @@ impl AbandonPolicy {
     /// itself, and the hold is kept only until that moment, after any end that is not known.
     fn keep_until(
         &self,
-        (gate, begun_by): (&Gate, Option<Instant>),
+        (gate, begun_by): (&WriteGate, Option<Instant>),
         validity: &LockValidity,
         end: ExchangeEnd,
         now: BootInstant,
@@ -153,7 +153,7 @@ impl AbandonPolicy {
     /// relay behind a guard has may be started later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,
-        (gate, begun_by): (&Gate, Option<Instant>),
+        (gate, begun_by): (&WriteGate, Option<Instant>),
         end: ExchangeEnd,
     ) -> Option<Instant> {
         let longest = match self.level {
@@ -182,7 +182,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-    use fencegate_http::upstream::gate::{Gated, ShutReason};
+    use fencegate_http::upstream::gate::{GateShutReason, Gated};
     use fencegate_lock::session::session_deadline::SessionDeadline;
     use fencegate_process::clock::ManualClock;
 
@@ -192,20 +192,20 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn terms(level: FencingLevel) -> AbandonPolicy {
+    fn abandon_policy(level: FencingLevel) -> AbandonPolicy {
         AbandonPolicy {
             level,
             response_timeout: LIMIT,
-            expiry: ExpiryPolicy::Ignored,
+            expiry: LateDispatchPolicy::Ignored,
             running: TaskTracker::new(),
         }
     }
 
     /// The gate of an exchange that has sent so many bytes under a lock validity of five seconds.
-    async fn sent(bytes: &[u8]) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
+    async fn sent_gate(bytes: &[u8]) -> (Rc<WriteGate>, Arc<SessionDeadline>, Arc<LockValidity>) {
         let session_deadline = Arc::new(SessionDeadline::new(1, at(5)));
         let validity = Arc::new(LockValidity::new(session_deadline.clone()));
-        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+        let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(64);
         gate.arm(Some(validity.clone()));
         Gated::new(near, gate.clone()).write_all(bytes).await.expect("within the session deadline");
@@ -213,8 +213,11 @@ mod tests {
     }
 
     /// The same, shut for this reason.
-    async fn ended(bytes: &[u8], reason: ShutReason) -> (Rc<Gate>, Arc<SessionDeadline>, Arc<LockValidity>) {
-        let (gate, session_deadline, validity) = sent(bytes).await;
+    async fn shut_gate(
+        bytes: &[u8],
+        reason: GateShutReason,
+    ) -> (Rc<WriteGate>, Arc<SessionDeadline>, Arc<LockValidity>) {
+        let (gate, session_deadline, validity) = sent_gate(bytes).await;
         gate.shut(reason);
         (gate, session_deadline, validity)
     }
@@ -223,24 +226,34 @@ mod tests {
     /// exchange.
     #[tokio::test]
     async fn key_is_kept_after_validity_ended() {
-        for reason in [ShutReason::Abandoned, ShutReason::Late, ShutReason::ProofLost] {
-            let (gate, _, validity) = ended(b"x", reason).await;
+        for reason in [GateShutReason::Abandoned, GateShutReason::Late, GateShutReason::ProofLost] {
+            let (gate, _, validity) = shut_gate(b"x", reason).await;
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(
-                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
+                abandon_policy(FencingLevel::None).keep_until(
+                    (&gate, None),
+                    &validity,
+                    ExchangeEnd::Broken,
+                    at(5)
+                ),
                 until,
                 "{reason:?}"
             );
             for level in [FencingLevel::Guard, FencingLevel::Upstream] {
                 assert_eq!(
-                    terms(level).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
+                    abandon_policy(level).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
                     None,
                     "{reason:?}: tokens are compared"
                 );
             }
-            let (gate, _, validity) = ended(b"", reason).await;
+            let (gate, _, validity) = shut_gate(b"", reason).await;
             assert_eq!(
-                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
+                abandon_policy(FencingLevel::None).keep_until(
+                    (&gate, None),
+                    &validity,
+                    ExchangeEnd::Broken,
+                    at(5)
+                ),
                 None,
                 "{reason:?}: nothing was sent"
             );
@@ -251,9 +264,11 @@ mod tests {
     /// key.
     #[tokio::test]
     async fn extended_validity_undoes_no_end() {
-        let terms = terms(FencingLevel::None);
-        for reason in [ShutReason::Late, ShutReason::ProofLost, ShutReason::Stopped, ShutReason::Cut] {
-            let (gate, session_deadline, validity) = ended(b"x", reason).await;
+        let terms = abandon_policy(FencingLevel::None);
+        for reason in
+            [GateShutReason::Late, GateShutReason::ProofLost, GateShutReason::Stopped, GateShutReason::Cut]
+        {
+            let (gate, session_deadline, validity) = shut_gate(b"x", reason).await;
             session_deadline.extend(at(50));
             assert_eq!(
                 terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(6)),
@@ -261,21 +276,26 @@ mod tests {
                 "{reason:?}"
             );
         }
-        let (gate, _, validity) = ended(b"x", ShutReason::Abandoned).await;
+        let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
         assert_eq!(terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(4)), None);
     }
 
     /// Where no side has reported the end of the exchange, the key is kept, unless tokens are compared.
     #[tokio::test]
     async fn key_is_kept_without_reported_end() {
-        let (gate, _, validity) = ended(b"x", ShutReason::Abandoned).await;
-        let until = |level, end| terms(level).keep_until((&gate, None), &validity, end, at(4));
+        let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
+        let until = |level, end| abandon_policy(level).keep_until((&gate, None), &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Abandoned), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         assert_eq!(until(FencingLevel::Upstream, ExchangeEnd::Abandoned), None, "tokens are compared");
-        let (gate, _, validity) = ended(b"", ShutReason::Abandoned).await;
+        let (gate, _, validity) = shut_gate(b"", GateShutReason::Abandoned).await;
         assert_eq!(
-            terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Abandoned, at(4)),
+            abandon_policy(FencingLevel::None).keep_until(
+                (&gate, None),
+                &validity,
+                ExchangeEnd::Abandoned,
+                at(4)
+            ),
             None,
             "nothing was sent"
         );
@@ -284,15 +304,15 @@ mod tests {
     /// A status that a proxy may have made ends no execution, although the connection is back in the pool by then.
     #[tokio::test]
     async fn key_is_kept_after_unfinished_answer() {
-        let (gate, _, validity) = sent(b"x").await;
+        let (gate, _, validity) = sent_gate(b"x").await;
         gate.disarm();
-        let until = |level, end| terms(level).keep_until((&gate, None), &validity, end, at(4));
+        let until = |level, end| abandon_policy(level).keep_until((&gate, None), &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         for level in [FencingLevel::Guard, FencingLevel::Upstream, FencingLevel::Delay(LIMIT)] {
             assert_eq!(until(level, ExchangeEnd::Unfinished), None, "{level:?}: others see to it");
         }
-        let in_doubt = |level| terms(level).in_doubt_until((&gate, None), ExchangeEnd::Unfinished);
+        let in_doubt = |level| abandon_policy(level).in_doubt_until((&gate, None), ExchangeEnd::Unfinished);
         assert_eq!(in_doubt(FencingLevel::Guard), Some(gate.last_write() + LIMIT));
         assert_eq!(in_doubt(FencingLevel::Delay(LIMIT * 2)), Some(gate.last_write() + LIMIT * 2));
         assert_eq!(in_doubt(FencingLevel::Upstream), None, "tokens are compared under every name");
@@ -301,8 +321,8 @@ mod tests {
     /// What a guard holds in doubt by key name is kept from keys of other names as well.
     #[tokio::test]
     async fn in_doubt_blocks_keys_of_other_names() {
-        let (gate, _, _) = ended(b"x", ShutReason::Abandoned).await;
-        let until = |level, end| terms(level).in_doubt_until((&gate, None), end);
+        let (gate, _, _) = shut_gate(b"x", GateShutReason::Abandoned).await;
+        let until = |level, end| abandon_policy(level).in_doubt_until((&gate, None), end);
         for end in [ExchangeEnd::Abandoned, ExchangeEnd::Broken] {
             assert_eq!(until(FencingLevel::Guard, end), Some(gate.last_write() + LIMIT), "{end:?}");
             let delay = FencingLevel::Delay(LIMIT * 2);
@@ -323,9 +343,9 @@ mod tests {
             Some(gate.last_write() + LIMIT),
             "the guard has answered in full that it does not know"
         );
-        let (gate, _, _) = ended(b"", ShutReason::Abandoned).await;
+        let (gate, _, _) = shut_gate(b"", GateShutReason::Abandoned).await;
         assert_eq!(
-            terms(FencingLevel::Guard).in_doubt_until((&gate, None), ExchangeEnd::Abandoned),
+            abandon_policy(FencingLevel::Guard).in_doubt_until((&gate, None), ExchangeEnd::Abandoned),
             None,
             "nothing was sent"
         );
@@ -335,8 +355,9 @@ mod tests {
     /// on.
     #[tokio::test]
     async fn enforced_deadline_bounds_late_start() {
-        let (gate, _, validity) = ended(b"x", ShutReason::Late).await;
-        let enforced = |level| AbandonPolicy { expiry: ExpiryPolicy::Enforced, ..terms(level) };
+        let (gate, _, validity) = shut_gate(b"x", GateShutReason::Late).await;
+        let enforced =
+            |level| AbandonPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };
         let begun_by = gate.last_write() + LIMIT;
         let until =
             |level, end, begun_by| enforced(level).keep_until((&gate, Some(begun_by)), &validity, end, at(4));
@@ -351,7 +372,7 @@ mod tests {
             let at_delay = until(FencingLevel::Delay(LIMIT), end, begun_by);
             assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
             assert_eq!(
-                terms(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &validity, end, at(4)),
+                abandon_policy(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &validity, end, at(4)),
                 None
             );
         }
@@ -360,7 +381,8 @@ mod tests {
         }
         // Under another name the resource is in doubt for as long, where no other rule makes requests wait.
         for level in [FencingLevel::Delay(LIMIT), FencingLevel::Guard] {
-            let in_doubt = |begun_by| terms(level).in_doubt_until((&gate, begun_by), ExchangeEnd::Abandoned);
+            let in_doubt =
+                |begun_by| abandon_policy(level).in_doubt_until((&gate, begun_by), ExchangeEnd::Abandoned);
             assert_eq!(in_doubt(Some(begun_by)), Some(begun_by + LIMIT), "{level:?}");
             assert_eq!(in_doubt(Some(before)), in_doubt(None), "{level:?}");
         }
@@ -370,12 +392,16 @@ mod tests {
     /// has not.
     #[tokio::test]
     async fn writes_count_after_disarmed_gate() {
-        for reason in [ShutReason::ProofLost, ShutReason::Stopped] {
-            let (gate, _, validity) = sent(b"x").await;
+        for reason in [GateShutReason::ProofLost, GateShutReason::Stopped] {
+            let (gate, _, validity) = sent_gate(b"x").await;
             gate.disarm_if_held();
             gate.shut(reason);
-            let until =
-                terms(FencingLevel::None).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(4));
+            let until = abandon_policy(FencingLevel::None).keep_until(
+                (&gate, None),
+                &validity,
+                ExchangeEnd::Broken,
+                at(4),
+            );
             assert_eq!(until, Some(gate.last_write() + LIMIT), "{reason:?}");
         }
     }

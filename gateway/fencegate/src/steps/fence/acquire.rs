@@ -13,7 +13,7 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, FencingLevel, NestedRequests},
+    plan::{Fence, FencingLevel, NestedRequestPolicy},
 };
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::{
     metrics::AcquireLabel,
     refusal::{Reason, Refusal},
     steps::{
-        client_liveness::ClientWatch,
+        client_liveness::ClientDisconnectWatch,
         key::{KeyedRequest, RequestLock},
     },
 };
@@ -43,7 +43,7 @@ impl<N: Network> FenceDeps<N> {
         fenced: &RequestLock,
         fence: &Fence,
         (wait, waits): (Duration, WaitPlace),
-        client: &mut ClientWatch,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<AcquireOutcome, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
@@ -62,7 +62,7 @@ impl<N: Network> FenceDeps<N> {
             counted: metrics.start_hold(fenced.mode),
             tickets: self.ticket_issuer(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
-            nested: if guarded { fence.nested } else { NestedRequests::Ignore },
+            nested: if guarded { fence.nested } else { NestedRequestPolicy::Ignore },
             called_from: request.notes.called_from.get().filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
@@ -82,7 +82,7 @@ impl<N: Network> FenceDeps<N> {
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
             }
-            () = client.disconnected() => {
+            () = client.wait_disconnected() => {
                 metrics.record_acquire(AcquireLabel::ClientGone, fenced.mode, began.elapsed());
                 self.hot.record_wait(&fenced.keys, began.elapsed(), true);
                 // The client has disconnected, so this answer has no reader.

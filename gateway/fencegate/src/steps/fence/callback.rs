@@ -10,15 +10,15 @@ use fencegate_lock::manager::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, FencingLevel, Mode, NestedRequests},
+    plan::{Fence, FencingLevel, Mode, NestedRequestPolicy},
     token::Token,
 };
 
 use super::{
     deps::FenceDeps,
-    peer_forward::{ForwardOutcome, ForwardRequest},
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     request_grant::RequestGrant,
-    wait_or_forward::WaitOutcome,
+    wait_or_forward::LockWaitOutcome,
 };
 use crate::{
     callback::{CallbackOrigin, CallerTicket},
@@ -26,13 +26,13 @@ use crate::{
     metrics::AcquireLabel,
     refusal::{Reason, Refusal},
     steps::{
-        client_liveness::ClientWatch,
+        client_liveness::ClientDisconnectWatch,
         key::{KeyedRequest, RequestLock},
     },
 };
 
 /// The relation of a request to the dispatch in which it was called.
-pub(super) enum CallContext {
+pub(super) enum CallerContext {
     /// The request shows no caller.
     NoCaller,
     /// All keys of the request are held by its caller.
@@ -46,7 +46,7 @@ pub(super) enum CallContext {
 /// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl CallContext {
+impl CallerContext {
     /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
     /// wait.
     pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
@@ -62,10 +62,11 @@ impl CallContext {
 impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// A request that is called in this way can never run.
-    pub(super) fn call_context(&self, request: &KeyedRequest) -> Result<CallContext, Refusal> {
-        let Some(fenced) = &request.fenced else { return Ok(CallContext::NoCaller) };
+    pub(super) fn caller_context(&self, request: &KeyedRequest) -> Result<CallerContext, Refusal> {
+        let Some(fenced) = &request.fenced else { return Ok(CallerContext::NoCaller) };
         let fence = fenced.fence(&request.plan);
-        let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequests::Allow) else {
+        let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)
+        else {
             return self.lease_context(request, fence);
         };
         let from = match shown {
@@ -75,8 +76,8 @@ impl<N: Network> FenceDeps<N> {
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
         match held {
-            0 => Ok(CallContext::OtherKeys),
-            all if all == fenced.keys.len() => Ok(CallContext::SameKeys(from.clone())),
+            0 => Ok(CallerContext::OtherKeys),
+            all if all == fenced.keys.len() => Ok(CallerContext::SameKeys(from.clone())),
             _ => Err(deadlock("some of its keys are those of its caller, and others are not")),
         }
     }
@@ -85,17 +86,22 @@ impl<N: Network> FenceDeps<N> {
     ///
     /// # Errors
     /// The request cannot run there. It has not waited.
-    pub(super) async fn run_inside(
+    pub(super) async fn run_in_caller_dispatch(
         &self,
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
         from: &CallbackOrigin,
-        client: &mut ClientWatch,
-    ) -> Result<WaitOutcome, Refusal> {
-        match self.keeper.call(&from.keys, from.token, fenced.mode) {
+        client: &mut ClientDisconnectWatch,
+    ) -> Result<LockWaitOutcome, Refusal> {
+        match self.keeper.start_callback(&from.keys, from.token, fenced.mode) {
             Ok((tenure, mode)) => {
                 let part = (from.keys.clone(), Some(from.token));
-                Ok(WaitOutcome::Held(self.request_grant(request, (fenced, fence), part, (tenure, mode))))
+                Ok(LockWaitOutcome::Held(self.build_request_grant(
+                    request,
+                    (fenced, fence),
+                    part,
+                    (tenure, mode),
+                )))
             }
             Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
             Err(error) => Err(Refusal::from_callback_error(error)),
@@ -104,7 +110,7 @@ impl<N: Network> FenceDeps<N> {
 
     /// `keys` are all keys of the tenure, as its ticket has them. `from` is the dispatch in which the request was
     /// called.
-    pub(super) fn request_grant(
+    pub(super) fn build_request_grant(
         &self,
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
@@ -123,7 +129,7 @@ impl<N: Network> FenceDeps<N> {
             counted: metrics.start_hold(mode),
             tickets: self.ticket_issuer(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
-            nested: if guarded { fence.nested } else { NestedRequests::Ignore },
+            nested: if guarded { fence.nested } else { NestedRequestPolicy::Ignore },
             called_from: from.filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
@@ -138,8 +144,8 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         from: &CallbackOrigin,
-        client: &mut ClientWatch,
-    ) -> Result<WaitOutcome, Refusal> {
+        client: &mut ClientDisconnectWatch,
+    ) -> Result<LockWaitOutcome, Refusal> {
         let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
         let forwarded = request.notes.forwarded.get().is_some();
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
@@ -163,11 +169,12 @@ impl<N: Network> FenceDeps<N> {
         };
         let key = &fenced.keys[0];
         let ended_sessions = self.keeper.ended_sessions();
-        let outbound = ForwardRequest { way: &route, key, request, left: CONNECT_TIMEOUT, ended_sessions };
+        let outbound =
+            PeerForwardRequest { way: &route, key, request, left: CONNECT_TIMEOUT, ended_sessions };
         match self.forward(forwarder, outbound, client).await {
-            ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
-            ForwardOutcome::Refused(refusal) => Err(refusal),
-            ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => {
+            PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
+            PeerForwardOutcome::Refused(refusal) => Err(refusal),
+            PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
                 Err(deadlock(format!("the gateway of its caller: {reason}")))
             }
         }

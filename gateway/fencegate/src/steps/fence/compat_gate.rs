@@ -6,10 +6,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
-    plan_compat::RouteStatus,
+    plan_compat::RouteCompatibility,
     refusal::{Reason, Refusal},
     steps::{
-        client_liveness::ClientWatch,
+        client_liveness::ClientDisconnectWatch,
         key::{KeyedRequest, RequestLock},
     },
 };
@@ -25,19 +25,19 @@ impl<N> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         deadline: Instant,
-        client: &mut ClientWatch,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<(), Refusal> {
         let deadline = deadline.max(Instant::now() + MIN_WAIT);
         let mut news = None;
         loop {
             let Some(session) = self.keeper.session_id_for(&fenced.keys[0]) else { return Ok(()) };
-            match self.accord.route_status(session, fenced.route) {
-                RouteStatus::Compatible => return Ok(()),
-                RouteStatus::Incompatible(by) => {
+            match self.accord.route_compatibility(session, fenced.route) {
+                RouteCompatibility::Compatible => return Ok(()),
+                RouteCompatibility::Incompatible(by) => {
                     let detail = format!("FG0550: {by} is older, and locks the resource in another way");
                     return Err(Refusal::new(Reason::ConfigMismatch, detail));
                 }
-                RouteStatus::Unknown => {}
+                RouteCompatibility::Unknown => {}
             }
             // Most requests need not subscribe. One that does checks once more, because a change may have come
             // before.
@@ -55,7 +55,7 @@ impl<N> FenceDeps<N> {
                     let detail = "the other gateways did not know of the route yet when the gateway stops";
                     return Err(Refusal::new(Reason::Draining, detail));
                 }
-                () = client.disconnected() => {
+                () = client.wait_disconnected() => {
                     return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
                 }
             }
@@ -65,6 +65,7 @@ impl<N> FenceDeps<N> {
     /// Whether the session that got the lock may serve the route. It may be another session than the one that was
     /// checked before.
     pub(super) fn is_compatible(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
-        self.accord.route_status(held.tenure.validity().session(), fenced.route) == RouteStatus::Compatible
+        self.accord.route_compatibility(held.tenure.validity().session(), fenced.route)
+            == RouteCompatibility::Compatible
     }
 }

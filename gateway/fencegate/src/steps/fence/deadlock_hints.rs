@@ -14,26 +14,26 @@ use fencegate_policies::key::ResourceKey;
 
 /// One for the whole gateway.
 #[derive(Debug, Default)]
-pub struct TraceIndex([Shard; SHARDS]);
+pub struct TraceKeyIndex([TraceShard; SHARDS]);
 
-type Shard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
+type TraceShard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 
 /// Many shards, so that workers rarely wait for one lock.
 const SHARDS: usize = 16;
 
 /// As long as this lives, the trace has these keys.
-pub struct TraceGuard {
-    all: Arc<TraceIndex>,
+pub struct TraceKeyGuard {
+    all: Arc<TraceKeyIndex>,
     keys: Rc<[ResourceKey]>,
     trace: u128,
 }
 
-impl TraceIndex {
-    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceGuard {
+impl TraceKeyIndex {
+    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceKeyGuard {
         for key in keys.iter() {
             self.shard(key).entry(key.clone()).or_default().push(trace);
         }
-        TraceGuard { all: self.clone(), keys: keys.clone(), trace }
+        TraceKeyGuard { all: self.clone(), keys: keys.clone(), trace }
     }
 
     /// A request of this trace holds one of the keys.
@@ -47,7 +47,7 @@ impl TraceIndex {
     }
 }
 
-impl Drop for TraceGuard {
+impl Drop for TraceKeyGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
@@ -69,7 +69,7 @@ mod tests {
     /// A trace has a key as long as one of its requests has it.
     #[test]
     fn trace_holds_keys_of_its_requests() {
-        let traces = Arc::<TraceIndex>::default();
+        let traces = Arc::<TraceKeyIndex>::default();
         let key = |name| ResourceKey::parse(name).expect("a key");
         let keys: Rc<[ResourceKey]> = [key("a"), key("b")].into();
         let one = traces.insert(&keys, 7);

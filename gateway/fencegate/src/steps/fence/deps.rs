@@ -2,15 +2,15 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_http::{buffered::Budget, client_quota::ClientQuotas};
+use fencegate_http::{buffered::MemoryBudget, client_quota::ClientQuotas};
 use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_policies::plan::{Fence, NestedRequests};
+use fencegate_policies::plan::{Fence, NestedRequestPolicy};
 use fencegate_process::clock::SharedClock;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    deadlock_hints::{TraceGuard, TraceIndex},
+    deadlock_hints::{TraceKeyGuard, TraceKeyIndex},
     peer_forward::PeerForwarder,
     request_grant::RequestGrant,
 };
@@ -19,7 +19,7 @@ use crate::{
     guard_identity::GuardRegistry,
     leases::LeaseTable,
     metrics::{WorkerMetrics, hot_keys::HotKeys},
-    plan_compat::RouteVerdicts,
+    plan_compat::RouteCompatCache,
     refusal::{Reason, Refusal},
     request_tracker::RequestTracker,
     steps::key::{KeyedRequest, RequestLock},
@@ -34,12 +34,12 @@ pub struct FenceDeps<N> {
     pub courier: Option<Rc<PeerForwarder<N>>>,
     pub edition: Arc<ActiveConfig>,
     /// Reports whether other gateways take the same locks as this one.
-    pub accord: RouteVerdicts,
+    pub accord: RouteCompatCache,
     pub guards: Arc<GuardRegistry>,
     /// Signs tickets, where the policy has a key for that.
     pub tickets: Option<Arc<TicketIssuer>>,
     /// The keys of each trace, on routes that may be called back.
-    pub traces: Arc<TraceIndex>,
+    pub traces: Arc<TraceKeyIndex>,
     /// The number of requests of each client that wait for or hold keys.
     pub shares: ClientQuotas,
     pub clock: SharedClock,
@@ -48,7 +48,7 @@ pub struct FenceDeps<N> {
     pub drain: CancellationToken,
     pub metrics: Rc<WorkerMetrics>,
     /// The memory for answers that are buffered in full.
-    pub budget: Budget,
+    pub budget: MemoryBudget,
     /// The keys that are waited for.
     pub hot: HotKeys,
     /// The requests of each key.
@@ -60,7 +60,7 @@ pub struct FenceDeps<N> {
 impl<N> FenceDeps<N> {
     /// The signer for a dispatch that must carry a ticket, or whose service may call back.
     pub(super) fn ticket_issuer(&self, guarded: bool, fence: &Fence) -> Option<Arc<TicketIssuer>> {
-        self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequests::Allow)
+        self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequestPolicy::Allow)
     }
 
     /// Records the trace of a request that may be called back.
@@ -69,9 +69,9 @@ impl<N> FenceDeps<N> {
         request: &KeyedRequest,
         held: &RequestGrant,
         fence: &Fence,
-    ) -> Option<Rc<TraceGuard>> {
+    ) -> Option<Rc<TraceKeyGuard>> {
         // No other request can be in a trace that has begun here.
-        let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequests::Allow)?;
+        let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)?;
         Some(Rc::new(self.traces.insert(&held.keys, trace.id)))
     }
 

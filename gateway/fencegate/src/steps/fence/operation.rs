@@ -2,7 +2,7 @@
 
 use fencegate_http::network::Network;
 use fencegate_lock::idempotency::{
-    OperationOutcome, OperationPermit, PendingOperation, error::AdmitOperationError, quota::QuotaOwner,
+    OperationOutcome, OperationPermit, OperationToRecord, error::AdmitOperationError, quota::QuotaOwner,
 };
 use fencegate_policies::plan::{Enforcement, Fence, OnceStore};
 use fencegate_process::failpoint;
@@ -13,7 +13,7 @@ use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     refusal::{Reason, Refusal},
     steps::{
-        client_liveness::ClientWatch,
+        client_liveness::ClientDisconnectWatch,
         key::{KeyedRequest, RequestLock, name},
     },
 };
@@ -26,16 +26,16 @@ impl<N: Network> FenceDeps<N> {
         fenced: &RequestLock,
         fence: &Fence,
         hold: &RequestGrant,
-        client: &mut ClientWatch,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<Option<OperationPermit>, Refusal> {
         let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
         let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
         let name = request.http.headers().get("idempotency-key");
-        let wanted = PendingOperation {
+        let wanted = OperationToRecord {
             operation: (**operation).clone(),
             keys: fenced.keys.to_vec(),
-            nodes: hold.tenure.nodes(),
+            nodes: hold.tenure.node_paths(),
             token: hold.tenure.first_token().ok_or_else(no_token)?,
             method: request.http.method().as_str().to_owned(),
             target: request.http.uri().to_string(),
@@ -59,7 +59,7 @@ impl<N: Network> FenceDeps<N> {
                 })
             }
             // The client has disconnected, so this answer has no reader.
-            () = client.disconnected() => return Err(Refusal::new(Reason::Locked, "the client went away")),
+            () = client.wait_disconnected() => return Err(Refusal::new(Reason::Locked, "the client went away")),
         };
         match admitted.map_err(Refusal::from) {
             Ok(admitted) => Ok(Some(admitted)),

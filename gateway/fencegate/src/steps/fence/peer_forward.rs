@@ -7,12 +7,12 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Reply, Trailers, hop_by_hop},
+    body::{Body, Reply, TrailerPolicy, hop_by_hop},
     network::Network,
     upstream::client_connection::{AcceptsTrailers, SendRequestError},
 };
 use fencegate_lock::{manager::ended_sessions::EndedSessions, peer_endpoint::HolderRoute};
-use fencegate_policies::{key::ResourceKey, plan::Plan};
+use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
 use fencegate_process::clock::SharedClock;
 use hyper::{
     HeaderMap, Request, Response, Version,
@@ -26,13 +26,13 @@ use crate::{
     callback::CallerTicket,
     headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN},
     leases::PresentedLease,
-    metrics::{ForwardLabel, WorkerMetrics},
+    metrics::{PeerForwardLabel, WorkerMetrics},
     peers::{
         LocalPeer, PeerOutcome, header,
         pool::{DialOptions, PeerConnection, PeerPool},
     },
     refusal::{Outcome, Reason, Refusal},
-    steps::{client_liveness::ClientWatch, key::KeyedRequest, upgrade::OfferedProtocols},
+    steps::{client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols},
 };
 
 /// Each worker has one for each plan.
@@ -40,7 +40,7 @@ pub struct PeerForwarder<N> {
     pub network: N,
     pub clock: SharedClock,
     pub ours: LocalPeer,
-    pub plan: Arc<Plan>,
+    pub plan: Arc<ServingPlan>,
     pub metrics: Rc<WorkerMetrics>,
     /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<PeerPool>,
@@ -48,7 +48,7 @@ pub struct PeerForwarder<N> {
 
 /// The request to send, and the gateway to send it to.
 #[derive(Clone, Copy)]
-pub struct ForwardRequest<'r> {
+pub struct PeerForwardRequest<'r> {
     /// The route to the gateway that holds the key.
     pub way: &'r HolderRoute,
     pub key: &'r ResourceKey,
@@ -59,13 +59,13 @@ pub struct ForwardRequest<'r> {
 }
 
 /// The result of sending a request to another gateway.
-pub enum ForwardOutcome {
+pub enum PeerForwardOutcome {
     /// The answer of the other gateway. It goes to the client unchanged.
     Answered(Reply),
     /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. With the reason, for
     /// the log.
     Requeue(&'static str),
-    /// As [`ForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
+    /// As [`PeerForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
     Unreachable(&'static str),
     /// The client has disconnected, or the outcome is unknown.
     Refused(Refusal),
@@ -82,25 +82,33 @@ impl<N: Network> PeerForwarder<N> {
     ///
     /// # Cancellation
     /// Must not be dropped before it returns: it would not be known whether anything was written.
-    pub async fn forward(&self, outbound: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
-        let ForwardRequest { way, request, .. } = outbound;
-        if request.http.extensions().get::<OfferedProtocols>().is_some() {
-            return ForwardOutcome::Requeue("it asks for another protocol");
+    pub async fn forward(
+        &self,
+        outbound: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+    ) -> PeerForwardOutcome {
+        let PeerForwardRequest { way, request, .. } = outbound;
+        if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
+            return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
         let carried = self.send(outbound, client).await;
         let counted = match &carried {
-            ForwardOutcome::Answered(_) => ForwardLabel::Answered,
-            ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => {
+            PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
+            PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
                 debug!(gateway = %way.gateway, why = reason, "back from another gateway");
                 request.notes.forwarded_to.take();
                 request.notes.sent.take();
-                ForwardLabel::Requeued
+                PeerForwardLabel::Requeued
             }
-            ForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
-                if client.is_disconnected() { ForwardLabel::ClientGone } else { ForwardLabel::Unknown }
+            PeerForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+                if client.is_disconnected() {
+                    PeerForwardLabel::ClientGone
+                } else {
+                    PeerForwardLabel::Unknown
+                }
             }
-            ForwardOutcome::Refused(_) => return carried,
+            PeerForwardOutcome::Refused(_) => return carried,
         };
         if let Some(route) = request.notes.route.get() {
             self.metrics.route(route).record_forward(counted);
@@ -110,9 +118,9 @@ impl<N: Network> PeerForwarder<N> {
 
     async fn send(
         &self,
-        ForwardRequest { way: route, key, request, left, ended_sessions }: ForwardRequest<'_>,
-        client: &mut ClientWatch,
-    ) -> ForwardOutcome {
+        PeerForwardRequest { way: route, key, request, left, ended_sessions }: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+    ) -> PeerForwardOutcome {
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
         let dialling_within = |left| DialOptions {
@@ -129,40 +137,40 @@ impl<N: Network> PeerForwarder<N> {
             let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
             let connection = tokio::select! {
                 connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
-                () = client.disconnected() => return ForwardOutcome::Refused(client_gone(Reason::Locked)),
+                () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone(Reason::Locked)),
             };
             let Ok(mut connection) =
                 connection.inspect_err(|error| debug!(gateway = %route.gateway, %error, "not reached"))
             else {
                 self.idle.close_idle(route);
-                return ForwardOutcome::Unreachable("the other gateway cannot be reached");
+                return PeerForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
             let Some(again) = request.try_clone() else {
-                return ForwardOutcome::Requeue("its body is not here in full");
+                return PeerForwardOutcome::Requeue("its body is not here in full");
             };
             let Some(http) = self.build_request(*again.http, request, (route, key, until)) else {
-                return ForwardOutcome::Requeue("its key does not fit into a field");
+                return PeerForwardOutcome::Requeue("its key does not fit into a field");
             };
             request.notes.record_sent(Instant::now(), &route.gateway);
             let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
-                ended = wait_stop(client, due) => return stop(ended, &mut connection),
+                ended = wait_stop(client, due) => return abort_exchange(ended, &mut connection),
                 () = self.wait_holder_lost(&asking, route, ended_sessions) => {
                     self.idle.close_idle(route);
-                    return stop(StopReason::HolderLost, &mut connection);
+                    return abort_exchange(PeerWaitStopReason::HolderLost, &mut connection);
                 }
             };
             match answered {
                 Ok(response) => return self.handle_response(response, connection, request, until),
                 Err(failed) => match self.classify_error(failed, connection) {
                     // The connection was closed while it was idle.
-                    ForwardError::Unsent { reused: true } => fresh = true,
-                    ForwardError::Unsent { reused: false } => {
+                    PeerForwardError::Unsent { reused: true } => fresh = true,
+                    PeerForwardError::Unsent { reused: false } => {
                         self.idle.close_idle(route);
-                        return ForwardOutcome::Unreachable("not a byte could be sent");
+                        return PeerForwardOutcome::Unreachable("not a byte could be sent");
                     }
-                    ForwardError::Unknown(refusal) => return ForwardOutcome::Refused(refusal),
+                    PeerForwardError::Unknown(refusal) => return PeerForwardOutcome::Refused(refusal),
                 },
             }
         }
@@ -176,7 +184,7 @@ impl<N: Network> PeerForwarder<N> {
         route: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {
-        ended_sessions.wait_for(&route.member).await;
+        ended_sessions.wait_for_session_end(&route.member).await;
         while dialling.probe(route).await {
             sleep(PROBE_INTERVAL).await;
         }
@@ -231,11 +239,11 @@ impl<N: Network> PeerForwarder<N> {
         mut connection: PeerConnection,
         request: &KeyedRequest,
         until: Instant,
-    ) -> ForwardOutcome {
+    ) -> PeerForwardOutcome {
         let Some(report) = PeerOutcome::parse(response.headers()) else {
             connection.abort();
             warn!("an answer to what was sent on that no gateway gives");
-            return ForwardOutcome::Refused(Refusal::new(
+            return PeerForwardOutcome::Refused(Refusal::new(
                 Reason::OutcomeUnknown,
                 "it answers as no gateway does",
             ));
@@ -243,26 +251,26 @@ impl<N: Network> PeerForwarder<N> {
         if report.reason == Some(Reason::PeerForbidden) && report.outcome == Outcome::NotDispatched {
             // The gateway at the other end does not have the peer secret any more.
             connection.abort();
-            self.idle.close_idle(connection.way());
-            return ForwardOutcome::Requeue(Reason::PeerForbidden.word());
+            self.idle.close_idle(connection.holder_route());
+            return PeerForwardOutcome::Requeue(Reason::PeerForbidden.word());
         }
         if closes_connection(response.headers()) {
             // The other gateway is probably stopping. A request that met the end of an idle connection would have an
             // unknown outcome.
-            self.idle.close_idle(connection.way());
+            self.idle.close_idle(connection.holder_route());
         }
         let reply = self.build_reply(response, connection, request);
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", Reason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
-            return ForwardOutcome::Requeue(reason);
+            return PeerForwardOutcome::Requeue(reason);
         }
         let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
         request.notes.upstream.set(began.map(|began| began.elapsed()));
         request.notes.told.set(Some(report));
         request.notes.token.set(report.token);
-        ForwardOutcome::Answered(reply)
+        PeerForwardOutcome::Answered(reply)
     }
 
     /// The answer as it is, without the hop-by-hop fields. Its report about the fence is trusted, because requests
@@ -281,18 +289,18 @@ impl<N: Network> PeerForwarder<N> {
         head.headers.extend(ours);
         head.version = Version::HTTP_11;
         let idle = self.plan.upstream(request.upstream).response_body_idle;
-        let trailers = Trailers::Clean(request.plan.clone());
+        let trailers = TrailerPolicy::Clean(request.plan.clone());
         Response::from_parts(head, connection.into_body(incoming, trailers, idle))
     }
 
-    fn classify_error(&self, failed: SendRequestError, mut connection: PeerConnection) -> ForwardError {
+    fn classify_error(&self, failed: SendRequestError, mut connection: PeerConnection) -> PeerForwardError {
         let unwritten = connection.abort();
         // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
         // bytes of the request: TLS closes a connection with a message of its own.
         if unwritten || failed.request.is_some() {
-            return ForwardError::Unsent { reused: connection.is_reused() };
+            return PeerForwardError::Unsent { reused: connection.is_reused() };
         }
-        ForwardError::Unknown(Refusal::new(
+        PeerForwardError::Unknown(Refusal::new(
             Reason::OutcomeUnknown,
             format!("another gateway: {}", failed.why),
         ))
@@ -306,41 +314,45 @@ fn closes_connection(headers: &HeaderMap) -> bool {
 }
 
 /// An exchange that got no answer.
-enum ForwardError {
+enum PeerForwardError {
     Unsent { reused: bool },
     Unknown(Refusal),
 }
 
 /// Why the gateway stops waiting for an answer.
-enum StopReason {
+enum PeerWaitStopReason {
     ClientGone,
     TimedOut,
     /// The session of the other gateway has ended, and its process does not answer.
     HolderLost,
 }
 
-async fn wait_stop(client: &mut ClientWatch, due: Instant) -> StopReason {
+async fn wait_stop(client: &mut ClientDisconnectWatch, due: Instant) -> PeerWaitStopReason {
     tokio::select! {
-        () = client.disconnected() => StopReason::ClientGone,
-        () = sleep_until(due) => StopReason::TimedOut,
+        () = client.wait_disconnected() => PeerWaitStopReason::ClientGone,
+        () = sleep_until(due) => PeerWaitStopReason::TimedOut,
     }
 }
 
 /// To the other gateway this looks like a client that disconnected: it drops a request that waits, and finishes one
 /// that was dispatched.
-fn stop(ended: StopReason, connection: &mut PeerConnection) -> ForwardOutcome {
+fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) -> PeerForwardOutcome {
     match (ended, connection.abort()) {
-        (StopReason::ClientGone, true) => ForwardOutcome::Refused(client_gone(Reason::Locked)),
-        (StopReason::ClientGone, false) => ForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown)),
-        (StopReason::HolderLost, true) => {
-            ForwardOutcome::Unreachable("its session is over, and it does not answer")
+        (PeerWaitStopReason::ClientGone, true) => PeerForwardOutcome::Refused(client_gone(Reason::Locked)),
+        (PeerWaitStopReason::ClientGone, false) => {
+            PeerForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown))
         }
-        (StopReason::HolderLost, false) => ForwardOutcome::Refused(Refusal::new(
+        (PeerWaitStopReason::HolderLost, true) => {
+            PeerForwardOutcome::Unreachable("its session is over, and it does not answer")
+        }
+        (PeerWaitStopReason::HolderLost, false) => PeerForwardOutcome::Refused(Refusal::new(
             Reason::OutcomeUnknown,
             "the session of another gateway is over, and it does not answer",
         )),
-        (StopReason::TimedOut, true) => ForwardOutcome::Unreachable("it took nothing of the request in time"),
-        (StopReason::TimedOut, false) => ForwardOutcome::Refused(Refusal::new(
+        (PeerWaitStopReason::TimedOut, true) => {
+            PeerForwardOutcome::Unreachable("it took nothing of the request in time")
+        }
+        (PeerWaitStopReason::TimedOut, false) => PeerForwardOutcome::Refused(Refusal::new(
             Reason::OutcomeLate,
             "another gateway did not answer in time",
         )),

@@ -7,19 +7,19 @@ use fencegate_lock::manager::grant_guard::{Dispatch, GrantGuard};
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    operation::Operation,
-    plan::{Mode, NestedRequests},
+    operation::OperationHeader,
+    plan::{Mode, NestedRequestPolicy},
     token::Token,
 };
 use hyper::{HeaderMap, header::HeaderValue};
 
-use super::deadlock_hints::TraceGuard;
+use super::deadlock_hints::TraceKeyGuard;
 use crate::{
-    active_config::RequestToken,
+    active_config::RunningRequestGuard,
     dispatch_window::DispatchWindow,
     headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
     metrics::HoldTimer,
-    request_tracker::TrackGuard,
+    request_tracker::RequestTrackGuard,
     steps::authorized::DispatchPermit,
     ticket_issuer::TicketIssuer,
 };
@@ -32,23 +32,23 @@ pub struct RequestGrant {
     pub counted: HoldTimer,
     /// Signs the tickets for a guard, and for a service that may call back.
     pub tickets: Option<Arc<TicketIssuer>>,
-    pub operation: Option<Rc<Operation>>,
+    pub operation: Option<Rc<OperationHeader>>,
     /// Whether a guard passes the ticket on to the service.
-    pub nested: NestedRequests,
+    pub nested: NestedRequestPolicy,
     /// The dispatch in which the request was called, for a guard.
     pub called_from: Option<Token>,
-    pub running: Rc<RequestToken>,
+    pub running: Rc<RunningRequestGuard>,
     /// The request's trace has these keys, so that a call back can be recognised.
-    pub(super) _traced: Option<Rc<TraceGuard>>,
+    pub(super) _traced: Option<Rc<TraceKeyGuard>>,
     /// The request is listed at its keys as long as this lives.
-    pub(super) _stay: Option<Rc<TrackGuard>>,
+    pub(super) _stay: Option<Rc<RequestTrackGuard>>,
     /// The place in its client's share, where shares are limited.
     pub share: Option<Rc<QuotaPermit>>,
 }
 
 impl DispatchPermit for Rc<RequestGrant> {
     fn dispatch(&self) -> Option<Dispatch> {
-        self.tenure.dispatch()
+        self.tenure.next_dispatch()
     }
 
     fn keys(&self) -> &[ResourceKey] {
@@ -69,7 +69,7 @@ impl DispatchPermit for Rc<RequestGrant> {
                 not_after = bound.map_or(not_after, |bound| not_after.capped_at(bound));
             }
         }
-        if self.nested == NestedRequests::Allow {
+        if self.nested == NestedRequestPolicy::Allow {
             headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
         }
         match self.called_from {

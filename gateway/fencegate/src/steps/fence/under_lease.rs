@@ -10,16 +10,16 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     acquire::visible_keys,
-    callback::CallContext,
+    callback::CallerContext,
     deps::FenceDeps,
-    peer_forward::{ForwardOutcome, ForwardRequest},
-    wait_or_forward::WaitOutcome,
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
+    wait_or_forward::LockWaitOutcome,
 };
 use crate::{
     leases::{LeaseTable, PresentedLease, id::LeaseId, lease::UseLeaseError},
     refusal::{Reason, Refusal},
     steps::{
-        client_liveness::ClientWatch,
+        client_liveness::ClientDisconnectWatch,
         key::{KeyedRequest, RequestLock},
     },
 };
@@ -31,12 +31,12 @@ impl<N: Network> FenceDeps<N> {
         &self,
         request: &KeyedRequest,
         fence: &Fence,
-    ) -> Result<CallContext, Refusal> {
+    ) -> Result<CallerContext, Refusal> {
         match (fence.lease, request.notes.lease.get()) {
-            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallContext::NoCaller),
+            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallerContext::NoCaller),
             (LeasePolicy::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
             // This installation grants no leases: the field is then like any other that a client must not write.
-            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallContext::NoCaller),
+            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallerContext::NoCaller),
             (LeasePolicy::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
                 Err(forbidden("its route takes no lease"))
@@ -45,7 +45,7 @@ impl<N: Network> FenceDeps<N> {
                 Err(forbidden("`Fencing-Lease` is no id of a lease"))
             }
             (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
-                Ok(CallContext::UnderLease(id.clone()))
+                Ok(CallerContext::UnderLease(id.clone()))
             }
         }
     }
@@ -59,8 +59,8 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         (fenced, fence): (&RequestLock, &Fence),
         id: &LeaseId,
-        (deadline, client): (Instant, &mut ClientWatch),
-    ) -> Result<WaitOutcome, Refusal> {
+        (deadline, client): (Instant, &mut ClientDisconnectWatch),
+    ) -> Result<LockWaitOutcome, Refusal> {
         let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
         if !leases.is_local(id) {
             return self.forward_to_issuer(leases, request, fenced, id, (deadline, client)).await;
@@ -79,18 +79,18 @@ impl<N: Network> FenceDeps<N> {
         request.notes.asked.set(Some(asked));
         let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
         let entered = tokio::select! {
-            entered = lease.enter(fenced.mode) => entered,
+            entered = lease.acquire_turn(fenced.mode) => entered,
             () = sleep_until(deadline) => return Err(locked("another request under its lease still runs")),
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its turn when the gateway stops"));
             }
-            () = client.disconnected() => return Err(locked("the client went away while waiting")),
+            () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
         };
         let tenured = entered.map_err(unusable_refusal)?;
         let keys = visible_keys(&tenured.0, &(*lease.keys).into());
-        let held = self.request_grant(request, (fenced, fence), (keys, None), tenured);
+        let held = self.build_request_grant(request, (fenced, fence), (keys, None), tenured);
         request.notes.waited.set(Some(asked.elapsed()));
-        Ok(WaitOutcome::Held(held))
+        Ok(LockWaitOutcome::Held(held))
     }
 
     /// Another process has the lease. Only that gateway has the queue of its requests.
@@ -100,8 +100,8 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         id: &LeaseId,
-        (deadline, client): (Instant, &mut ClientWatch),
-    ) -> Result<WaitOutcome, Refusal> {
+        (deadline, client): (Instant, &mut ClientDisconnectWatch),
+    ) -> Result<LockWaitOutcome, Refusal> {
         let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
         if request.notes.forwarded.get().is_some() {
@@ -121,11 +121,11 @@ impl<N: Network> FenceDeps<N> {
         let left = deadline.saturating_duration_since(Instant::now());
         let key = &fenced.keys[0];
         let ended_sessions = self.keeper.ended_sessions();
-        let outbound = ForwardRequest { way: &route, key, request, left, ended_sessions };
+        let outbound = PeerForwardRequest { way: &route, key, request, left, ended_sessions };
         match self.forward(forwarder, outbound, client).await {
-            ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
-            ForwardOutcome::Refused(refusal) => Err(refusal),
-            ForwardOutcome::Requeue(detail) | ForwardOutcome::Unreachable(detail) => {
+            PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
+            PeerForwardOutcome::Refused(refusal) => Err(refusal),
+            PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
                 Err(issuer_unavailable(format!("the gateway that holds the lease: {detail}")))
             }
         }

@@ -14,20 +14,20 @@ use tokio::time::Instant;
 use super::{
     acquire::AcquireOutcome,
     deps::FenceDeps,
-    peer_forward::{ForwardOutcome, ForwardRequest, PeerForwarder},
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest, PeerForwarder},
     request_grant::RequestGrant,
 };
 use crate::{
     refusal::{Outcome, Reason, Refusal},
     steps::{
-        client_liveness::{ClientWatch, client_channel},
+        client_liveness::{ClientDisconnectWatch, client_channel},
         key::{KeyedRequest, RequestLock},
-        upgrade::OfferedProtocols,
+        upgrade::OfferedUpgradeProtocols,
     },
 };
 
 /// The result of waiting for a key.
-pub(super) enum WaitOutcome {
+pub(super) enum LockWaitOutcome {
     Held(RequestGrant),
     /// Another gateway has served it.
     Answered(Box<Reply>),
@@ -62,46 +62,46 @@ impl<N: Network> FenceDeps<N> {
     }
 
     /// Waits for the key here, or sends the request to the gateway that holds the key.
-    pub(super) async fn wait(
+    pub(super) async fn wait_or_forward(
         &self,
         request: &KeyedRequest,
         fenced: &RequestLock,
         fence: &Fence,
         (deadline, mut waits): (Instant, WaitPlace),
-        client: &mut ClientWatch,
-    ) -> Result<WaitOutcome, Refusal> {
+        client: &mut ClientDisconnectWatch,
+    ) -> Result<LockWaitOutcome, Refusal> {
         let key = &fenced.keys[0];
         let mut sendings = 0;
         loop {
             let left = || deadline.saturating_duration_since(Instant::now());
             let route = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
-                AcquireOutcome::Held(hold) => return Ok(WaitOutcome::Held(hold)),
+                AcquireOutcome::Held(hold) => return Ok(LockWaitOutcome::Held(hold)),
                 AcquireOutcome::ForwardTo(route) => route,
             };
             let Some(forwarder) = &self.courier else { continue };
             let given = left();
             let ended_sessions = self.keeper.ended_sessions();
-            let outbound = ForwardRequest { way: &route, key, request, left: given, ended_sessions };
+            let outbound = PeerForwardRequest { way: &route, key, request, left: given, ended_sessions };
             match self.forward(forwarder, outbound, client).await {
-                ForwardOutcome::Answered(reply) => {
+                PeerForwardOutcome::Answered(reply) => {
                     self.keeper.record_holder(key, &route);
-                    return Ok(WaitOutcome::Answered(Box::new(reply)));
+                    return Ok(LockWaitOutcome::Answered(Box::new(reply)));
                 }
-                ForwardOutcome::Refused(refusal) => {
+                PeerForwardOutcome::Refused(refusal) => {
                     let cut_off = client.is_disconnected() || self.drain.is_cancelled();
                     if refusal.outcome() == Outcome::Unknown && !cut_off {
                         self.keeper.mark_unreachable(&route);
                     }
                     return Err(refusal);
                 }
-                ForwardOutcome::Unreachable(_) => {
+                PeerForwardOutcome::Unreachable(_) => {
                     self.keeper.forget_holder(key, &route);
                     if given >= MIN_FAIR_WAIT {
                         self.keeper.mark_unreachable(&route);
                     }
                     waits = WaitPlace::Here;
                 }
-                ForwardOutcome::Requeue(reason) => {
+                PeerForwardOutcome::Requeue(reason) => {
                     self.keeper.forget_holder(key, &route);
                     sendings += 1;
                     let moved = reason == Reason::NotHolder.word();
@@ -120,22 +120,22 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn forward(
         &self,
         forwarder: &PeerForwarder<N>,
-        outbound: ForwardRequest<'_>,
-        client: &mut ClientWatch,
-    ) -> ForwardOutcome {
+        outbound: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+    ) -> PeerForwardOutcome {
         let (asking, mut asked) = client_channel();
         let mut carrying = pin!(forwarder.forward(outbound, &mut asked));
         let drained = tokio::select! {
             carried = &mut carrying => return carried,
-            () = client.disconnected() => false,
+            () = client.wait_disconnected() => false,
             () = self.wait_drain(outbound.request.plan.listener.timeouts.drain / 2) => true,
         };
         // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
         // anything was written.
         drop(asking);
         match carrying.await {
-            ForwardOutcome::Refused(refusal) if drained => {
-                ForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
+            PeerForwardOutcome::Refused(refusal) if drained => {
+                PeerForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
             }
             carried => carried,
         }
@@ -149,7 +149,7 @@ fn stopped_refusal(outcome: Outcome) -> Refusal {
 
 /// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
 fn is_cached(fenced: &RequestLock, fence: &Fence) -> bool {
-    let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
+    let cached = matches!(fence.hold, plan::HoldPolicy::Cached(_)) && fenced.keys.len() == 1;
     cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforcement::Refuse
 }
 
@@ -158,11 +158,11 @@ fn is_cached(fenced: &RequestLock, fence: &Fence) -> bool {
 fn allowed_location(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
     let sends = fenced.fence(&request.plan).forward == ForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();
-    let switches = request.http.extensions().get::<OfferedProtocols>().is_some();
+    let switches = request.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
     if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
 }
 
 /// A request from another gateway waits no longer than that gateway allows.
-pub(super) fn deadline(request: &KeyedRequest, ours: Instant) -> Instant {
+pub(super) fn wait_deadline(request: &KeyedRequest, ours: Instant) -> Instant {
     request.notes.forwarded.get().map_or(ours, |forwarded| ours.min(forwarded.until))
 }

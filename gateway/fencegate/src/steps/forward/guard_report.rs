@@ -122,13 +122,13 @@ impl GuardReport {
         }
         match word {
             Reason::Stale | Reason::Floor | Reason::Expired => {
-                Refusal::new(Reason::Fenced, detail).with_retirement()
+                Refusal::new(Reason::Fenced, detail).with_grant_retirement()
             }
             // The reason is about the resource and not about this tenure. A later attempt may be let in, and the
             // reason is one for clients.
             _ if word.is_guard_reason() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
             // The reason is about the token or the ticket, so this tenure will never be let in.
-            _ => Refusal::new(Reason::Guard, detail).with_retirement(),
+            _ => Refusal::new(Reason::Guard, detail).with_grant_retirement(),
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn account(outcome: &'static str, refusal: &'static str) -> GuardReport {
+    fn parse_report(outcome: &'static str, refusal: &'static str) -> GuardReport {
         let mut headers = HeaderMap::new();
         if !outcome.is_empty() {
             headers.insert(FENCING_OUTCOME, HeaderValue::from_static(outcome));
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[track_caller]
-    fn judged(outcome: &'static str, refusal: &'static str, direct: bool) -> (Reason, bool) {
-        let refused = account(outcome, refusal).check(StatusCode::SERVICE_UNAVAILABLE, direct);
+    fn check_report(outcome: &'static str, refusal: &'static str, direct: bool) -> (Reason, bool) {
+        let refused = parse_report(outcome, refusal).check(StatusCode::SERVICE_UNAVAILABLE, direct);
         let refused = refused.expect_err("not answered by the upstream");
-        (refused.reason, refused.retires())
+        (refused.reason, refused.retires_grant())
     }
 
     /// A refusal of the guard is accepted only where no proxy stands between it and the gateway.
@@ -177,8 +177,8 @@ mod tests {
             ("token-future", Reason::Guard, true),
             ("ticket-expired", Reason::Guard, true),
         ] {
-            assert_eq!(judged("not-dispatched", word, true), (reason, retires), "{word}");
-            assert_eq!(judged("not-dispatched", word, false), (Reason::OutcomeRefused, true), "{word}");
+            assert_eq!(check_report("not-dispatched", word, true), (reason, retires), "{word}");
+            assert_eq!(check_report("not-dispatched", word, false), (Reason::OutcomeRefused, true), "{word}");
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn duplicate_has_unknown_outcome() {
         for direct in [true, false] {
-            assert_eq!(judged("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
+            assert_eq!(check_report("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn broken_answer_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
-            assert_eq!(account(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
+            assert_eq!(parse_report(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
         }
         for (outcome, unfinished) in [
             ("unknown; end=unseen", true),
@@ -203,17 +203,17 @@ mod tests {
             ("not-dispatched; end=unseen", false),
             ("unknown", false),
         ] {
-            let account = account(outcome, "");
+            let account = parse_report(outcome, "");
             assert_eq!(account.unfinished, unfinished, "{outcome}");
             assert_eq!(account.check(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
             assert!(!account.has_admitted(), "{outcome}");
         }
-        assert_eq!(judged("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
+        assert_eq!(check_report("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
         for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {
-            let refused = account("", "").check(status, true).expect_err("nobody's answer");
+            let refused = parse_report("", "").check(status, true).expect_err("nobody's answer");
             assert_eq!(refused.reason, Reason::OutcomeUnknown, "{status}");
         }
-        let connect = judged("not-dispatched; reason=upstream-connect", "", true);
+        let connect = check_report("not-dispatched; reason=upstream-connect", "", true);
         assert_eq!(connect, (Reason::UpstreamConnect, false));
         for (word, reason) in [
             ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
@@ -221,16 +221,19 @@ mod tests {
             ("not-dispatched; reason=client-limit", Reason::ClientLimit),
             ("not-dispatched; reason=overloaded", Reason::Guard),
         ] {
-            assert_eq!(judged(word, "", true), (reason, false));
-            assert_eq!(judged(word, "", false), (Reason::OutcomeUnknown, true));
+            assert_eq!(check_report(word, "", true), (reason, false));
+            assert_eq!(check_report(word, "", false), (Reason::OutcomeUnknown, true));
         }
-        assert_eq!(judged("not-dispatched; reason=overloaded", "", false), (Reason::OutcomeUnknown, true));
+        assert_eq!(
+            check_report("not-dispatched; reason=overloaded", "", false),
+            (Reason::OutcomeUnknown, true)
+        );
     }
 
     /// Only a dispatch that ran now is certain to have raised a watermark.
     #[test]
     fn only_fresh_dispatch_raises_watermark() {
-        assert!(account("done", "").has_admitted());
+        assert!(parse_report("done", "").has_admitted());
         for outcome in [
             "replayed",
             "done; reason=already-done",
@@ -239,15 +242,16 @@ mod tests {
             "not-dispatched",
             "",
         ] {
-            assert!(!account(outcome, "").has_admitted(), "{outcome}");
+            assert!(!parse_report(outcome, "").has_admitted(), "{outcome}");
         }
-        assert!(!account("done", "stale").has_admitted());
+        assert!(!parse_report("done", "stale").has_admitted());
     }
 
     /// An outcome that was recorded as unknown is refused with its reference.
     #[test]
     fn recorded_outcome_keeps_reference() {
-        let account = account("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
+        let account =
+            parse_report("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
         let refused = account.check(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
         assert_eq!(refused.reason, Reason::OutcomeRecordedUnknown);
         assert_eq!(refused.reference(), Some("0123456789abcdef"));

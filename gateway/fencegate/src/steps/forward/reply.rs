@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, Reply, Trailers, hop_by_hop},
+    body::{Body, Reply, TrailerPolicy, hop_by_hop},
     connection_state::informational::InformationalSender,
-    upstream::{checkout::Checkout, return_on_end},
+    upstream::{checkout::CheckedOutConnection, return_on_end},
 };
-use fencegate_policies::plan::ReservedFields;
+use fencegate_policies::plan::ReservedFieldNames;
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::Incoming,
@@ -22,7 +22,7 @@ use crate::{headers::FENCING_REFUSAL, request_context::PlanHandle};
 /// An answer of the upstream whose head is here.
 pub(super) struct UpstreamResponse<'a> {
     pub(super) response: Response<Incoming>,
-    pub(super) lend: Checkout,
+    pub(super) lend: CheckedOutConnection,
     pub(super) plan: &'a PlanHandle,
 }
 
@@ -45,7 +45,7 @@ impl UpstreamResponse<'_> {
         // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
         // off.
         head.version = Version::HTTP_11;
-        let trailers = Trailers::Clean(plan.clone());
+        let trailers = TrailerPolicy::Clean(plan.clone());
         let idle = checkout.upstream().response_body_idle;
         Response::from_parts(head, return_on_end::upstream_body(incoming, trailers, idle, checkout, fenced))
     }
@@ -63,7 +63,7 @@ impl UpstreamResponse<'_> {
 pub(super) fn pass_interims(
     http: &mut Request<Body>,
     interims: InformationalSender,
-    ours: Arc<ReservedFields>,
+    ours: Arc<ReservedFieldNames>,
 ) {
     on_informational(http, move |answer| {
         if answer.status() == StatusCode::CONTINUE {
@@ -106,7 +106,7 @@ fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// True for a coding that the library does not remove: the client would get bytes in a coding that no field names.
-pub(super) fn is_coded(headers: &HeaderMap) -> bool {
+pub(super) fn has_content_coding(headers: &HeaderMap) -> bool {
     headers
         .get_all(TRANSFER_ENCODING)
         .iter()
@@ -134,7 +134,7 @@ pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> boo
 
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
-pub(super) fn record_endpoint_result(checkout: &Checkout, response: &Response<Incoming>) {
+pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
     let sick = matches!(response.status().as_u16(), 502..=504);
     if sick && !GuardReport::parse(response.headers()).is_present() {
         checkout.record_failure()

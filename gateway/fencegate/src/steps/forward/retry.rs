@@ -87,7 +87,7 @@ mod tests {
             let request = Request::builder().method(method).uri("/a?b").extension(AcceptsTrailers);
             let odd = HeaderValue::from_bytes(b"a:b \xff\t").expect("a value");
             let request = request.header("x-a", "1").header("x-a", "").header("x-odd", odd);
-            let request = request.body(Body::whole(body.into())).expect("a request");
+            let request = request.body(Body::from_bytes(body.into())).expect("a request");
             let copy = retry_copy(&request, None);
             assert_eq!(copy.is_some(), may, "{method} {body:?}");
             if let Some(copy) = copy {
@@ -111,7 +111,7 @@ mod tests {
             ("x-rewrite-url", false),
             ("x-http-methods", true),
         ] {
-            let request = Request::get("/a").header(name, "POST").body(Body::whole("".into()));
+            let request = Request::get("/a").header(name, "POST").body(Body::from_bytes("".into()));
             let request = request.expect("a request");
             assert_eq!(retry_copy(&request, None).is_some(), may, "{name}");
             // An earlier check is trusted.

@@ -5,9 +5,9 @@ use fencegate_http::{
     body::Body,
     connection_state::{Exchange, RequestBodyState},
     upstream::{
-        checkout::Checkout,
+        checkout::CheckedOutConnection,
         client_connection::SendRequestError,
-        gate::{Gate, ShutReason},
+        gate::{GateShutReason, WriteGate},
         pool::ConnectError,
     },
 };
@@ -32,7 +32,7 @@ pub(super) enum AttemptError {
 }
 
 /// What one attempt leaves for the next.
-pub(super) struct SendAttempt<'a> {
+pub(super) struct AttemptLeftovers<'a> {
     /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<&'a Exchange>,
     /// A copy of the request, if it may be sent twice.
@@ -42,12 +42,12 @@ pub(super) struct SendAttempt<'a> {
 /// The exchange broke before its answer.
 pub(super) fn classify_failure(
     failed: SendRequestError,
-    checkout: &mut Checkout,
-    SendAttempt { upload, spare }: SendAttempt<'_>,
+    checkout: &mut CheckedOutConnection,
+    AttemptLeftovers { upload, spare }: AttemptLeftovers<'_>,
     metrics: &WorkerMetrics,
 ) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
-    checkout.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
+    checkout.gate().shut(if failed.why.is_parse() { GateShutReason::Cut } else { GateShutReason::Abandoned });
     let silent = checkout.pooled().has_died_silently();
     let sent = match checkout.gate().written_bytes() {
         0 => BytesSent::Nothing,
@@ -115,8 +115,8 @@ fn is_untouched(upload: Option<&Exchange>) -> bool {
 }
 
 /// A refusal before an answer. What was written decides whether the outcome is known.
-pub(super) fn abandoned_refusal(gate: &Gate, reason: Reason, detail: String) -> Refusal {
-    gate.shut(ShutReason::Cut);
+pub(super) fn abandoned_refusal(gate: &WriteGate, reason: Reason, detail: String) -> Refusal {
+    gate.shut(GateShutReason::Cut);
     match gate.written_bytes() {
         0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
         0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),

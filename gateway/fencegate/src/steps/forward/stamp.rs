@@ -7,7 +7,7 @@ use fencegate_lock::manager::grant_guard::Dispatch;
 use fencegate_policies::{
     key::{ResourceKey, join_keys},
     not_after::NotAfter,
-    plan::{FencingLevel, Mode, TokenFields, Upstream},
+    plan::{FencingLevel, Mode, TokenFieldNames, Upstream},
     token::Token,
 };
 use fencegate_process::{
@@ -37,7 +37,7 @@ pub(super) fn stamp(
 ) -> Result<(Dispatch, BootInstant), Refusal> {
     let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
-    claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
+    write_claim_headers(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
     let now = clock.now();
     let longest = now + upstream.response_timeout;
     let deadline = dispatch.validity.deadline().min(longest);
@@ -58,11 +58,17 @@ fn header_value(not_after: &NotAfter) -> HeaderValue {
 }
 
 /// Writes the token, the keys and the mode.
-pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: Mode, upstream: &Upstream) {
+pub fn write_claim_headers(
+    headers: &mut HeaderMap,
+    token: Token,
+    keys: &[ResourceKey],
+    mode: Mode,
+    upstream: &Upstream,
+) {
     let value = |text: &[u8]| HeaderValue::from_bytes(text).expect("tokens and keys are visible ASCII");
     // A guard reads the fields by their standard names, whatever the service behind the guard calls them.
     let fields = match upstream.fencing {
-        FencingLevel::Guard => &TokenFields::default(),
+        FencingLevel::Guard => &TokenFieldNames::default(),
         FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => &upstream.fields,
     };
     headers.insert(field_name(&fields.token, FENCING_TOKEN), value(&token.to_ascii()));

@@ -36,7 +36,7 @@ pub(super) enum TimeoutKind {
 
 impl AttemptTimeouts {
     pub(super) fn new(body: &Body, fenced: bool) -> Self {
-        Self { upload: body.upload(), fenced, by: body.deadline() }
+        Self { upload: body.upload_exchange(), fenced, by: body.deadline() }
     }
 
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
@@ -46,9 +46,9 @@ impl AttemptTimeouts {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
-            sleep_until(self.end(limit).map_or(answer_due, |end| end.min(answer_due))).await;
+            sleep_until(self.answer_deadline(limit).map_or(answer_due, |end| end.min(answer_due))).await;
             let now = Instant::now();
-            if self.end(limit).is_some_and(|end| end <= now) {
+            if self.answer_deadline(limit).is_some_and(|end| end <= now) {
                 return self.timeout_kind();
             }
             let moved = match self.upload.as_ref().map(|upload| upload.body_state()) {
@@ -65,8 +65,8 @@ impl AttemptTimeouts {
     }
 
     /// The latest time for the answer.
-    fn end(&self, limit: Duration) -> Option<Instant> {
-        self.by.map(|by| if self.is_going_up() { by } else { by + limit })
+    fn answer_deadline(&self, limit: Duration) -> Option<Instant> {
+        self.by.map(|by| if self.is_uploading() { by } else { by + limit })
     }
 
     /// The side that is waited for at the deadline of the upload.
@@ -76,12 +76,12 @@ impl AttemptTimeouts {
                 upload.stalled.set(true);
                 TimeoutKind::ClientUpload
             }
-            Some(_) if self.is_going_up() => TimeoutKind::UpstreamRead,
+            Some(_) if self.is_uploading() => TimeoutKind::UpstreamRead,
             _ => TimeoutKind::Response,
         }
     }
 
-    fn is_going_up(&self) -> bool {
+    fn is_uploading(&self) -> bool {
         self.upload.as_ref().is_some_and(|upload| upload.body_state() != RequestBodyState::Complete)
     }
 
@@ -93,9 +93,9 @@ impl AttemptTimeouts {
         level: FencingLevel,
         clock: &SharedClock,
     ) {
-        if let (Some(validity), true) = (validity, self.is_going_up()) {
+        if let (Some(validity), true) = (validity, self.is_uploading()) {
             validity.wait_expired(clock).await;
-            if self.is_going_up() {
+            if self.is_uploading() {
                 return;
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use fencegate_http::{
         connection_state::ConnectionState,
-        upstream::gate::{Gate, Gated},
+        upstream::gate::{Gated, WriteGate},
     };
     use fencegate_process::clock::ManualClock;
 
@@ -134,12 +134,12 @@ mod tests {
 
     /// How long the gateway waits for an upload, and which side was late. `coming` gives the state of the upload over
     /// time. The upstream reads a byte now and then, without end.
-    async fn waits(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
+    async fn wait_for_upload(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
         let began = Instant::now();
-        let (upload, _answering) = ConnectionState::new_http2().begin();
+        let (upload, _answering) = ConnectionState::new_http2().begin_exchange();
         let patience =
             AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
-        let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+        let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
         let mut upstream = Gated::new(near, gate.clone());
         let trickle = async {
@@ -162,9 +162,9 @@ mod tests {
     #[tokio::test]
     async fn slow_upload_times_out_by_cause() {
         let began = Instant::now();
-        let (taking, late) = waits(|_| RequestBodyState::Receiving(began)).await;
+        let (taking, late) = wait_for_upload(|_| RequestBodyState::Receiving(began)).await;
         assert!(taking >= UPLOAD && late == TimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
-        let (sending, late) = waits(|_| RequestBodyState::Awaited).await;
+        let (sending, late) = wait_for_upload(|_| RequestBodyState::Awaited).await;
         assert!(sending >= UPLOAD && late == TimeoutKind::ClientUpload, "{late:?} after {sending:?}");
     }
 
@@ -181,7 +181,7 @@ mod tests {
             }
         };
         for time in [0, 700] {
-            let (waited, late) = waits(over_at(time)).await;
+            let (waited, late) = wait_for_upload(over_at(time)).await;
             assert!(waited >= UPLOAD + LIMIT && late == TimeoutKind::Response, "{late:?} after {waited:?}");
         }
     }

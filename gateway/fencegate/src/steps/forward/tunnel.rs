@@ -6,11 +6,11 @@ use fencegate_http::{
     body::{Body, Reply, hop_by_hop},
     upgrade::UpgradedIo,
     upstream::{
-        checkout::Checkout,
+        checkout::CheckedOutConnection,
         tunnel::{Tunnel, TunnelTimeouts},
     },
 };
-use fencegate_policies::plan::Plan;
+use fencegate_policies::plan::ServingPlan;
 use fencegate_process::clock::{SendPermission, SharedClock};
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
@@ -42,8 +42,8 @@ impl PendingUpgrade {
         self,
         around: &TunnelContext<'_>,
         answer: Response<Incoming>,
-        (checkout, permission): (Checkout, Option<Arc<dyn SendPermission>>),
-        (plan, context): (&Plan, &RequestContext),
+        (checkout, permission): (CheckedOutConnection, Option<Arc<dyn SendPermission>>),
+        (plan, context): (&ServingPlan, &RequestContext),
     ) -> Reply {
         let bounds = TunnelTimeouts {
             idle: checkout.upstream().tunnel_idle,
@@ -52,7 +52,7 @@ impl PendingUpgrade {
         };
         let (mut head, _) = answer.into_parts();
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
-        self.asked.grant(&mut head.headers);
+        self.asked.write_upgrade_headers(&mut head.headers);
         let metrics = around.metrics;
         let route = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();

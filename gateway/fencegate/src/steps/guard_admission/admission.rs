@@ -11,7 +11,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 use crate::{dispatch_window::DispatchWindow, headers::FENCING_TICKET, steps::authorized::DispatchPermit};
 
 /// The right to send a request, and to send it again if nothing was sent.
-pub struct Admission {
+pub struct AdmissionPermit {
     token: Token,
     keys: Arc<[ResourceKey]>,
     mode: Mode,
@@ -19,7 +19,7 @@ pub struct Admission {
     ticket: Option<HeaderValue>,
 }
 
-impl Admission {
+impl AdmissionPermit {
     /// `ticket` is for the service to call back, where its gateway allows that.
     pub(super) fn new(running: &Execution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
@@ -33,7 +33,7 @@ impl Admission {
     }
 }
 
-impl DispatchPermit for Admission {
+impl DispatchPermit for AdmissionPermit {
     /// The same dispatch again. It is requested a second time only if nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
         Some(Dispatch { token: self.token, validity: self.permission.clone() })

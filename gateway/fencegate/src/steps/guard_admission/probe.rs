@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use fencegate_guard::{dispatch_target::DispatchTarget, operation::JournalEntry};
 use fencegate_policies::{
     load_balance,
-    plan::{OutcomeProbe, host_of},
+    plan::{OutcomeProbe, host_header},
 };
 use fencegate_process::failpoint;
 use hyper::{
@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use fencegate_http::{
     body::Body,
     network::Network,
-    upstream::{endpoint_set::EndpointSet, pool::Pool},
+    upstream::{endpoint_set::EndpointSet, pool::ConnectionPool},
 };
 
 /// The answer of the upstream.
@@ -48,13 +48,13 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// # Cancellation
 /// Dropping the future ends the connection.
 pub(super) async fn probe_operation<N: Network>(
-    pool: &Pool<N>,
+    pool: &ConnectionPool<N>,
     fleet: &Arc<EndpointSet>,
     probe: &OutcomeProbe,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> ProbeAnswer {
-    let answered = timeout(probe.timeout, status(pool, fleet, (probe, entry), place)).await;
+    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, (probe, entry), place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => ProbeAnswer::Done,
         Ok(status) if probe.not_done.contains(&status) => ProbeAnswer::NotDone,
@@ -71,8 +71,8 @@ pub(super) async fn probe_operation<N: Network>(
     verdict
 }
 
-async fn status<N: Network>(
-    pool: &Pool<N>,
+async fn fetch_probe_status<N: Network>(
+    pool: &ConnectionPool<N>,
     fleet: &Arc<EndpointSet>,
     (probe, entry): (&OutcomeProbe, &JournalEntry),
     place: Option<&DispatchTarget>,
@@ -86,7 +86,7 @@ async fn status<N: Network>(
     }
     let mut checkout = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escape(unquote(name)));
-    let host = HeaderValue::from_str(host_of(checkout.endpoint())).map_err(|error| error.to_string())?;
+    let host = HeaderValue::from_str(host_header(checkout.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
     let field = match fleet.upstream.operation_field.as_deref() {
@@ -141,7 +141,7 @@ mod tests {
     use fencegate_policies::token::Token;
 
     use super::*;
-    use fencegate_guard::operation::State;
+    use fencegate_guard::operation::JournalEntryState;
 
     /// The outcome is probed only for an operation that its name alone distinguishes from others.
     #[test]
@@ -158,7 +158,7 @@ mod tests {
             admitted: 0,
             began: None,
             keep: 0,
-            state: State::Admitted,
+            state: JournalEntryState::Admitted,
         };
         assert_eq!(probe_name(&entry(Some("\"a\""), true)), Some("\"a\""));
         assert_eq!(probe_name(&entry(Some("a"), false)), None, "another principal may use this name");

@@ -27,7 +27,7 @@ pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<R
     } else {
         ReplayExtent::WithoutBody
     }));
-    let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
+    let mut reply = Response::new(Body::from_bytes(kept.body.unwrap_or_default()));
     *reply.status_mut() = status;
     for (name, value) in &kept.fields {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_http::connection_info::ClientIdentity;
 use fencegate_policies::{
-    operation::{Fingerprint, Operation, OperationId},
+    operation::{OperationHeader, OperationId, RequestFingerprint},
     plan::{self, OnceRule, is_credential, normalize},
 };
 use hyper::{HeaderMap, header::COOKIE};
@@ -57,14 +57,14 @@ pub fn operation(
     once: &OnceRule,
     named: &plan::OperationName,
     wanted: FingerprintInput<'_>,
-) -> Operation {
+) -> OperationHeader {
     let FingerprintInput { method, target, body, credentials } = wanted;
     let parts = [method.as_bytes(), target.as_bytes(), body].into_iter();
     let parts = parts.chain(credentials.0.iter().map(Vec::as_slice));
-    Operation {
+    OperationHeader {
         id: operation_id(&once.scope, named),
         former: (once.scope != upstream).then(|| operation_id(upstream, named)),
-        fingerprint: Fingerprint::from_bytes(hash(parts)),
+        fingerprint: RequestFingerprint::from_bytes(hash(parts)),
         keep: once.keep.as_secs(),
         finals: once.finals.clone(),
         askable: once.uses_default_header(),

@@ -1,7 +1,7 @@
 //! Cases in which the service ends at work and starts again.
 
 use crate::verify::{
-    case::{Case, CaseGroup, Requirement::Restart, Scenario},
+    case::{CaseGroup, CaseRequirement::Restart, Scenario, TestCase},
     step::{
         Expectation::{Accepted, SameTenure, Stale},
         crash, write,
@@ -9,8 +9,8 @@ use crate::verify::{
     token_headers::epoch,
 };
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Crash,
         name: "after-restart",
         title: "what was let in before a crash is known after it",
@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
         money: "after each deployment late payments are carried out, because nobody remembers the newer ones",
         mend: "keep the watermark in the database that has the effect, and not in memory",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Crash,
         name: "cut",
         title: "a write that a crash cuts off has its effect and its watermark, or neither",

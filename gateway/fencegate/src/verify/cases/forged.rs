@@ -2,9 +2,10 @@
 
 use crate::verify::{
     case::{
-        Case, CaseGroup,
-        Requirement::{Numbers, Spelled, Tokens},
+        CaseGroup,
+        CaseRequirement::{Numbers, Spelled, Tokens},
         Scenario::{Malformed, Steps},
+        TestCase,
     },
     step::{
         A, B,
@@ -12,7 +13,7 @@ use crate::verify::{
         with_headers, write,
     },
     token_headers::{
-        Spelling::{Dot, Underscore},
+        FieldNameSpelling::{Dot, Underscore},
         TokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },
@@ -21,8 +22,8 @@ use crate::verify::{
 const STRICT: &str = "read the field strictly: exactly `v1-`, 16, 8 and 8 digits of lower-case hex with dashes between \
     them (for a number: decimal digits alone, at most 2^63 - 1); anything else is 400, before anything is compared";
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Forged,
         name: "no-token",
         title: "a request without a token is refused, for a new key and for a known one",
@@ -36,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
         money: "whoever finds a way around the gateway, a batch job or an old client, pays without any lock",
         mend: "answer 400 where the field is not there: a request without it did not come through the gateway",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "number-alone",
         title: "the number alone is no token",
@@ -49,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         money: "requests are let in by something that is not compared",
         mend: "compare the field that you claim to compare, or claim `--token number`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "number-suffices",
         title: "the number alone is enough, and the token alone is not",
@@ -62,7 +63,7 @@ pub(super) const CASES: &[Case] = &[
         money: "requests are let in, or kept out, by a field that is not the one that is compared",
         mend: "compare `Fencing-Number` and nothing else, or claim `--token field`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "number-for-token",
         title: "a number in the place of the token is refused, and a token in the place of the number",
@@ -74,7 +75,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a comparison of a number with a token is one of apples and pears: something stale passes",
         mend: STRICT,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "malformed",
         title: "what is not exactly a token is refused, and leaves no watermark",
@@ -124,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
                 stale one passes",
         mend: STRICT,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "twice",
         title: "two tokens in one request are refused, whichever comes first",
@@ -141,7 +142,7 @@ pub(super) const CASES: &[Case] = &[
         money: "one part of the service compares the first token, another one believes the second",
         mend: "ask for all values of the field, and answer 400 unless there is exactly one",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "look-alike",
         title: "a field that is only spelled like the token is not the token",
@@ -159,7 +160,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "have the server drop names with `_` and `.`, as nginx and gunicorn do: to CGI and WSGI \
                `Fencing_Token` is the same variable as `Fencing-Token`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Forged,
         name: "stuck",
         title: "after all that was refused, the key goes on with its true watermark",

@@ -1,7 +1,7 @@
 //! Cases with requests that come after the moment of their `Fencing-Not-After`.
 
 use crate::verify::{
-    case::{Case, CaseGroup, Requirement::NotAfter as Claimed, Scenario::Steps},
+    case::{CaseGroup, CaseRequirement::NotAfter as Claimed, Scenario::Steps, TestCase},
     step::{
         B,
         Expectation::{Accepted, Expired, Refused},
@@ -17,8 +17,8 @@ use crate::verify::{
 const STRICT: &str = "read the field strictly, as `deploy/upstream` has it: one field, digits, and both parameters or none; \
     anything else is 400, before anything is done";
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::InTime,
         name: "late",
         title: "a request after its `Fencing-Not-After` is refused as expired, and leaves no watermark",
@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
                 told that it is over",
         mend: "put the middleware innermost, where the work begins, and compare before anything is done",
     },
-    Case {
+    TestCase {
         group: CaseGroup::InTime,
         name: "not-after-malformed",
         title: "a `Fencing-Not-After` that cannot be read is refused, and leaves no watermark",
@@ -53,7 +53,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a text that is read as no deadline lets a late payment in",
         mend: STRICT,
     },
-    Case {
+    TestCase {
         group: CaseGroup::InTime,
         name: "not-after-twice",
         title: "two deadlines in one request are refused, also where they are equal",

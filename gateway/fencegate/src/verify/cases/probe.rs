@@ -2,9 +2,10 @@
 
 use crate::verify::{
     case::{
-        Case, CaseGroup,
-        Requirement::{Instances, Probe},
+        CaseGroup,
+        CaseRequirement::{Instances, Probe},
         Scenario::OneOperation,
+        TestCase,
     },
     step::{
         Expectation::{Accepted, Done, NotDone, Refused},
@@ -18,8 +19,8 @@ const CLOSE: &str = "keep a row for each name and close it in the transaction th
 
 const TWICE: &str = "a payment lay in a queue while the guard was told that it was not done: it is carried out, and its repeat as well";
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Probe,
         name: "no-is-final",
         title: "what arrives after its operation was said to be not done is refused, unless its token is greater",
@@ -32,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
         money: TWICE,
         mend: CLOSE,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Probe,
         name: "no-is-kept",
         title: "a later question with an older token does not open the name again",
@@ -45,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
         money: TWICE,
         mend: "keep the larger one of the token that is there and the token of the question, and never the last one",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Probe,
         name: "no-elsewhere",
         title: "what one instance has said to be not done is refused at the others",
@@ -57,7 +58,7 @@ pub(super) const CASES: &[Case] = &[
         money: TWICE,
         mend: "keep the names in the database that has the effect, and not in the memory of an instance",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Probe,
         name: "repeat-runs",
         title: "a repeat with a greater token runs, and its operation is said to be done afterwards",

@@ -3,10 +3,10 @@
 use super::remedies::UPSERT;
 use crate::verify::{
     case::{
-        Case, CaseGroup,
+        CaseGroup,
+        CaseRequirement::{Body, Instances, Slow, Tokens},
         InstanceSpread::{OneInstance, TwoInstances},
-        Requirement::{Body, Instances, Slow, Tokens},
-        Scenario,
+        Scenario, TestCase,
     },
     step::{
         Expectation::{Accepted, Stale},
@@ -22,8 +22,8 @@ const ONE_TRANSACTION: &str = "compare in the transaction that has the effect, b
 const IN_THE_DATABASE: &str = "compare in the database and keep no copy of the mark: a lock and a cache of one process do \
     not hold for the next one";
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Race,
         name: "same-token",
         title: "of several requests with one token at once exactly one is let in",
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
         money: "copies of one payment that arrive together are all carried out",
         mend: ONE_TRANSACTION,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Race,
         name: "overtaken",
         title: "of a newer write and older ones at once no older one comes second",
@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
         money: "the late payment is carried out after the one that replaced it, and its balance stays",
         mend: ONE_TRANSACTION,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Race,
         name: "slow-effect",
         title: "a slow write that a newer one has overtaken is refused",
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         money: "the late payment was checked, then a newer one was carried out, then the late one was",
         mend: ONE_TRANSACTION,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Race,
         name: "held-body",
         title: "a write whose body came after a newer one was carried out is refused",
@@ -59,7 +59,7 @@ pub(super) const CASES: &[Case] = &[
         money: "the fields of a late payment were checked when they arrived; what it does came later, and was not",
         mend: "compare in the transaction that has the effect, and not in what runs before the body is read",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Race,
         name: "writers",
         title: "64 writers at once, a quarter of them stale: tokens grow, nothing is lost, nothing stale is let in",
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
         money: "under load stale payments pass, or paid ones are lost",
         mend: UPSERT,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Instances,
         name: "elsewhere",
         title: "what one instance has let in is known to the other one",
@@ -78,12 +78,12 @@ pub(super) const CASES: &[Case] = &[
             write(epoch(7)),
             write(epoch(6)).on_second_instance().expect(Stale),
             write(epoch(8)).on_second_instance().expect(Accepted),
-            write(epoch(7).dispatch(2)).expect(Stale),
+            write(epoch(7).with_dispatch(2)).expect(Stale),
         ]),
         money: "behind a balancer every second late payment meets an instance that knows of nothing newer",
         mend: IN_THE_DATABASE,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Instances,
         name: "same-token-apart",
         title: "of several requests with one token, over two instances at once, exactly one is let in",
@@ -92,7 +92,7 @@ pub(super) const CASES: &[Case] = &[
         money: "copies of one payment that arrive at two instances are both carried out",
         mend: IN_THE_DATABASE,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Instances,
         name: "overtaken-apart",
         title: "of a newer write at one instance and older ones at another no older one comes second",

@@ -1,7 +1,7 @@
 //! Cases with readers that share a key, so that there is a watermark of writes and a watermark of reads.
 
 use crate::verify::{
-    case::{Case, CaseGroup, Requirement::Shared, Scenario::Steps},
+    case::{CaseGroup, CaseRequirement::Shared, Scenario::Steps, TestCase},
     step::{
         B, C,
         Expectation::{Accepted, SameTenure, Stale},
@@ -13,8 +13,8 @@ use crate::verify::{
 const TWO_MARKS: &str = "keep two marks: a write has to be greater than both and raises that of writes, a read has to be \
     greater than that of writes and raises that of reads, if it is greater";
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Shared,
         name: "readers",
         title: "readers are let in beside each other, also an older one after a newer one",
@@ -22,14 +22,14 @@ pub(super) const CASES: &[Case] = &[
         play: Steps(&[
             read(epoch(7)).expect(Accepted),
             read(epoch(5)).expect(Accepted),
-            read(epoch(7).dispatch(2)).expect(Accepted),
+            read(epoch(7).with_dispatch(2)).expect(Accepted),
             write(epoch(8)).expect(Accepted),
             read(epoch(9)).expect(Accepted),
         ]),
         money: "readers refuse each other, and reports fail for no reason",
         mend: TWO_MARKS,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Shared,
         name: "stale-reader",
         title: "a reader that is older than a write is refused",
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
         money: "whoever still believes to hold the key decides by a balance that has changed under it",
         mend: TWO_MARKS,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Shared,
         name: "writer-behind-reader",
         title: "a write that is older than a read is refused",
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a late payment changes the balance under a reader that has the key: what the reader has decided is wrong",
         mend: TWO_MARKS,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Shared,
         name: "older-reader",
         title: "an older reader does not lower the watermark of reads",

@@ -3,9 +3,10 @@
 use super::remedies::UPSERT;
 use crate::verify::{
     case::{
-        Case, CaseGroup,
-        Requirement::{OtherWrite, Remember, Tokens},
+        CaseGroup,
+        CaseRequirement::{OtherWrite, Remember, Tokens},
         Scenario::Steps,
+        TestCase,
     },
     step::{
         B,
@@ -15,8 +16,8 @@ use crate::verify::{
     token_headers::epoch,
 };
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Order,
         name: "first",
         title: "the first token of a new key is let in, and has its effect once",
@@ -26,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "make the row and compare in one statement (`INSERT ... ON CONFLICT`): an `UPDATE` alone finds no row; \
                where 401 or 404 is the answer, look at `--header` and `--request`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "newer",
         title: "a newer token is let in after an older one",
@@ -35,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
         money: "payments stop as soon as the lock was given on once",
         mend: "compare with `>`, and look whether the row that is compared is that of this key",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "older",
         title: "an older token is refused after a newer one, and goes on being refused",
@@ -51,7 +52,7 @@ pub(super) const CASES: &[Case] = &[
                 replaced it: charged twice, or an old balance over a newer one",
         mend: UPSERT,
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "equal",
         title: "the token of the last request is no newer one; an equal number is of the same tenure",
@@ -61,7 +62,7 @@ pub(super) const CASES: &[Case] = &[
                 request of each tenure is refused",
         mend: "tokens are compared with `>`, never with `>=`; numbers are compared with `>=`, never with `>`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "duplicate",
         title: "the same request once more, byte by byte, has no second effect",
@@ -70,36 +71,36 @@ pub(super) const CASES: &[Case] = &[
         money: "a copy of a request, made by a proxy or a network, is a second charge",
         mend: "tokens are compared with `>`, never with `>=`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "dispatch",
         title: "a later dispatch of one tenure is let in, and an earlier one is refused by who compares tokens",
         needs: &[],
         play: Steps(&[
             write(epoch(5)),
-            write(epoch(5).dispatch(2)).expect(Accepted),
-            write(epoch(5).dispatch(16)).expect(Accepted),
-            write(epoch(5).dispatch(9)).expect(SameTenure),
+            write(epoch(5).with_dispatch(2)).expect(Accepted),
+            write(epoch(5).with_dispatch(16)).expect(Accepted),
+            write(epoch(5).with_dispatch(9)).expect(SameTenure),
         ]),
         money: "a gateway keeps a lock for many requests: all but the first are refused, or a late one is carried out \
                 behind its successor",
         mend: "compare the whole token, byte by byte, and not a part of it",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "sequence",
         title: "what is compared is epoch, then sequence, then dispatch",
         needs: &[Tokens],
         play: Steps(&[
-            write(epoch(5).sequence(2).dispatch(9)),
-            write(epoch(5).sequence(3)).expect(Accepted),
-            write(epoch(5).sequence(2).dispatch(10)).expect(Stale),
-            write(epoch(4).sequence(99).dispatch(99)).expect(Stale),
+            write(epoch(5).with_sequence(2).with_dispatch(9)),
+            write(epoch(5).with_sequence(3)).expect(Accepted),
+            write(epoch(5).with_sequence(2).with_dispatch(10)).expect(Stale),
+            write(epoch(4).with_sequence(99).with_dispatch(99)).expect(Stale),
         ]),
         money: "of two locks that one transaction in ZooKeeper has made, the wrong one counts as the newer",
         mend: "compare the whole token, byte by byte, from left to right",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "keys-apart",
         title: "each key has a watermark of its own",
@@ -113,7 +114,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a payment with one account makes those with all others fail",
         mend: "keep a row per key; where the key is taken from `Fencing-Key`, look at `--fencing-key`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "other-request",
         title: "requests of another kind are compared with the same watermark of their key",
@@ -129,7 +130,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a late debit is refused, and a late refund of the same account is paid",
         mend: "put every request that works on a key behind the same comparison, with one row per key and not one per route",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Order,
         name: "remembered",
         title: "a watermark is still known after a while in which nobody asked for its key",

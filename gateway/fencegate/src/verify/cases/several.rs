@@ -2,9 +2,10 @@
 
 use crate::verify::{
     case::{
-        Case, CaseGroup,
-        Requirement::{Several, TwoPlaces},
+        CaseGroup,
+        CaseRequirement::{Several, TwoPlaces},
         Scenario::{Crossed, Steps},
+        TestCase,
     },
     step::{
         A, B, C, D,
@@ -14,8 +15,8 @@ use crate::verify::{
     token_headers::epoch,
 };
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Several,
         name: "one-is-stale",
         title: "a request about two keys is refused if it is stale for one of them, whichever that is",
@@ -29,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a late transfer takes from one account what a newer one has already given on",
         mend: "raise the row of each key in `Fencing-Key`, in one transaction, and refuse if one of them does not change",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Several,
         name: "all-or-none",
         title: "where one key refuses, the watermark of the other one is not raised",
@@ -43,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
         money: "a refused transfer closes an account for payments that nothing newer has overtaken",
         mend: "end the transaction with `ROLLBACK` where one row does not change",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Several,
         name: "crossed",
         title: "requests that take the same two keys in opposite order are all answered",

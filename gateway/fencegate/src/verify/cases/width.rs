@@ -2,9 +2,10 @@
 
 use crate::verify::{
     case::{
-        Case, CaseGroup,
-        Requirement::Tokens,
+        CaseGroup,
+        CaseRequirement::Tokens,
         Scenario::{Malformed, Steps},
+        TestCase,
     },
     step::{
         B, C,
@@ -14,8 +15,8 @@ use crate::verify::{
     token_headers::epoch,
 };
 
-pub(super) const CASES: &[Case] = &[
-    Case {
+pub(super) const CASES: &[TestCase] = &[
+    TestCase {
         group: CaseGroup::Width,
         name: "as-text",
         title: "numbers are compared as numbers: 10 is newer than 9",
@@ -35,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "keep the number in a column of 64 bits (BIGINT, INTEGER in SQLite), or compare `Fencing-Token`, which has \
                a fixed width",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Width,
         name: "beyond-32-bits",
         title: "all 64 bits count: 2^32 + 1 is newer than 6",
@@ -49,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         money: "ZooKeeper counts from 2^32 on after each election: the comparison is wrong from the first day",
         mend: "parse and keep the number with 64 bits: BIGINT, `long`, `int64`, `i64`, `BigInt`",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Width,
         name: "beyond-53-bits",
         title: "no floating point: 2^53 + 1 is newer than 2^53",
@@ -66,23 +67,23 @@ pub(super) const CASES: &[Case] = &[
         mend: "never make a double of it: `BigInt` in JavaScript, strings or integers in JSON; or compare \
                `Fencing-Token` as text",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Width,
         name: "dispatch-width",
         title: "the last digit of the token counts, and its dispatches have 32 bits",
         needs: &[Tokens],
         play: Steps(&[
-            write(epoch(5).dispatch(1)),
-            write(epoch(5).dispatch(u32::MAX - 1)).expect(Accepted),
-            write(epoch(5).dispatch(u32::MAX)).expect(Accepted),
-            write(epoch(5).dispatch(i32::MAX as u32)).expect(Stale),
-            write(epoch(5).sequence(u32::MAX)).expect(Accepted),
-            write(epoch(6).sequence(0)).expect(Accepted),
+            write(epoch(5).with_dispatch(1)),
+            write(epoch(5).with_dispatch(u32::MAX - 1)).expect(Accepted),
+            write(epoch(5).with_dispatch(u32::MAX)).expect(Accepted),
+            write(epoch(5).with_dispatch(i32::MAX as u32)).expect(Stale),
+            write(epoch(5).with_sequence(u32::MAX)).expect(Accepted),
+            write(epoch(6).with_sequence(0)).expect(Accepted),
         ]),
         money: "late requests of a long tenure pass, or its later half is refused",
         mend: "compare the whole token as bytes, without taking it apart",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Width,
         name: "largest",
         title: "2^63 - 1 is a number like any other",
@@ -97,7 +98,7 @@ pub(super) const CASES: &[Case] = &[
         money: "the newest payment of an old installation is taken for the oldest",
         mend: "a signed column of 64 bits holds every number; look for a narrower one on the way",
     },
-    Case {
+    TestCase {
         group: CaseGroup::Width,
         name: "overflow",
         title: "a number of 2^63 or more is refused, and leaves no watermark",

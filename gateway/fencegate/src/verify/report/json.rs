@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::{CaseReport, VerifyReport};
 use crate::verify::{
     case_result::{CaseResult, PassStrength},
-    service::Service,
+    service::TestedService,
 };
 
-pub fn report(service: &Service, report: &VerifyReport) -> String {
+pub fn report(service: &TestedService, report: &VerifyReport) -> String {
     let document = json!({
         "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
         "request": service.write.to_string(),

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::{CaseReport, VerifyReport};
-use crate::verify::{case_result::CaseResult, service::Service};
+use crate::verify::{case_result::CaseResult, service::TestedService};
 
-pub fn report(service: &Service, report: &VerifyReport) -> String {
+pub fn report(service: &TestedService, report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
@@ -47,7 +47,7 @@ fn case(entry: &CaseReport) -> String {
 }
 
 fn render_element(element: &str, reason: &str, entry: &CaseReport) -> String {
-    let text = super::text::entry(entry);
+    let text = super::text::render_entry(entry);
     format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escape(reason), escape(&text))
 }
 

@@ -3,12 +3,12 @@
 use super::{CaseReport, VerifyReport};
 use crate::verify::{
     case_result::{CaseResult, PassStrength},
-    service::Service,
+    service::TestedService,
     token_headers::ComparedField,
 };
 
 /// Describes the service under test.
-pub fn head(service: &Service) -> String {
+pub fn render_head(service: &TestedService) -> String {
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     let how = match service.fields.form {
         ComparedField::Token => "must be greater than the last one",
@@ -24,7 +24,7 @@ pub fn head(service: &Service) -> String {
 }
 
 /// One case: one line if it passed, all details otherwise.
-pub fn entry(entry: &CaseReport) -> String {
+pub fn render_entry(entry: &CaseReport) -> String {
     let CaseReport { case, verdict, events, .. } = entry;
     let word = match verdict {
         CaseResult::Failed(_) => "FAILED",
@@ -53,7 +53,7 @@ pub fn entry(entry: &CaseReport) -> String {
 }
 
 /// The end of the report.
-pub fn tail(report: &VerifyReport) -> String {
+pub fn render_tail(report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut text = String::new();
     if report.entries.iter().any(|entry| entry.verdict == CaseResult::Passed(PassStrength::Answers)) {

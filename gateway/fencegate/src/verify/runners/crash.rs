@@ -14,7 +14,7 @@ use super::race::require_accepted;
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, Reading},
+    effects::{EffectChange, EffectReading},
     sent_request::{RequestOutcome, SentRequest},
     token_headers::{ComparedField, TokenHeaders, epoch},
 };
@@ -29,7 +29,7 @@ const KEYS: usize = 8;
 /// A key that was written until the service ended.
 struct WrittenKey {
     keys: TestKeys,
-    before: Option<Reading>,
+    before: Option<EffectReading>,
     /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
     done: u64,
     /// The first that was not.
@@ -127,7 +127,7 @@ pub(super) async fn run_crash_mid_write(
 async fn write_until_cut(
     context: &TestContext<'_>,
     keys: TestKeys,
-    before: Option<Reading>,
+    before: Option<EffectReading>,
     over: &Cell<bool>,
 ) -> WrittenKey {
     let mut worked = WrittenKey { keys, before, done: 0, cut: None };

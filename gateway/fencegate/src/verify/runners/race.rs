@@ -9,8 +9,8 @@ use crate::verify::{
     case::InstanceSpread,
     case_result::{CaseError, StepRecord},
     context::{PreparedRequest, RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, Reading},
-    linearizable::check,
+    effects::{EffectChange, EffectReading},
+    linearizable::check_linearizable,
     sent_request::{RequestOutcome, SentRequest},
     token_headers::{SyntheticToken, TokenHeaders, epoch},
 };
@@ -39,18 +39,24 @@ pub(super) async fn run_concurrent(
 ) -> Result<(), CaseError> {
     for round in 0..context.service.rounds {
         let keys = context.fresh_keys();
-        let prior = prepare(context, &keys, round, log).await?;
+        let prior = create_key_in_odd_round(context, &keys, round, log).await?;
         let before = context.read_effects(&keys).await?;
         let mut copies = Vec::new();
         for copy in 0..COPIES {
-            let ready =
-                ready(context, RequestKind::Write, &keys, epoch(32), spread.instance(copy as usize)).await;
+            let ready = prepare_request(
+                context,
+                RequestKind::Write,
+                &keys,
+                epoch(32),
+                spread.instance(copy as usize),
+            )
+            .await;
             // At one moment, or spread over the time that one of them takes.
             copies.push(send_after(context.pace * (copy * (round % 3)) / COPIES, ready));
         }
         let shots = join_all(copies).await;
         log.push(summary(&format!("{COPIES} with one token at once"), &shots));
-        settle(context, &keys, prior, shots, before.as_ref(), log).await?;
+        check_race(context, &keys, prior, shots, before.as_ref(), log).await?;
     }
     Ok(())
 }
@@ -65,7 +71,7 @@ pub(super) async fn run_overtaken(
 ) -> Result<(), CaseError> {
     for round in 0..context.service.rounds {
         let keys = context.fresh_keys();
-        let prior = prepare(context, &keys, round / 2, log).await?;
+        let prior = create_key_in_odd_round(context, &keys, round / 2, log).await?;
         let before = context.read_effects(&keys).await?;
         let begins = round.is_multiple_of(2);
         let part = context.pace * (round + 1) / context.service.rounds;
@@ -73,11 +79,13 @@ pub(super) async fn run_overtaken(
         let place = round as usize / 2;
         for number in 0..OLDER {
             let at = spread.instance(place + 1 + number as usize);
-            let ready = ready(context, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
+            let ready =
+                prepare_request(context, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
             let behind = (context.pace * number + part) / OLDER;
             older.push(send_after(if begins { behind } else { Duration::ZERO }, ready));
         }
-        let newer = ready(context, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
+        let newer =
+            prepare_request(context, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
         let newer = send_then_read(context, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
@@ -85,7 +93,7 @@ pub(super) async fn run_overtaken(
         let now = context.read_effects(&keys).await?;
         check_no_late_effect(context, &newer, between.as_ref(), now.as_ref())?;
         let race = older.into_iter().chain([newer]).collect();
-        settle(context, &keys, prior, race, before.as_ref(), log).await?;
+        check_race(context, &keys, prior, race, before.as_ref(), log).await?;
     }
     Ok(())
 }
@@ -96,7 +104,7 @@ pub(super) async fn send_then_read(
     newer: PreparedRequest,
     keys: &TestKeys,
     pause: Duration,
-) -> Result<(SentRequest, Option<Reading>), CaseError> {
+) -> Result<(SentRequest, Option<EffectReading>), CaseError> {
     let shot = send_after(pause, newer).await;
     let seen = context.read_effects(keys).await?;
     Ok((shot, seen))
@@ -106,8 +114,8 @@ pub(super) async fn send_then_read(
 pub(super) fn check_no_late_effect(
     context: &TestContext<'_>,
     newer: &SentRequest,
-    between: Option<&Reading>,
-    now: Option<&Reading>,
+    between: Option<&EffectReading>,
+    now: Option<&EffectReading>,
 ) -> Result<(), CaseError> {
     let change = context.change(between, now).filter(|change| *change != EffectChange::Effects(0));
     match change {
@@ -133,11 +141,11 @@ pub(super) async fn run_writers(
         let number = writer * 37 % WRITERS;
         let token = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(ready(context, RequestKind::Write, &keys, token, at).await.send_now());
+        all.push(prepare_request(context, RequestKind::Write, &keys, token, at).await.send_now());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
-    settle(context, &keys, Some(prior), shots, before.as_ref(), log).await
+    check_race(context, &keys, Some(prior), shots, before.as_ref(), log).await
 }
 
 pub(super) async fn run_crossed(
@@ -152,9 +160,15 @@ pub(super) async fn run_crossed(
             let keys = if writer.is_multiple_of(2) { &forth } else { &back };
             let token = epoch(1000 * (u64::from(round) + 1) + writer);
             all.push(
-                ready(context, RequestKind::Write, keys, token, usize::try_from(writer / 2).expect("few"))
-                    .await
-                    .send_now(),
+                prepare_request(
+                    context,
+                    RequestKind::Write,
+                    keys,
+                    token,
+                    usize::try_from(writer / 2).expect("few"),
+                )
+                .await
+                .send_now(),
             );
         }
         let shots = join_all(all).await;
@@ -175,7 +189,7 @@ pub(super) async fn run_crossed(
     Ok(())
 }
 
-async fn ready(
+async fn prepare_request(
     context: &TestContext<'_>,
     ask: RequestKind,
     keys: &TestKeys,
@@ -191,7 +205,7 @@ pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentR
 }
 
 /// In every second round the service has the key before the race; in the others its row must be made during the race.
-async fn prepare(
+async fn create_key_in_odd_round(
     context: &TestContext<'_>,
     keys: &TestKeys,
     round: u32,
@@ -219,18 +233,18 @@ pub(super) fn require_accepted(
 }
 
 /// Checks all answers, then the effects, then the watermark. `before` was read after `prior` and before the race.
-pub(super) async fn settle(
+pub(super) async fn check_race(
     context: &TestContext<'_>,
     keys: &TestKeys,
     prior: Option<SentRequest>,
     race: Vec<SentRequest>,
-    before: Option<&Reading>,
+    before: Option<&EffectReading>,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let now = context.read_effects(keys).await?;
-    let counted_effects = counted(context, &race, before, now.as_ref());
+    let counted_effects = check_effect_count(context, &race, before, now.as_ref());
     let shots: Vec<SentRequest> = prior.into_iter().chain(race).collect();
-    let judged = check(&shots, context.service.fields.form);
+    let judged = check_linearizable(&shots, context.service.fields.form);
     if matches!(judged, Err(CaseError::Failed(_))) {
         return judged;
     }
@@ -250,11 +264,11 @@ pub(super) async fn settle(
 }
 
 /// Checks that each accepted request had one effect, and that refused ones had none.
-fn counted(
+fn check_effect_count(
     context: &TestContext<'_>,
     shots: &[SentRequest],
-    before: Option<&Reading>,
-    now: Option<&Reading>,
+    before: Option<&EffectReading>,
+    now: Option<&EffectReading>,
 ) -> Result<(), CaseError> {
     let accepted =
         shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).count() as i128;

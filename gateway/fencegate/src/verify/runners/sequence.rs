@@ -8,10 +8,10 @@ use super::crash;
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, Reading},
+    effects::{EffectChange, EffectReading},
     sent_request::{RequestOutcome, SentRequest},
-    service::Probe,
-    step::{Expectation, InstanceChoice, KeySelector, Step, StepKind},
+    service::OutcomeProbeTemplate,
+    step::{CaseStep, Expectation, InstanceChoice, KeySelector, StepKind},
     token_headers::ComparedField,
 };
 
@@ -19,7 +19,7 @@ use crate::verify::{
 struct CaseState<'a, 's> {
     scene: &'a TestContext<'s>,
     names: Vec<(String, String)>,
-    seen: HashMap<String, Reading>,
+    seen: HashMap<String, EffectReading>,
 }
 
 /// How many keys a case may name.
@@ -35,15 +35,15 @@ enum OperationNaming {
 
 pub(super) async fn run_steps(
     context: &TestContext<'_>,
-    steps: &[Step],
+    steps: &[CaseStep],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     run(context, steps, OperationNaming::Own, log).await
 }
 
-pub(super) async fn about_one_operation(
+pub(super) async fn run_steps_of_one_operation(
     context: &TestContext<'_>,
-    steps: &[Step],
+    steps: &[CaseStep],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     run(context, steps, OperationNaming::One, log).await
@@ -51,7 +51,7 @@ pub(super) async fn about_one_operation(
 
 async fn run(
     context: &TestContext<'_>,
-    steps: &[Step],
+    steps: &[CaseStep],
     operations: OperationNaming,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
@@ -90,7 +90,7 @@ async fn run(
         };
         let spec = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
-            StepKind::Question => context.ask_outcome(&operation, step.stamp, at).await,
+            StepKind::Question => context.probe_outcome(&operation, step.stamp, at).await,
             _ => context.send(spec).await,
         };
         let after = context.read_effects(&keys).await?;
@@ -103,7 +103,7 @@ async fn run(
             change.filter(|_| step.act != StepKind::Read && !(step.act == StepKind::WriteOther && lets_in));
         match expect {
             Expectation::Done | Expectation::NotDone => {
-                check_answer(&shot, expect, effect_change, context.service.probe.as_ref())?
+                check_probe_answer(&shot, expect, effect_change, context.service.probe.as_ref())?
             }
             _ => check_response(&shot, expect, effect_change)?,
         }
@@ -136,7 +136,7 @@ impl<'a, 's> CaseState<'a, 's> {
     }
 
     /// The last reading. Compared with it, an effect that came late shows at the next step.
-    async fn read_before(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
+    async fn read_before(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
         match self.seen.get(&keys.key) {
             Some(seen) => Ok(Some(seen.clone())),
             None => self.scene.read_effects(keys).await,
@@ -227,11 +227,11 @@ pub(super) fn check_response(
 }
 
 /// Judges the answer to a probe, and that the probe itself changes nothing.
-fn check_answer(
+fn check_probe_answer(
     shot: &SentRequest,
     expect: Expectation,
     change: Option<EffectChange>,
-    probe: Option<&Probe>,
+    probe: Option<&OutcomeProbeTemplate>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
     let came = &shot.came;
@@ -280,7 +280,11 @@ mod tests {
 
     use super::*;
 
-    fn judged(came: RequestOutcome, expect: Expectation, change: Option<EffectChange>) -> &'static str {
+    fn judge_response(
+        came: RequestOutcome,
+        expect: Expectation,
+        change: Option<EffectChange>,
+    ) -> &'static str {
         let now = Instant::now();
         let shot = SentRequest {
             sent: "POST /".into(),
@@ -334,7 +338,7 @@ mod tests {
             (RequestOutcome::TimedOut("late".into()), Expectation::Accepted, None, "undecided"),
         ] {
             assert_eq!(
-                judged(came.clone(), expect, change.clone()),
+                judge_response(came.clone(), expect, change.clone()),
                 verdict,
                 "{came:?} {expect:?} {change:?}"
             );

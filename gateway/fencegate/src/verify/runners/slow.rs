@@ -7,7 +7,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::race::{check_no_late_effect, require_accepted, send_then_read, settle};
+use super::race::{check_no_late_effect, check_race, require_accepted, send_then_read};
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext},
@@ -43,7 +43,7 @@ pub(super) async fn run_overtaken(
         log.extend([older.event(None), newer.event(None)]);
         let now = context.read_effects(&keys).await?;
         check_no_late_effect(context, &newer, between.as_ref(), now.as_ref())?;
-        settle(context, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
+        check_race(context, &keys, Some(prior), vec![older, newer], before.as_ref(), log).await?;
     }
     Ok(())
 }
@@ -86,5 +86,5 @@ pub(super) async fn run_held(context: &TestContext<'_>, log: &mut Vec<StepRecord
     if acted || (older.ended < newer.began && matches!(older.came, RequestOutcome::Accepted(_))) {
         return CaseError::undecided("it acts before it has read the body, so nothing can come in between");
     }
-    settle(context, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
+    check_race(context, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
 }

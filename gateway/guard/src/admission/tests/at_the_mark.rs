@@ -8,53 +8,56 @@ use crate::store::{CommitSeq, KeyWatermarks};
 /// A write with the token of a read is stale, both when it is announced and when it is settled.
 #[test]
 fn write_with_read_token_is_stale() {
-    let mut first = register();
-    first.announce(&read(20), NOW).expect("newer");
-    assert!(matches!(first.announce(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
-    let mut second = register();
-    second.announce(&write(20, 1), NOW).expect("newer");
-    second.raise(&read(20), NOW);
-    assert!(matches!(second.settle(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
+    let mut first = admission_table();
+    first.announce(&read_claim(20), NOW).expect("newer");
+    assert!(matches!(first.announce(&write_claim(20, 1), NOW), Err(AdmitError::Stale { .. })));
+    let mut second = admission_table();
+    second.announce(&write_claim(20, 1), NOW).expect("newer");
+    second.raise_watermarks(&read_claim(20), NOW);
+    assert!(matches!(second.check_and_register(&write_claim(20, 1), NOW), Err(AdmitError::Stale { .. })));
 }
 
 /// A read with the token of a write is stale, both when it is announced and when it is settled.
 #[test]
 fn read_with_write_token_is_stale() {
-    let mut first = register();
-    first.announce(&write(20, 1), NOW).expect("newer");
-    assert!(matches!(first.announce(&read(20), NOW), Err(AdmitError::Stale { .. })));
-    let mut second = register();
-    second.announce(&read(20), NOW).expect("newer");
-    second.raise(&write(20, 1), NOW);
-    assert!(matches!(second.settle(&read(20), NOW), Err(AdmitError::Stale { .. })));
+    let mut first = admission_table();
+    first.announce(&write_claim(20, 1), NOW).expect("newer");
+    assert!(matches!(first.announce(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
+    let mut second = admission_table();
+    second.announce(&read_claim(20), NOW).expect("newer");
+    second.raise_watermarks(&write_claim(20, 1), NOW);
+    assert!(matches!(second.check_and_register(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
 }
 
 /// The key may have been evicted between announcement and settling, and recreated by another claim: a read at the
 /// floor is refused.
 #[test]
 fn settle_refuses_read_at_floor() {
-    let mut table = register();
-    assert!(matches!(table.settle(&read(10), NOW), Err(AdmitError::Floor { floor: 10 })));
-    assert!(matches!(table.settle(&read(11), NOW), Ok((AdmitDecision::Running(_), _))));
+    let mut table = admission_table();
+    assert!(matches!(table.check_and_register(&read_claim(10), NOW), Err(AdmitError::Floor { floor: 10 })));
+    assert!(matches!(table.check_and_register(&read_claim(11), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 /// A token exactly `LARGEST_JUMP` above the floor is accepted; one above that is refused.
 #[test]
 fn largest_jump_is_accepted_larger_refused() {
-    let farthest = remembered().floor + LARGEST_JUMP;
-    assert!(matches!(register().announce(&write(farthest + 1, 1), NOW), Err(AdmitError::Future { .. })));
-    register().announce(&write(farthest, 1), NOW).expect("believed");
+    let farthest = recovered_state().floor + LARGEST_JUMP;
+    assert!(matches!(
+        admission_table().announce(&write_claim(farthest + 1, 1), NOW),
+        Err(AdmitError::Future { .. })
+    ));
+    admission_table().announce(&write_claim(farthest, 1), NOW).expect("believed");
 }
 
 /// The floor and the highest epoch that the guard announces are those of the tokens that it has seen.
 #[test]
 fn floor_and_highest_follow_announced_epochs() {
-    let mut table = register();
-    assert_eq!((table.floor(), table.highest(), table.len()), (10, 10, 0));
+    let mut table = admission_table();
+    assert_eq!((table.epoch_floor(), table.highest_epoch(), table.len()), (10, 10, 0));
     assert!(table.is_empty());
-    table.announce(&write(20, 1), NOW).expect("newer");
+    table.announce(&write_claim(20, 1), NOW).expect("newer");
     table.announce(&claim("b", 15, 1, Mode::Exclusive), NOW).expect("newer");
-    assert_eq!((table.floor(), table.highest(), table.len()), (10, 20, 2));
+    assert_eq!((table.epoch_floor(), table.highest_epoch(), table.len()), (10, 20, 2));
     assert!(!table.is_empty());
 }
 
@@ -62,60 +65,60 @@ fn floor_and_highest_follow_announced_epochs() {
 /// guard after a crash.
 #[test]
 fn claim_waits_for_newest_key_change() {
-    let mut table = register();
-    let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
+    let mut table = admission_table();
+    let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(table.required_seq(&set), CommitSeq::default());
     let [early, late] = [3, 7].map(CommitSeq::new);
-    for (claim, moment) in [(write(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
+    for (claim, moment) in [(write_claim(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
         let changes = table.announce(&claim, NOW).expect("newer");
         table.record_submitted(&changes, moment);
     }
-    assert_eq!((table.required_seq(&write(20, 2)), table.required_seq(&set)), (early, late));
-    let (_, at_work) = table.register(&write(20, 1), NOW);
+    assert_eq!((table.required_seq(&write_claim(20, 2)), table.required_seq(&set)), (early, late));
+    let (_, at_work) = table.register(&write_claim(20, 1), NOW);
     table.record_submitted(&at_work, late);
-    assert_eq!(table.required_seq(&write(20, 2)), late, "what is at work has to be known as well");
+    assert_eq!(table.required_seq(&write_claim(20, 2)), late, "what is at work has to be known as well");
 }
 
 /// Each dispatch in flight has its own name, and its end leaves the others in flight.
 #[test]
 fn concurrent_dispatches_end_separately() {
-    let mut table = register();
-    let one = runs(&mut table, &read(20));
-    let other = runs(&mut table, &read(21));
+    let mut table = admission_table();
+    let one = start_dispatch(&mut table, &read_claim(20));
+    let other = start_dispatch(&mut table, &read_claim(21));
     assert_ne!(one, other);
-    table.end(&read(20), one, DispatchEnd::Known, NOW);
-    assert!(waits(&mut table, &write(22, 1)), "the other reader is at work");
-    table.end(&read(21), other, DispatchEnd::Known, NOW);
-    assert!(matches!(table.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
+    table.end_dispatch(&read_claim(20), one, DispatchEnd::Known, NOW);
+    assert!(must_wait(&mut table, &write_claim(22, 1)), "the other reader is at work");
+    table.end_dispatch(&read_claim(21), other, DispatchEnd::Known, NOW);
+    assert!(matches!(table.check_and_register(&write_claim(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 /// A doubt is resolved by its own token, once, and no other doubt ends with it.
 #[test]
 fn resolve_ends_only_doubt_of_token() {
-    let mut table = register();
+    let mut table = admission_table();
     let until = NOW + Duration::from_secs(30);
-    for reader in [read(20), read(21)] {
-        let id = runs(&mut table, &reader);
-        table.end(&reader, id, DispatchEnd::InDoubt { until }, NOW);
+    for reader in [read_claim(20), read_claim(21)] {
+        let id = start_dispatch(&mut table, &reader);
+        table.end_dispatch(&reader, id, DispatchEnd::InDoubt { until }, NOW);
     }
     let of = |epoch| Token::new(epoch, 0, 1).expect("small");
-    assert!(!table.resolve(&[key("a")], of(19), NOW), "nobody doubts it");
-    assert!(table.resolve(&[key("a")], of(20), NOW));
-    assert!(!table.resolve(&[key("a")], of(20), NOW), "it was over");
-    assert!(waits(&mut table, &write(22, 1)), "the other doubt stands");
-    assert!(table.resolve(&[key("a")], of(21), NOW));
-    assert!(matches!(table.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
+    assert!(!table.resolve_doubt(&[key("a")], of(19), NOW), "nobody doubts it");
+    assert!(table.resolve_doubt(&[key("a")], of(20), NOW));
+    assert!(!table.resolve_doubt(&[key("a")], of(20), NOW), "it was over");
+    assert!(must_wait(&mut table, &write_claim(22, 1)), "the other doubt stands");
+    assert!(table.resolve_doubt(&[key("a")], of(21), NOW));
+    assert!(matches!(table.check_and_register(&write_claim(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 /// After a crash only epochs are restored, and none of them is admitted again; after a clean stop the whole tokens
 /// are.
 #[test]
 fn restart_recovers_epochs_or_whole_watermarks() {
-    let epochs = Epochs { write: Some(20), read: Some(25) };
+    let epochs = WatermarkEpochs { write: Some(20), read: Some(25) };
     let known = |mark: Option<Watermark>| mark.map(|mark| (mark.token.number(), mark.exact));
     let (write, read) = recover_watermarks(&epochs, None);
     assert_eq!((known(write), known(read)), (Some((20, false)), Some((25, false))));
-    assert_eq!(recover_watermarks(&Epochs::default(), None), (None, None));
+    assert_eq!(recover_watermarks(&WatermarkEpochs::default(), None), (None, None));
     let of = |epoch| Token::new(epoch, 3, 4).ok();
     let whole = KeyWatermarks { key: key("a"), write: of(20), read: of(21) };
     let marks = recover_watermarks(&epochs, Some(&whole));
@@ -125,7 +128,7 @@ fn restart_recovers_epochs_or_whole_watermarks() {
 
 #[test]
 fn only_claim_with_parent_is_callback() {
-    assert!(called(20, 2, 1).is_callback() && !write(20, 1).is_callback());
+    assert!(callback_claim(20, 2, 1).is_callback() && !write_claim(20, 1).is_callback());
 }
 
 /// A waiting claim is notified of each end and of each newer token. Without a notification it waits until its time
@@ -135,15 +138,18 @@ async fn end_and_newer_token_wake_waiter() {
     let until = NOW + Duration::from_secs(30);
     type EndDispatch<'a> = &'a dyn Fn(&mut AdmissionTable, DispatchId);
     let ends: [EndDispatch<'_>; 3] = [
-        &|table, running| table.end(&write(20, 1), running, DispatchEnd::Known, NOW),
-        &|table, running| table.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW),
-        &|table, _| drop(table.announce(&write(22, 1), NOW).expect("newer")),
+        &|table, running| table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::Known, NOW),
+        &|table, running| {
+            table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::InDoubt { until }, NOW)
+        },
+        &|table, _| drop(table.announce(&write_claim(22, 1), NOW).expect("newer")),
     ];
     for end in ends {
-        let mut table = register();
-        let running = runs(&mut table, &write(20, 1));
-        table.announce(&write(21, 1), NOW).expect("newer");
-        let Ok((AdmitDecision::Wait { told, .. }, _)) = table.settle(&write(21, 1), NOW) else {
+        let mut table = admission_table();
+        let running = start_dispatch(&mut table, &write_claim(20, 1));
+        table.announce(&write_claim(21, 1), NOW).expect("newer");
+        let Ok((AdmitDecision::Wait { told, .. }, _)) = table.check_and_register(&write_claim(21, 1), NOW)
+        else {
             panic!("somebody is at work")
         };
         end(&mut table, running);
@@ -153,24 +159,24 @@ async fn end_and_newer_token_wake_waiter() {
 
 #[tokio::test]
 async fn waiter_wakes_when_doubt_is_resolved() {
-    let mut table = register();
-    let running = runs(&mut table, &write(20, 1));
+    let mut table = admission_table();
+    let running = start_dispatch(&mut table, &write_claim(20, 1));
     let until = NOW + Duration::from_secs(30);
-    table.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
-    table.announce(&write(21, 1), NOW).expect("newer");
-    let Ok((AdmitDecision::Wait { told, .. }, _)) = table.settle(&write(21, 1), NOW) else {
+    table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
+    table.announce(&write_claim(21, 1), NOW).expect("newer");
+    let Ok((AdmitDecision::Wait { told, .. }, _)) = table.check_and_register(&write_claim(21, 1), NOW) else {
         panic!("somebody may be at work")
     };
-    assert!(table.resolve(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
+    assert!(table.resolve_doubt(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
     tokio::time::timeout(Duration::from_secs(10), told).await.expect("told");
 }
 
 #[test]
 fn read_newer_than_last_write_runs() {
-    let mut table = register();
-    let running = runs(&mut table, &write(20, 1));
-    table.end(&write(20, 1), running, DispatchEnd::Known, NOW);
-    runs(&mut table, &read(21));
+    let mut table = admission_table();
+    let running = start_dispatch(&mut table, &write_claim(20, 1));
+    table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::Known, NOW);
+    start_dispatch(&mut table, &read_claim(21));
 }
 
 /// A doubt that a clean stop has written down closes its key after the restart, and no other key.
@@ -185,9 +191,9 @@ fn doubt_of_clean_stop_closes_key() {
         place: None,
     };
     let clean_stop = Some(CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() });
-    let mut table = AdmissionTable::new(&RecoveredState { clean_stop, ..remembered() }, NOW, EXECUTION);
-    assert!(waits(&mut table, &write(21, 1)));
-    runs(&mut table, &claim("b", 21, 1, Mode::Exclusive));
-    let over = table.settle(&write(21, 1), NOW + EXECUTION);
+    let mut table = AdmissionTable::new(&RecoveredState { clean_stop, ..recovered_state() }, NOW, EXECUTION);
+    assert!(must_wait(&mut table, &write_claim(21, 1)));
+    start_dispatch(&mut table, &claim("b", 21, 1, Mode::Exclusive));
+    let over = table.check_and_register(&write_claim(21, 1), NOW + EXECUTION);
     assert!(matches!(over, Ok((AdmitDecision::Running(_), _))));
 }

@@ -5,54 +5,58 @@ use crate::admission::{QuarantineReason, QuarantineScope};
 
 const LINGER: Duration = Duration::from_secs(1);
 
-fn settled(table: &mut AdmissionTable, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
+fn settle_claim(
+    table: &mut AdmissionTable,
+    claim: &DispatchClaim,
+    now: BootInstant,
+) -> (DispatchId, Vec<StoreChange>) {
     table.announce(claim, now).expect("newer");
-    match table.settle(claim, now).expect("the newest") {
+    match table.check_and_register(claim, now).expect("the newest") {
         (AdmitDecision::Running(id), at_work) => (id, at_work),
         (AdmitDecision::Wait { .. }, _) => panic!("nothing is in the way"),
     }
 }
 
-fn rest(table: &mut AdmissionTable, now: BootInstant) -> Vec<Change> {
+fn release_rested(table: &mut AdmissionTable, now: BootInstant) -> Vec<StoreChange> {
     table.release_resting(LINGER, 1000, now)
 }
 
-fn at_work(name: &str) -> Change {
-    Change::AtWork { key: key(name) }
+fn at_work(name: &str) -> StoreChange {
+    StoreChange::AtWork { key: key(name) }
 }
 
-fn at_rest(name: &str) -> Change {
-    Change::AtRest { key: key(name) }
+fn at_rest(name: &str) -> StoreChange {
+    StoreChange::AtRest { key: key(name) }
 }
 
 /// A key in use is written as at work once; it is written as at rest only after it was unused for some time.
 #[test]
 fn busy_key_is_marked_active_once() {
-    let mut table = register();
+    let mut table = admission_table();
     let mut now = NOW;
     let mut written = Vec::new();
     for dispatch in 1..=100 {
-        let (id, changes) = settled(&mut table, &write(20, dispatch), now);
+        let (id, changes) = settle_claim(&mut table, &write_claim(20, dispatch), now);
         written.extend(changes);
         now = now + Duration::from_millis(30);
-        assert_eq!(rest(&mut table, now), [], "in flight");
-        table.end(&write(20, dispatch), id, DispatchEnd::Known, now);
+        assert_eq!(release_rested(&mut table, now), [], "in flight");
+        table.end_dispatch(&write_claim(20, dispatch), id, DispatchEnd::Known, now);
         now = now + Duration::from_millis(900);
-        assert_eq!(rest(&mut table, now), [], "used a moment ago");
+        assert_eq!(release_rested(&mut table, now), [], "used a moment ago");
     }
     assert_eq!(written, [at_work("a")]);
-    assert_eq!(rest(&mut table, now + LINGER), [at_rest("a")]);
-    assert_eq!(rest(&mut table, now + LINGER + LINGER), [], "once");
-    assert_eq!(settled(&mut table, &write(20, 101), now + LINGER).1, [at_work("a")]);
+    assert_eq!(release_rested(&mut table, now + LINGER), [at_rest("a")]);
+    assert_eq!(release_rested(&mut table, now + LINGER + LINGER), [], "once");
+    assert_eq!(settle_claim(&mut table, &write_claim(20, 101), now + LINGER).1, [at_work("a")]);
 }
 
 /// All keys of a set are marked as at work, as are those of reads and of dispatches that are only observed.
 #[test]
 fn sets_and_reads_mark_keys_active() {
-    let mut table = register();
-    let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
-    assert_eq!(settled(&mut table, &set, NOW).1, [at_work("a"), at_work("b")]);
-    assert_eq!(settled(&mut table, &claim("r", 30, 1, Mode::Shared), NOW).1, [at_work("r")]);
+    let mut table = admission_table();
+    let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
+    assert_eq!(settle_claim(&mut table, &set, NOW).1, [at_work("a"), at_work("b")]);
+    assert_eq!(settle_claim(&mut table, &claim("r", 30, 1, Mode::Shared), NOW).1, [at_work("r")]);
     // A guard that only observes sends dispatches as well.
     assert_eq!(table.register(&claim("o", 30, 1, Mode::Exclusive), NOW).1, [at_work("o")]);
 }
@@ -60,53 +64,56 @@ fn sets_and_reads_mark_keys_active() {
 /// A key in doubt stays marked as at work until its doubt is over.
 #[test]
 fn key_in_doubt_stays_active() {
-    let mut table = register();
+    let mut table = admission_table();
     for (name, epoch) in [("a", 20), ("b", 21)] {
         let one = claim(name, epoch, 1, Mode::Exclusive);
-        let (id, _) = settled(&mut table, &one, NOW);
-        table.end(&one, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
+        let (id, _) = settle_claim(&mut table, &one, NOW);
+        table.end_dispatch(&one, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     }
     let later = NOW + Duration::from_secs(20);
-    assert_eq!(rest(&mut table, later), []);
-    assert!(table.resolve(&[key("a")], write(20, 1).token, later));
-    assert_eq!(rest(&mut table, later + LINGER), [at_rest("a")]);
-    assert_eq!(table.doubts(), 1);
-    assert_eq!(rest(&mut table, NOW + EXECUTION), []);
-    assert_eq!(rest(&mut table, NOW + EXECUTION + LINGER), [at_rest("b")]);
-    assert_eq!(table.doubts(), 0);
+    assert_eq!(release_rested(&mut table, later), []);
+    assert!(table.resolve_doubt(&[key("a")], write_claim(20, 1).token, later));
+    assert_eq!(release_rested(&mut table, later + LINGER), [at_rest("a")]);
+    assert_eq!(table.doubt_count(), 1);
+    assert_eq!(release_rested(&mut table, NOW + EXECUTION), []);
+    assert_eq!(release_rested(&mut table, NOW + EXECUTION + LINGER), [at_rest("b")]);
+    assert_eq!(table.doubt_count(), 0);
 }
 
 /// After an unclean stop, only claims with a key that was at work wait for the end of the quarantine.
 #[test]
 fn unclean_stop_quarantines_only_active_keys() {
-    let mut table = crashed(ActiveKeys::Keys(vec![key("a")]), None);
+    let mut table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), None);
     assert_eq!(table.quarantine(NOW).map(|closed| closed.scope), Some(QuarantineScope::Keys(1)));
     let other = claim("b", 21, 1, Mode::Exclusive);
     assert!(matches!(
         table.announce(&claim("b", 20, 9, Mode::Exclusive), NOW),
         Err(AdmitError::Recovered { .. })
     ));
-    settled(&mut table, &other, NOW);
-    settled(&mut table, &claim("new", 21, 1, Mode::Exclusive), NOW);
-    let both = Claim { keys: vec![key("a"), key("c")].into(), ..write(30, 1) };
+    settle_claim(&mut table, &other, NOW);
+    settle_claim(&mut table, &claim("new", 21, 1, Mode::Exclusive), NOW);
+    let both = DispatchClaim { keys: vec![key("a"), key("c")].into(), ..write_claim(30, 1) };
     table.announce(&both, NOW).expect("newer");
-    assert!(matches!(table.settle(&both, NOW), Err(AdmitError::Quarantine { .. })), "all of a set or none");
+    assert!(
+        matches!(table.check_and_register(&both, NOW), Err(AdmitError::Quarantine { .. })),
+        "all of a set or none"
+    );
     // The key stays in the store's list until then, so a second unclean stop loses nothing.
-    assert_eq!(rest(&mut table, NOW + Duration::from_secs(29)), []);
+    assert_eq!(release_rested(&mut table, NOW + Duration::from_secs(29)), []);
     let evicted = evict(&mut table, NOW + EXECUTION, 0, NOW + Duration::from_secs(29));
-    assert!(!evicted.contains(&Change::Forget { key: key("a") }), "{evicted:?}");
-    assert_eq!(rest(&mut table, NOW + EXECUTION), []);
+    assert!(!evicted.contains(&StoreChange::Forget { key: key("a") }), "{evicted:?}");
+    assert_eq!(release_rested(&mut table, NOW + EXECUTION), []);
     assert_eq!(table.quarantine(NOW + EXECUTION), None);
-    assert_eq!(rest(&mut table, NOW + EXECUTION + LINGER), [at_rest("a")]);
+    assert_eq!(release_rested(&mut table, NOW + EXECUTION + LINGER), [at_rest("a")]);
 }
 
 /// The quarantine lasts for the longer of the present and the former `max_execution`.
 #[test]
 fn quarantine_covers_longer_former_execution_limit() {
     let longer = Duration::from_secs(300);
-    let table = crashed(ActiveKeys::Keys(vec![key("a")]), Some(longer));
+    let table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), Some(longer));
     assert_eq!(table.quarantine(NOW).map(|closed| closed.until), Some(NOW + longer));
-    let table = crashed(ActiveKeys::Keys(vec![key("a")]), Some(Duration::from_secs(1)));
+    let table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), Some(Duration::from_secs(1)));
     assert_eq!(table.quarantine(NOW).map(|closed| closed.until), Some(NOW + EXECUTION));
 }
 
@@ -117,14 +124,18 @@ fn unknown_active_keys_quarantine_every_key() {
         (ActiveKeys::NewStore, QuarantineReason::NewStore),
         (ActiveKeys::NotListed, QuarantineReason::OlderBuild),
     ] {
-        let mut table = crashed(list, None);
+        let mut table = table_after_kill(list, None);
         assert_eq!(table.quarantine(NOW).map(|closed| closed.scope), Some(QuarantineScope::EveryKey(reason)));
         let new = claim("new", 21, 1, Mode::Exclusive);
         table.announce(&new, NOW).expect("newer");
-        assert!(matches!(table.settle(&new, NOW), Err(AdmitError::Quarantine { .. })));
-        assert_eq!(rest(&mut table, NOW + Duration::from_secs(29)), [], "a second stop finds the same");
-        assert_eq!(rest(&mut table, NOW + EXECUTION), [Change::AtWorkListed]);
-        assert_eq!(rest(&mut table, NOW + EXECUTION), []);
+        assert!(matches!(table.check_and_register(&new, NOW), Err(AdmitError::Quarantine { .. })));
+        assert_eq!(
+            release_rested(&mut table, NOW + Duration::from_secs(29)),
+            [],
+            "a second stop finds the same"
+        );
+        assert_eq!(release_rested(&mut table, NOW + EXECUTION), [StoreChange::AtWorkListed]);
+        assert_eq!(release_rested(&mut table, NOW + EXECUTION), []);
     }
 }
 
@@ -134,16 +145,16 @@ fn unknown_active_keys_quarantine_every_key() {
 fn clean_stop_without_list_lists_doubts() {
     let doubt = UnresolvedExecution {
         keys: vec![key("d")],
-        token: write(15, 1).token,
+        token: write_claim(15, 1).token,
         mode: Mode::Exclusive,
         remaining: EXECUTION,
         place: None,
     };
     let stop = CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() };
-    let left = RecoveredState { at_work: ActiveKeys::NotListed, clean_stop: Some(stop), ..remembered() };
+    let left = RecoveredState { at_work: ActiveKeys::NotListed, clean_stop: Some(stop), ..recovered_state() };
     let mut table = AdmissionTable::new(&left, NOW, EXECUTION);
     assert_eq!(table.quarantine(NOW), None);
-    assert_eq!(rest(&mut table, NOW), [at_work("d"), Change::AtWorkListed]);
+    assert_eq!(release_rested(&mut table, NOW), [at_work("d"), StoreChange::AtWorkListed]);
 }
 
 /// A clean stop keeps an open quarantine for its keys; without one, the keys are released.
@@ -152,11 +163,11 @@ fn clean_stop_keeps_open_quarantine() {
     let keys = ActiveKeys::Keys(vec![key("a")]);
     for (left, closed) in [(None, false), (Some(EXECUTION), true)] {
         let stop = CleanShutdown { quarantine: left, ..CleanShutdown::default() };
-        let stopped = RecoveredState { at_work: keys.clone(), clean_stop: Some(stop), ..remembered() };
+        let stopped = RecoveredState { at_work: keys.clone(), clean_stop: Some(stop), ..recovered_state() };
         let mut table = AdmissionTable::new(&stopped, NOW, EXECUTION);
         assert_eq!(table.quarantined_until(&[key("a")], NOW).is_some(), closed);
         assert_eq!(table.quarantined_until(&[key("b")], NOW), None);
-        let rested = rest(&mut table, NOW + LINGER);
+        let rested = release_rested(&mut table, NOW + LINGER);
         assert_eq!(rested, if closed { vec![] } else { vec![at_rest("a")] });
     }
 }
@@ -164,28 +175,28 @@ fn clean_stop_keeps_open_quarantine() {
 /// Eviction goes in batches, and takes the keys first that were unused for longest.
 #[test]
 fn eviction_takes_least_recently_used_first() {
-    let mut table = register();
+    let mut table = admission_table();
     for (nth, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
         let now = NOW + Duration::from_secs(nth as u64);
         let one = claim(name, 20 + nth as u64, 1, Mode::Exclusive);
-        let (id, _) = settled(&mut table, &one, now);
-        table.end(&one, id, DispatchEnd::Known, now);
+        let (id, _) = settle_claim(&mut table, &one, now);
+        table.end_dispatch(&one, id, DispatchEnd::Known, now);
     }
     let now = NOW + Duration::from_secs(10);
     table.announce(&claim("a", 30, 1, Mode::Exclusive), now).expect("newer");
     let mut round = table.eviction_pass(NOW, 2);
-    let forgotten = table.evict(&mut round, 2, now);
+    let forgotten = table.evict_step(&mut round, 2, now);
     assert!(forgotten.more);
-    let names = |forgotten: EvictionStep| {
+    let names = |forgotten: IdleKeyEvictionStep| {
         let name = |change| match change {
-            Change::Forget { key } => Some(key.as_str().to_owned()),
+            StoreChange::Forget { key } => Some(key.as_str().to_owned()),
             _ => None,
         };
         forgotten.changes.into_iter().filter_map(name).collect::<Vec<_>>()
     };
     assert_eq!(names(forgotten), ["b"], "`a` has been used since");
-    assert_eq!(names(table.evict(&mut round, 2, now)), ["c"]);
-    assert_eq!(names(table.evict(&mut round, 2, now)), [""; 0]);
+    assert_eq!(names(table.evict_step(&mut round, 2, now)), ["c"]);
+    assert_eq!(names(table.evict_step(&mut round, 2, now)), [""; 0]);
     assert_eq!(table.len(), 2);
 }
 

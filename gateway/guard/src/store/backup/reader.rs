@@ -67,16 +67,16 @@ impl<R: BufRead> BackupReader<R> {
         let header = self.header()?;
         let mut marks = 0;
         let mut operations = 0;
-        while let Some(kind) = self.kind()? {
+        while let Some(kind) = self.read_row_kind()? {
             *match kind {
                 RowKind::Mark => &mut marks,
                 RowKind::Operation => &mut operations,
             } += 1;
-            let key = self.part()?;
-            let value = self.part()?;
+            let key = self.read_part()?;
+            let value = self.read_part()?;
             each(BackupRow { kind, key, value })?;
         }
-        self.end()?;
+        self.check_end()?;
         if (marks, operations) != (header.marks, header.operations) {
             return Err(BackupFormatError::Corrupt("it holds more or less than it says").into());
         }
@@ -110,7 +110,7 @@ impl<R: BufRead> BackupReader<R> {
     }
 
     /// The kind of the next row; `None` if the sum follows.
-    fn kind(&mut self) -> Result<Option<RowKind>, BackupFormatError> {
+    fn read_row_kind(&mut self) -> Result<Option<RowKind>, BackupFormatError> {
         let [tag] = self.read_exact()?;
         self.sum.update(&[tag]);
         match tag {
@@ -121,7 +121,7 @@ impl<R: BufRead> BackupReader<R> {
         }
     }
 
-    fn part(&mut self) -> Result<Vec<u8>, BackupFormatError> {
+    fn read_part(&mut self) -> Result<Vec<u8>, BackupFormatError> {
         let length: [u8; 4] = self.read_exact()?;
         self.sum.update(&length);
         let length = u32::from_be_bytes(length);
@@ -142,7 +142,7 @@ impl<R: BufRead> BackupReader<R> {
         Ok(part)
     }
 
-    fn end(&mut self) -> Result<(), BackupFormatError> {
+    fn check_end(&mut self) -> Result<(), BackupFormatError> {
         let told: [u8; SHA256_OUTPUT_LEN] = self.read_exact()?;
         let sum = self.sum.clone().finish();
         if sum.as_ref() != told {

@@ -17,7 +17,7 @@ fn header() -> BackupHeader {
     }
 }
 
-fn written(header: &BackupHeader) -> Vec<u8> {
+fn encode_backup(header: &BackupHeader) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writing = BackupWriter::begin(&mut bytes, header).expect("memory takes every byte");
     for (kind, key, value) in [
@@ -27,28 +27,28 @@ fn written(header: &BackupHeader) -> Vec<u8> {
     ] {
         writing.row(kind, key, value).expect("memory takes every byte");
     }
-    writing.end().expect("memory takes every byte");
+    writing.write_end().expect("memory takes every byte");
     bytes
 }
 
 struct TestFolder(tempfile::TempDir);
 
 impl TestFolder {
-    fn with(&self, bytes: &[u8]) -> PathBuf {
+    fn create_file(&self, bytes: &[u8]) -> PathBuf {
         let path = self.0.path().join("backup");
         fs::write(&path, bytes).expect("a folder of our own");
         path
     }
 }
 
-fn place() -> TestFolder {
+fn test_folder() -> TestFolder {
     TestFolder(tempfile::tempdir().expect("a folder"))
 }
 
 #[test]
 fn written_backup_reads_back() {
-    let place = place();
-    let path = place.with(&written(&header()));
+    let place = test_folder();
+    let path = place.create_file(&encode_backup(&header()));
     let mut rows = Vec::new();
     let read = read::<BackupFormatError>(&path, |row| {
         rows.push(row);
@@ -65,25 +65,25 @@ fn written_backup_reads_back() {
 /// A backup that is cut off at any byte, or has bytes behind its end, is refused.
 #[test]
 fn truncated_or_longer_backup_is_refused() {
-    let place = place();
-    let whole = written(&header());
+    let place = test_folder();
+    let whole = encode_backup(&header());
     for length in 0..whole.len() {
-        verify(&place.with(&whole[..length])).expect_err("a part of it");
+        verify(&place.create_file(&whole[..length])).expect_err("a part of it");
     }
     let more = [&whole[..], b"\n"].concat();
-    assert!(matches!(verify(&place.with(&more)), Err(BackupFormatError::Corrupt(_))));
+    assert!(matches!(verify(&place.create_file(&more)), Err(BackupFormatError::Corrupt(_))));
 }
 
 /// A backup of which a single bit has changed is refused.
 #[test]
 fn flipped_bit_is_refused() {
-    let place = place();
-    let whole = written(&header());
+    let place = test_folder();
+    let whole = encode_backup(&header());
     for at in 0..whole.len() {
         for bit in 0..8 {
             let mut changed = whole.clone();
             changed[at] ^= 1 << bit;
-            verify(&place.with(&changed)).expect_err("not what was written");
+            verify(&place.create_file(&changed)).expect_err("not what was written");
         }
     }
 }
@@ -91,18 +91,27 @@ fn flipped_bit_is_refused() {
 /// A backup whose rows are not as many as its header says is refused.
 #[test]
 fn wrong_row_count_is_refused() {
-    let place = place();
+    let place = test_folder();
     let fewer = BackupHeader { marks: 1, ..header() };
-    assert!(matches!(verify(&place.with(&written(&fewer))), Err(BackupFormatError::Corrupt(_))));
+    assert!(matches!(verify(&place.create_file(&encode_backup(&fewer))), Err(BackupFormatError::Corrupt(_))));
 }
 
 /// The error tells a foreign file, a newer backup and an unreadable file apart.
 #[test]
 fn foreign_or_newer_file_is_named() {
-    let place = place();
-    assert!(matches!(verify(&place.with(b"redb\x1a\x0a\xa9\x0d\x0a")), Err(BackupFormatError::Foreign)));
-    assert!(matches!(verify(&place.with(b"fencegate guard backup 2\n{}\n")), Err(BackupFormatError::Newer)));
+    let place = test_folder();
+    assert!(matches!(
+        verify(&place.create_file(b"redb\x1a\x0a\xa9\x0d\x0a")),
+        Err(BackupFormatError::Foreign)
+    ));
+    assert!(matches!(
+        verify(&place.create_file(b"fencegate guard backup 2\n{}\n")),
+        Err(BackupFormatError::Newer)
+    ));
     let newer = BackupHeader { identity: StoreIdentity { format: 3, ..header().identity }, ..header() };
-    assert!(matches!(verify(&place.with(&written(&newer))), Err(BackupFormatError::Newer)));
-    assert!(matches!(verify(&place.with(b"").with_extension("none")), Err(BackupFormatError::Unreadable(_))));
+    assert!(matches!(verify(&place.create_file(&encode_backup(&newer))), Err(BackupFormatError::Newer)));
+    assert!(matches!(
+        verify(&place.create_file(b"").with_extension("none")),
+        Err(BackupFormatError::Unreadable(_))
+    ));
 }

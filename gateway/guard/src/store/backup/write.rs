@@ -37,7 +37,7 @@ impl<W: Write> BackupWriter<W> {
     }
 
     /// Writes the sum. Without it the backup is refused.
-    pub(in crate::store) fn end(mut self) -> io::Result<()> {
+    pub(in crate::store) fn write_end(mut self) -> io::Result<()> {
         self.write(&[SUM])?;
         let sum = self.sum.finish();
         self.out.write_all(sum.as_ref())?;

@@ -30,7 +30,7 @@ impl RedbStore {
     /// The store cannot be read, or is of a newer build.
     pub fn header(&self) -> Result<BackupHeader, StoreError> {
         let identity = self.identity()?;
-        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         self.read_header(&read, identity)
     }
 
@@ -38,20 +38,20 @@ impl RedbStore {
     /// they free stay in use until the read has ended.
     pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         let identity = self.identity()?;
-        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
+        let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         let header = self.read_header(&read, identity)?;
         let mut writing = BackupWriter::begin(BufWriter::with_capacity(CHUNK, into), &header)?;
-        let marks = read.open_table(MARKS).map_err(|error| self.damaged(error))?;
-        for row in marks.iter().map_err(|error| self.damaged(error))? {
-            let (key, epochs) = row.map_err(|error| self.damaged(error))?;
+        let marks = read.open_table(MARKS).map_err(|error| self.damaged_error(error))?;
+        for row in marks.iter().map_err(|error| self.damaged_error(error))? {
+            let (key, epochs) = row.map_err(|error| self.damaged_error(error))?;
             writing.row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
         }
-        let operations = read.open_table(OPERATIONS).map_err(|error| self.damaged(error))?;
-        for row in operations.iter().map_err(|error| self.damaged(error))? {
-            let (id, entry) = row.map_err(|error| self.damaged(error))?;
+        let operations = read.open_table(OPERATIONS).map_err(|error| self.damaged_error(error))?;
+        for row in operations.iter().map_err(|error| self.damaged_error(error))? {
+            let (id, entry) = row.map_err(|error| self.damaged_error(error))?;
             writing.row(RowKind::Operation, id.value(), entry.value())?;
         }
-        writing.end()?;
+        writing.write_end()?;
         Ok(header)
     }
 
@@ -83,6 +83,6 @@ impl RedbStore {
                 operations: read.open_table(OPERATIONS)?.len()?,
             })
         };
-        said().map_err(|error| self.damaged(error))
+        said().map_err(|error| self.damaged_error(error))
     }
 }

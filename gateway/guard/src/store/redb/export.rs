@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     operation::JournalEntry,
-    store::{Epochs, KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey},
+    store::{KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey, WatermarkEpochs},
 };
 
 /// Bytes of operations in one batch; the last operation may go beyond.
@@ -46,11 +46,11 @@ impl RedbStore {
 
     /// Where the store was moved to, if it was.
     pub(crate) fn moved_marker(&self) -> Result<Option<MovedMarker>, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.damaged(error))?;
-        let single = read.open_table(SINGLE).map_err(|error| self.damaged(error))?;
-        let json = single.get(DEPARTED).map_err(|error| self.damaged(error))?;
+        let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
+        let single = read.open_table(SINGLE).map_err(|error| self.damaged_error(error))?;
+        let json = single.get(DEPARTED).map_err(|error| self.damaged_error(error))?;
         let departed = json.map(|json| serde_json::from_slice(json.value())).transpose();
-        departed.map_err(|error| self.damaged(error))
+        departed.map_err(|error| self.damaged_error(error))
     }
 
     /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
@@ -66,7 +66,7 @@ impl RedbStore {
     }
 
     /// The next keys after `last`, in the order of their bytes. Fewer than `most` are the last ones.
-    pub(crate) fn marks_after(
+    pub(crate) fn watermarks_after(
         &self,
         last: Option<&ResourceKey>,
         most: usize,
@@ -75,14 +75,14 @@ impl RedbStore {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
-            for row in marks.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
+            for row in marks.range::<&str>((bound_after(last), Bound::Unbounded))?.take(most) {
                 let (key, epochs) = row?;
                 let whole = whole.get(key.value())?.map(|whole| whole.value().to_vec());
                 rows.push((key.value().to_owned(), epochs.value().to_vec(), whole));
             }
             Ok(rows)
         })?;
-        rows.into_iter().map(|row| self.key_marks(row)).collect()
+        rows.into_iter().map(|row| self.decode_stored_key(row)).collect()
     }
 
     /// Keys that only have whole watermarks, from a clean stop.
@@ -99,12 +99,12 @@ impl RedbStore {
             }
             Ok(rows)
         })?;
-        rows.into_iter().map(|row| self.key_marks(row)).collect()
+        rows.into_iter().map(|row| self.decode_stored_key(row)).collect()
     }
 
-    fn key_marks(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
+    fn decode_stored_key(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
         let key = self.parse_key(&key)?;
-        let damaged = || self.damaged(format!("the watermarks of `{key}` are damaged"));
+        let damaged = || self.damaged_error(format!("the watermarks of `{key}` are damaged"));
         let epochs = decode_epochs(&epochs).ok_or_else(damaged)?;
         if i64::try_from(epochs.highest()).is_err() {
             return Err(damaged());
@@ -119,12 +119,12 @@ impl RedbStore {
         &self,
         last: Option<&ResourceKey>,
         most: usize,
-    ) -> Result<Vec<(ResourceKey, Epochs)>, StoreError> {
+    ) -> Result<Vec<(ResourceKey, WatermarkEpochs)>, StoreError> {
         let rows: Vec<(String, Option<Vec<u8>>)> = self.read(|read| {
             let at_work = read.open_table(AT_WORK)?;
             let marks = read.open_table(MARKS)?;
             let mut rows = Vec::new();
-            for row in at_work.range::<&str>((after(last), Bound::Unbounded))?.take(most) {
+            for row in at_work.range::<&str>((bound_after(last), Bound::Unbounded))?.take(most) {
                 let key = row?.0;
                 let epochs = marks.get(key.value())?.map(|epochs| epochs.value().to_vec());
                 rows.push((key.value().to_owned(), epochs));
@@ -137,7 +137,7 @@ impl RedbStore {
         rows.into_iter().map(at_work).collect()
     }
 
-    pub(crate) fn has_marks(&self, key: &ResourceKey) -> Result<bool, StoreError> {
+    pub(crate) fn has_watermarks(&self, key: &ResourceKey) -> Result<bool, StoreError> {
         self.read(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
     }
 
@@ -163,17 +163,18 @@ impl RedbStore {
             Ok(rows)
         })?;
         let operation = |(id, written): (Vec<u8>, Vec<u8>)| {
-            let id = operation_id(id).ok_or_else(|| self.damaged("the name of an operation is damaged"))?;
-            Ok((id, self.entry(&written)?))
+            let id =
+                operation_id(id).ok_or_else(|| self.damaged_error("the name of an operation is damaged"))?;
+            Ok((id, self.decode_journal_entry(&written)?))
         };
         rows.into_iter().map(operation).collect()
     }
 
     fn parse_key(&self, text: &str) -> Result<ResourceKey, StoreError> {
-        ResourceKey::parse(text).map_err(|error| self.damaged(format!("`{text}`: {error}")))
+        ResourceKey::parse(text).map_err(|error| self.damaged_error(format!("`{text}`: {error}")))
     }
 }
 
-fn after(last: Option<&ResourceKey>) -> Bound<&str> {
+fn bound_after(last: Option<&ResourceKey>) -> Bound<&str> {
     last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_str()))
 }

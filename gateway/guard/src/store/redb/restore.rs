@@ -11,7 +11,7 @@ use super::{
     tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, decode_entry},
 };
 use crate::store::{
-    Change, StoreError, StoreIdentity,
+    StoreChange, StoreError, StoreIdentity,
     backup::{BackupFormatError, BackupHeader, BackupRow, RowKind, read},
     durable::RestoreStoreError,
 };
@@ -53,7 +53,7 @@ impl RedbStore {
         restored: &RestoreOptions,
     ) -> Result<BackupHeader, RestoreStoreError> {
         let store = Self::create(path)?;
-        let mut batch = Batch::default();
+        let mut batch = OperationBatch::default();
         let header = read(backup, |row| {
             if row.kind == RowKind::Operation {
                 batch.add(&row)?;
@@ -95,19 +95,19 @@ impl RedbStore {
 
 /// Operations that are written together.
 #[derive(Default)]
-struct Batch {
-    changes: Vec<Change>,
+struct OperationBatch {
+    changes: Vec<StoreChange>,
     bytes: usize,
 }
 
-impl Batch {
+impl OperationBatch {
     fn add(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
         let id = row.key.as_slice().try_into().ok().map(OperationId::from_bytes);
         let (Some(id), Some(entry)) = (id, decode_entry(&row.value)) else {
             return Err(BackupFormatError::Corrupt("an operation is damaged"));
         };
         self.bytes += row.value.len();
-        self.changes.push(Change::Operation { id, entry: Box::new(entry) });
+        self.changes.push(StoreChange::Operation { id, entry: Box::new(entry) });
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use fencegate_policies::operation::OperationId;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::{
-    operation::{JournalEntry, State, StoredResponse},
-    store::{Change, Epochs, JournalSize},
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    store::{JournalSize, StoreChange, WatermarkEpochs},
 };
 
 /// Resource key to the epochs of its watermarks: 16 bytes, big-endian, zero for none.
@@ -87,38 +87,38 @@ impl<'t> Tables<'t> {
         if self.single.get(JOURNAL)?.is_none() {
             for row in self.operations.iter()? {
                 self.journal.entries += 1;
-                self.journal.bytes += length(row?.1.value());
+                self.journal.bytes += entry_length(row?.1.value());
             }
         }
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, change: &Change) -> Result<(), redb::Error> {
+    pub(super) fn apply(&mut self, change: &StoreChange) -> Result<(), redb::Error> {
         match change {
-            Change::Mark { key, epochs } => {
+            StoreChange::Mark { key, epochs } => {
                 self.marks.insert(key.as_str(), encode_epochs(epochs).as_slice())?;
             }
-            Change::Forget { key } => {
+            StoreChange::Forget { key } => {
                 self.marks.remove(key.as_str())?;
                 self.at_work.remove(key.as_str())?;
             }
-            Change::AtWork { key } => {
+            StoreChange::AtWork { key } => {
                 self.at_work.insert(key.as_str(), ())?;
             }
-            Change::AtRest { key } => {
+            StoreChange::AtRest { key } => {
                 self.at_work.remove(key.as_str())?;
             }
-            Change::AtWorkListed => self.put_single(LIST, LISTED)?,
-            Change::MaxExecution(longest) => {
+            StoreChange::AtWorkListed => self.put_single(LIST, LISTED)?,
+            StoreChange::MaxExecution(longest) => {
                 let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
                 self.put_single(MAX_EXECUTION, &millis.to_be_bytes())?;
             }
-            Change::Time(seconds) => self.put_single(TIME, &seconds.to_be_bytes())?,
-            Change::Floor(floor) => self.put_single(FLOOR, &floor.to_be_bytes())?,
-            Change::Era(era) => self.put_single(ERA, &era.to_be_bytes())?,
-            Change::Operation { id, entry } => self.put_operation(id, entry)?,
-            Change::ForgetOperation { id } => self.remove_operation(id)?,
-            Change::ForgetFinished { id, before } => {
+            StoreChange::Time(seconds) => self.put_single(TIME, &seconds.to_be_bytes())?,
+            StoreChange::Floor(floor) => self.put_single(FLOOR, &floor.to_be_bytes())?,
+            StoreChange::Era(era) => self.put_single(ERA, &era.to_be_bytes())?,
+            StoreChange::Operation { id, entry } => self.put_operation(id, entry)?,
+            StoreChange::ForgetOperation { id } => self.remove_operation(id)?,
+            StoreChange::ForgetFinished { id, before } => {
                 let written =
                     self.operations.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec());
                 let entry = written.and_then(|written| decode_entry(&written));
@@ -126,11 +126,11 @@ impl<'t> Tables<'t> {
                     self.remove_operation(id)?;
                 }
             }
-            Change::Watermarks(marks) => {
+            StoreChange::Watermarks(marks) => {
                 let json = serde_json::to_vec(&(marks.write, marks.read)).expect("plain fields serialise");
                 self.whole.insert(marks.key.as_str(), json.as_slice())?;
             }
-            Change::CleanShutdown(stop) => {
+            StoreChange::CleanShutdown(stop) => {
                 let json = serde_json::to_vec(stop).expect("plain fields serialise");
                 self.put_single(CLEAN_STOP, &json)?;
             }
@@ -149,7 +149,7 @@ impl<'t> Tables<'t> {
         let id = id.as_bytes().as_slice();
         self.operations.insert(id, written.as_slice())?;
         self.journal.entries += 1;
-        self.journal.bytes += length(&written);
+        self.journal.bytes += entry_length(&written);
         match expires_at(entry) {
             None => self.unfinished.insert(id, ())?,
             Some(end) => self.ends.insert((end, id), ())?,
@@ -163,7 +163,7 @@ impl<'t> Tables<'t> {
             return Ok(());
         };
         self.journal.entries = self.journal.entries.saturating_sub(1);
-        self.journal.bytes = self.journal.bytes.saturating_sub(length(&before));
+        self.journal.bytes = self.journal.bytes.saturating_sub(entry_length(&before));
         self.unfinished.remove(id)?;
         if let Some(end) = decode_entry(&before).as_ref().and_then(expires_at) {
             self.ends.remove((end, id))?;
@@ -173,28 +173,32 @@ impl<'t> Tables<'t> {
 }
 
 /// The bytes of an entry, with its id in two tables.
-fn length(written: &[u8]) -> u64 {
+fn entry_length(written: &[u8]) -> u64 {
     u64::try_from(written.len() + 2 * 32).unwrap_or(u64::MAX)
 }
 
 /// When it may be forgotten: seconds of the store's time.
 fn expires_at(entry: &JournalEntry) -> Option<u64> {
     match entry.state {
-        State::Admitted => None,
-        State::Done { at, .. } | State::Resolved { at, .. } => Some(at.saturating_add(entry.keep)),
+        JournalEntryState::Admitted => None,
+        JournalEntryState::Done { at, .. } | JournalEntryState::Resolved { at, .. } => {
+            Some(at.saturating_add(entry.keep))
+        }
     }
 }
 
 /// The latest time in any operation of the journal. Damaged entries are skipped.
-pub(super) fn latest(
+pub(super) fn latest_operation_time(
     operations: &impl ReadableTable<&'static [u8], &'static [u8]>,
 ) -> Result<Option<u64>, redb::Error> {
     let mut latest = None;
     for row in operations.iter()? {
         let entry = decode_entry(row?.1.value());
         latest = latest.max(entry.map(|entry| match entry.state {
-            State::Admitted => entry.admitted,
-            State::Done { at, .. } | State::Resolved { at, .. } => at.max(entry.admitted),
+            JournalEntryState::Admitted => entry.admitted,
+            JournalEntryState::Done { at, .. } | JournalEntryState::Resolved { at, .. } => {
+                at.max(entry.admitted)
+            }
         }));
     }
     Ok(latest)
@@ -206,7 +210,9 @@ fn encode_entry(entry: &JournalEntry) -> Vec<u8> {
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
     let mut written = length.to_be_bytes().to_vec();
     written.extend(json);
-    if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } = &entry.state {
+    if let JournalEntryState::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } =
+        &entry.state
+    {
         written.push(1);
         written.extend_from_slice(body);
     }
@@ -217,22 +223,24 @@ pub(super) fn decode_entry(written: &[u8]) -> Option<JournalEntry> {
     let (length, rest) = written.split_first_chunk::<4>()?;
     let (json, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
     let mut entry: JournalEntry = serde_json::from_slice(json).ok()?;
-    if let (State::Done { answer: Some(kept), .. }, Some((1, body))) = (&mut entry.state, rest.split_first())
+    if let (JournalEntryState::Done { answer: Some(kept), .. }, Some((1, body))) =
+        (&mut entry.state, rest.split_first())
     {
         kept.body = Some(Bytes::copy_from_slice(body));
     }
     Some(entry)
 }
 
-fn encode_epochs(epochs: &Epochs) -> [u8; 16] {
+fn encode_epochs(epochs: &WatermarkEpochs) -> [u8; 16] {
     encode_pair(epochs.write.unwrap_or_default(), epochs.read.unwrap_or_default())
 }
 
-pub(super) fn decode_epochs(bytes: &[u8]) -> Option<Epochs> {
+pub(super) fn decode_epochs(bytes: &[u8]) -> Option<WatermarkEpochs> {
     let (write, read) = bytes.split_at_checked(8)?;
     // No czxid is zero.
     let some = |epoch: u64| (epoch > 0).then_some(epoch);
-    (read.len() == 8).then(|| Epochs { write: some(decode_number(write)), read: some(decode_number(read)) })
+    (read.len() == 8)
+        .then(|| WatermarkEpochs { write: some(decode_number(write)), read: some(decode_number(read)) })
 }
 
 fn encode_journal_size(taken: JournalSize) -> [u8; 16] {

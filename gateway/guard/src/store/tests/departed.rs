@@ -12,12 +12,15 @@ fn moved_file_refuses_guard_keeps_rows() {
     assert!(matches!(RedbStore::open(&path), Err(StoreError::InUse { .. })), "it is open");
     let id = OperationId::from_bytes([3; 32]);
     store
-        .commit(&[mark("a", 7), Change::Operation { id, entry: entry(State::Admitted).into() }])
+        .commit(&[
+            mark("a", 7),
+            StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() },
+        ])
         .expect("written");
-    store.commit(&[Change::AtWork { key: key("a") }, Change::AtWorkListed]).expect("written");
-    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[StoreChange::AtWork { key: key("a") }, StoreChange::AtWorkListed]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
     let given = |store: &RedbStore| {
-        let keys = store.marks_after(None, 9).expect("readable");
+        let keys = store.watermarks_after(None, 9).expect("readable");
         let at_work = store.active_keys_after(None, 9).expect("readable");
         (
             store.load_values().expect("readable"),
@@ -45,13 +48,19 @@ fn moved_rows_come_in_batches() {
     let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
     let marks: Vec<_> = names.iter().map(|name| mark(name, 7)).collect();
     let ids: Vec<_> = (0..25).map(|n| OperationId::from_bytes([n; 32])).collect();
-    let operation = |id: &OperationId| Change::Operation { id: *id, entry: entry(State::Admitted).into() };
+    let operation = |id: &OperationId| StoreChange::Operation {
+        id: *id,
+        entry: entry(JournalEntryState::Admitted).into(),
+    };
     store.commit(&marks).expect("written");
     store.commit(&ids.iter().map(operation).collect::<Vec<_>>()).expect("written");
     let mut keys = Vec::new();
     let mut operations = Vec::new();
-    while let Some(last) = store.marks_after(keys.last(), 10).expect("readable").pop().map(|row| row.key) {
-        keys.extend(store.marks_after(keys.last(), 10).expect("readable").into_iter().map(|row| row.key));
+    while let Some(last) = store.watermarks_after(keys.last(), 10).expect("readable").pop().map(|row| row.key)
+    {
+        keys.extend(
+            store.watermarks_after(keys.last(), 10).expect("readable").into_iter().map(|row| row.key),
+        );
         assert_eq!(keys.last(), Some(&last));
     }
     loop {
@@ -65,7 +74,7 @@ fn moved_rows_come_in_batches() {
     assert_eq!(operations, ids);
     // A key that only has whole watermarks is not lost.
     let whole = KeyWatermarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
-    store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
+    store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
     let only = store.watermark_only_keys().expect("readable");
     assert_eq!(
         only.into_iter().map(|row| (row.key, row.whole)).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
-    admission::{AdmissionTable, Claim, QuarantineReason, QuarantineScope},
+    admission::{AdmissionTable, DispatchClaim, QuarantineReason, QuarantineScope},
     error::AdmitError,
     store::backup::{BackupFormatError, verify},
 };
@@ -29,13 +29,13 @@ impl TestFolder {
     fn backup(&self, store: &RedbStore) -> PathBuf {
         let path = self.path("backup");
         let mut bytes = Vec::new();
-        store.copy(&mut bytes).expect("memory takes every byte");
+        store.write_backup(&mut bytes).expect("memory takes every byte");
         fs::write(&path, bytes).expect("a folder of our own");
         path
     }
 }
 
-fn restored(floor: u64) -> RestoreOptions {
+fn restore_options(floor: u64) -> RestoreOptions {
     RestoreOptions { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
 }
 
@@ -47,17 +47,20 @@ const MANY: u8 = 250;
 fn restored_store_keeps_operations_drops_watermarks() {
     let place = TestFolder::new();
     let store = place.store();
-    store.commit(&[mark("a", 7), mark("b", 9), Change::Era(2), Change::Time(77)]).expect("written");
-    store.commit(&[Change::MaxExecution(SECOND * 30), Change::AtWorkListed]).expect("written");
-    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[mark("a", 7), mark("b", 9), StoreChange::Era(2), StoreChange::Time(77)]).expect("written");
+    store.commit(&[StoreChange::MaxExecution(SECOND * 30), StoreChange::AtWorkListed]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
     let body = Some(bytes::Bytes::from_static(b"paid"));
-    let done = State::Done { at: 90, answer: Some(StoredResponse { status: 201, fields: Vec::new(), body }) };
+    let done = JournalEntryState::Done {
+        at: 90,
+        answer: Some(StoredResponse { status: 201, fields: Vec::new(), body }),
+    };
     let operations = (0..MANY).flat_map(|number| {
-        let state = if number % 2 == 0 { done.clone() } else { State::Admitted };
+        let state = if number % 2 == 0 { done.clone() } else { JournalEntryState::Admitted };
         let id = move |other| {
             OperationId::from_bytes([[other].as_slice(), &[number; 31]].concat().try_into().expect("32"))
         };
-        (0..8).map(move |other| Change::Operation { id: id(other), entry: entry(state.clone()).into() })
+        (0..8).map(move |other| StoreChange::Operation { id: id(other), entry: entry(state.clone()).into() })
     });
     store.commit(&operations.collect::<Vec<_>>()).expect("written");
     let backup = place.backup(&store);
@@ -65,7 +68,7 @@ fn restored_store_keeps_operations_drops_watermarks() {
     assert_eq!((header.highest, header.floor, header.marks, header.operations), (9, 5, 2, 2000));
 
     let path = place.path("restored.redb");
-    RedbStore::restore(&path, &backup, &restored(20)).expect("made");
+    RedbStore::restore(&path, &backup, &restore_options(20)).expect("made");
     let made = RedbStore::open(&path).expect("a store");
     let recovered = made.load(SECOND).expect("readable");
     assert_eq!(recovered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
@@ -87,11 +90,11 @@ fn restored_guard_refuses_overtaken_tokens() {
     let store = place.store();
     store.commit(&[mark("a", 7)]).expect("written");
     let path = place.path("restored.redb");
-    RedbStore::restore(&path, &place.backup(&store), &restored(20)).expect("made");
+    RedbStore::restore(&path, &place.backup(&store), &restore_options(20)).expect("made");
     let recovered = RedbStore::open(&path).expect("a store").load(SECOND).expect("readable");
     let now = BootInstant::from_nanos(1_000_000_000);
     let mut table = AdmissionTable::new(&recovered, now, SECOND);
-    assert_eq!(table.highest(), 20, "what gateways are told of it");
+    assert_eq!(table.highest_epoch(), 20, "what gateways are told of it");
     let closed = table.quarantine(now).expect("closed");
     assert_eq!(
         (closed.scope, closed.until),
@@ -99,7 +102,7 @@ fn restored_guard_refuses_overtaken_tokens() {
     );
     // `a` has a watermark below the floor, and `b` was first used after the backup.
     for text in ["a", "b"] {
-        let claim = |epoch| Claim {
+        let claim = |epoch| DispatchClaim {
             keys: vec![key(text)].into(),
             token: Token::new(epoch, 1, 1).expect("small"),
             mode: fencegate_policies::plan::Mode::Exclusive,
@@ -120,7 +123,7 @@ fn unlimited_execution_makes_quarantine_endless() {
     let place = TestFolder::new();
     let mut header = place.store().header().expect("readable");
     header.max_execution = Some(Duration::MAX);
-    assert_eq!(restored(20).quarantine_length(&header), Duration::MAX);
+    assert_eq!(restore_options(20).quarantine_length(&header), Duration::MAX);
 }
 
 /// A floor below the highest epoch of the backup is refused, and no store is left that opens.
@@ -131,7 +134,8 @@ fn restore_refuses_floor_below_backup() {
     store.commit(&[mark("a", 7)]).expect("written");
     let backup = place.backup(&store);
     let path = place.path("restored.redb");
-    let refused = RedbStore::restore(&path, &backup, &restored(6)).expect_err("it would let 7 in again");
+    let refused =
+        RedbStore::restore(&path, &backup, &restore_options(6)).expect_err("it would let 7 in again");
     assert!(matches!(refused, RestoreStoreError::Floor { floor: 6, highest: 7 }));
     assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
@@ -143,14 +147,14 @@ fn restore_of_truncated_backup_leaves_nothing() {
     let store = place.store();
     for number in 0..9 {
         let id = OperationId::from_bytes([number; 32]);
-        let entry = entry(State::Admitted).into();
-        store.commit(&[Change::Operation { id, entry }]).expect("written");
+        let entry = entry(JournalEntryState::Admitted).into();
+        store.commit(&[StoreChange::Operation { id, entry }]).expect("written");
     }
     let backup = place.backup(&store);
     let path = place.path("restored.redb");
     let whole = fs::read(&backup).expect("there");
     fs::write(&backup, &whole[..whole.len() - 1]).expect("there");
-    let refused = RedbStore::restore(&path, &backup, &restored(20)).expect_err("not whole");
+    let refused = RedbStore::restore(&path, &backup, &restore_options(20)).expect_err("not whole");
     assert!(matches!(refused, RestoreStoreError::Backup(BackupFormatError::Truncated)), "{refused}");
     assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
@@ -208,10 +212,10 @@ fn copy_is_consistent_snapshot() {
     let store = place.store();
     let marks: Vec<_> = (0..9000).map(|number| mark(&format!("k{number}"), 50)).collect();
     store.commit(&marks).expect("written");
-    let full = store.copy(&mut LimitedWriter(100_000)).expect_err("full");
+    let full = store.write_backup(&mut LimitedWriter(100_000)).expect_err("full");
     assert!(matches!(full, CopyStoreError::Write(error) if error.kind() == io::ErrorKind::StorageFull));
     let mut meanwhile = CommittingWriter { store: &store, commits: 0, taken: Vec::new() };
-    let header = store.copy(&mut meanwhile).expect("written");
+    let header = store.write_backup(&mut meanwhile).expect("written");
     assert!(meanwhile.commits > 2, "nothing was committed while it was written");
     assert_eq!((header.highest, header.marks), (50, 9000));
     let path = place.path("backup");

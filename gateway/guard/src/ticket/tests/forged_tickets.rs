@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ticket::{format::TYPE, jwks::encode as base64};
+use crate::ticket::{format::TYPE, jwks::encode_base64url as base64};
 
 fn payload() -> Value {
     json!({
@@ -38,11 +38,11 @@ fn joined(parts: &[String; 3]) -> String {
 /// A ticket of which any character has changed is invalid, also when the original is in the cache.
 #[test]
 fn tampered_ticket_is_invalid() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let good = signed(&pair);
     let richer = TicketClaims { keys: vec!["account/c".into()], ..claims() };
-    let other = parts(&Signer::with_key(&pair).sign(&richer, NOW));
+    let other = parts(&TicketSigner::with_key(&pair).sign(&richer, NOW));
     let [head, _, signature] = parts(&good);
     let tampered = joined(&[head.clone(), other[1].clone(), signature.clone()]);
     assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTicketError::Signature)));
@@ -54,15 +54,15 @@ fn tampered_ticket_is_invalid() {
         let mut bytes = good.as_bytes().to_vec();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         let refused = verifier.verify(&bytes, OURS, NOW).expect_err("changed");
-        assert_eq!(word(refused), "ticket-invalid", "{at}");
+        assert_eq!(refusal_code(refused), "ticket-invalid", "{at}");
     }
 }
 
 /// A ticket signed with another algorithm than that of the key is invalid, also with the public key as secret.
 #[test]
 fn algorithm_must_match_key() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let kid = pair.public().kid();
     // The classic attack: an HMAC whose secret is the public key, which everybody has.
     let public = base64(&pair.public().x);
@@ -78,15 +78,15 @@ fn algorithm_must_match_key() {
     let secret = SharedSecret::generate(&SystemRandomness);
     let folder = TempDir::new().expect("a folder");
     secret.write(&folder.path().join("secret")).expect("a new file");
-    let shared = Verifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
+    let shared = TicketVerifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
     let ticket = signed_by(&pair, &header(Algorithm::EdDSA, secret.kid()), &payload());
     assert_eq!(verify(&shared, &ticket), Err(TicketError::Invalid(InvalidTicketError::Algorithm)));
 }
 
 #[test]
 fn algorithm_none_is_refused() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     for name in ["none", "None", "NONE", "", "EdDSA "] {
         let header = json!({ "alg": name, "typ": TYPE, "kid": pair.public().kid() }).to_string();
         let [head, body] = [header, payload().to_string()].map(|part| base64(part.as_bytes()));
@@ -105,9 +105,9 @@ fn algorithm_none_is_refused() {
 /// header.
 #[test]
 fn foreign_key_is_refused() {
-    let ours = pair();
-    let stranger = pair();
-    let verifier = KeySetFolder::of(&[&ours]).verifier();
+    let ours = key_pair();
+    let stranger = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&ours]).verifier();
     assert_eq!(
         verify(&verifier, &signed(&stranger)),
         Err(TicketError::Invalid(InvalidTicketError::UnknownKey))
@@ -125,8 +125,8 @@ fn foreign_key_is_refused() {
 /// A signed token with another type, no key id or a critical header is no ticket.
 #[test]
 fn other_jwt_is_no_ticket() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let good = header(Algorithm::EdDSA, pair.public().kid());
     assert_eq!(verify(&verifier, &signed_by(&pair, &good, &payload())), Ok(()), "the pattern is good");
     for (header, flaw) in [
@@ -145,8 +145,8 @@ fn other_jwt_is_no_ticket() {
 /// Claims that are malformed, missing or repeated are refused although they are signed; unknown claims are ignored.
 #[test]
 fn signed_but_malformed_claims_are_refused() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let header = header(Algorithm::EdDSA, pair.public().kid());
     let many: Vec<String> = (10..27).map(|number| format!("key/{number}")).collect();
     for (name, value, flaw) in [
@@ -207,7 +207,7 @@ fn signed_but_malformed_claims_are_refused() {
 /// A text above the largest length is refused before it is parsed, and deep nesting is refused as malformed.
 #[test]
 fn oversized_ticket_is_refused_unparsed() {
-    let verifier = KeySetFolder::of(&[&pair()]).verifier();
+    let verifier = KeySetFolder::with_keys(&[&key_pair()]).verifier();
     let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
     assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::TooLong)));
     let nested = base64("[".repeat(20_000).as_bytes());
@@ -216,10 +216,11 @@ fn oversized_ticket_is_refused_unparsed() {
 }
 
 /// A key, and a verifier that trusts it.
-static KNOWN: LazyLock<(SigningKeyPair, Verifier)> = LazyLock::new(|| {
-    let pair = pair();
-    let set = KeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
-    (pair, Verifier::from_set(set))
+static KNOWN: LazyLock<(SigningKeyPair, TicketVerifier)> = LazyLock::new(|| {
+    let pair = key_pair();
+    let set =
+        VerifyingKeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
+    (pair, TicketVerifier::from_set(set))
 });
 
 prop_compose! {
@@ -236,7 +237,7 @@ prop_compose! {
             era,
             ensemble: OURS.into(),
             issuer,
-            origin: origin.map(|(process, member)| Origin { process, member }),
+            origin: origin.map(|(process, member)| TenureOrigin { process, member }),
         }
     }
 }
@@ -250,10 +251,10 @@ proptest! {
             "[A-Za-z0-9_.=-]{0,600}".prop_map(String::into_bytes),
         ],
     ) {
-        static VERIFIER: LazyLock<Verifier> =
-            LazyLock::new(|| Verifier::from_set(KeySet::from_secret(&SharedSecret::generate(&SystemRandomness))));
+        static VERIFIER: LazyLock<TicketVerifier> =
+            LazyLock::new(|| TicketVerifier::from_set(VerifyingKeySet::from_secret(&SharedSecret::generate(&SystemRandomness))));
         let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
-        prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
+        prop_assert_eq!(refusal_code(refused.expect_err("nobody signed it")), "ticket-invalid");
     }
 
     /// A garbled header or payload is an invalid ticket and never causes a panic.
@@ -266,7 +267,7 @@ proptest! {
         ];
         for text in texts {
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
-            prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
+            prop_assert_eq!(refusal_code(refused.expect_err("nobody signed it")), "ticket-invalid");
         }
     }
 
@@ -278,7 +279,7 @@ proptest! {
         other in "[A-Za-z0-9_-]",
     ) {
         let (pair, verifier) = &*KNOWN;
-        let ticket = Signer::with_key(pair).sign(&claims, NOW);
+        let ticket = TicketSigner::with_key(pair).sign(&claims, NOW);
         let read = verifier.verify(ticket.as_bytes(), OURS, NOW).map(|read| read.claims.clone());
         prop_assert_eq!(read, Ok(claims));
         let at = at.index(ticket.len());
@@ -286,7 +287,7 @@ proptest! {
         changed.replace_range(at..=at, &other);
         if changed != ticket {
             let refused = verifier.verify(changed.as_bytes(), OURS, NOW).map(drop);
-            prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
+            prop_assert_eq!(refusal_code(refused.expect_err("nobody signed it")), "ticket-invalid");
         }
     }
 
@@ -295,7 +296,7 @@ proptest! {
     fn garbage_key_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
         for bytes in [&bytes[..], text.as_bytes()] {
             prop_assert!(SigningKeyPair::parse(bytes).is_err());
-            prop_assert!(KeySet::parse(bytes).is_err());
+            prop_assert!(VerifyingKeySet::parse(bytes).is_err());
             drop(SharedSecret::parse(bytes));
         }
     }

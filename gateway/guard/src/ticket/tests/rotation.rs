@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn overlapping_keys_both_verify() {
-    let old = pair();
-    let new = pair();
-    let verifier = KeySetFolder::of(&[&old, &new]).verifier();
+    let old = key_pair();
+    let new = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&old, &new]).verifier();
     assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
 }
@@ -14,9 +14,9 @@ fn overlapping_keys_both_verify() {
 /// A new key of the file is used at its first ticket, also within the second of an earlier look at the file.
 #[test]
 fn new_key_verifies_at_first_ticket() {
-    let old = pair();
-    let new = pair();
-    let keys = KeySetFolder::of(&[&old]);
+    let old = key_pair();
+    let new = key_pair();
+    let keys = KeySetFolder::with_keys(&[&old]);
     let verifier = keys.verifier();
     assert_eq!(verify(&verifier, &signed(&new)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
     keys.publish(&[&old, &new]);
@@ -28,9 +28,9 @@ fn new_key_verifies_at_first_ticket() {
 /// A ticket of a removed key is refused, also when it is in the cache.
 #[test]
 fn removed_key_invalidates_cached_ticket() {
-    let old = pair();
-    let new = pair();
-    let keys = KeySetFolder::of(&[&old, &new]);
+    let old = key_pair();
+    let new = key_pair();
+    let keys = KeySetFolder::with_keys(&[&old, &new]);
     let verifier = keys.verifier();
     let ticket = signed(&old);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
@@ -43,19 +43,19 @@ fn removed_key_invalidates_cached_ticket() {
 /// Another key under the same id does not make the cached tickets of the former one valid.
 #[test]
 fn replaced_key_invalidates_cached_ticket() {
-    let old = pair();
-    let new = pair();
+    let old = key_pair();
+    let new = key_pair();
     let named = |pair: &SigningKeyPair| {
         let key = PublicKey { kid: "ours".into(), ..pair.public().clone() };
         jwks::render(&[&key]).expect("one key")
     };
-    let keys = KeySetFolder::of(&[]);
+    let keys = KeySetFolder::with_keys(&[]);
     keys.write(&named(&old));
     let verifier = keys.verifier();
     let signer = |pair: &SigningKeyPair| {
         let encoding = pair.encoding.clone();
         let public = PublicKey { kid: "ours".into(), ..pair.public().clone() };
-        Signer::with_key(&SigningKeyPair { encoding, public, seed: [0; 32] })
+        TicketSigner::with_key(&SigningKeyPair { encoding, public, seed: [0; 32] })
     };
     let ticket = signer(&old).sign(&claims(), NOW);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
@@ -67,9 +67,9 @@ fn replaced_key_invalidates_cached_ticket() {
 /// A malformed or missing key file leaves the former keys in use; a good one replaces them.
 #[test]
 fn bad_key_file_keeps_former_keys() {
-    let old = pair();
-    let new = pair();
-    let keys = KeySetFolder::of(&[&old]);
+    let old = key_pair();
+    let new = key_pair();
+    let keys = KeySetFolder::with_keys(&[&old]);
     let verifier = keys.verifier();
     let mut now = NOW;
     let mut later = |ticket: &str| {
@@ -90,11 +90,12 @@ fn bad_key_file_keeps_former_keys() {
 /// A key set holds public Ed25519 keys for signatures; private, duplicate and unusable ones are refused.
 #[test]
 fn key_set_accepts_only_signature_keys() {
-    let one = pair();
-    let other = pair();
+    let one = key_pair();
+    let other = key_pair();
     let public = serde_json::to_value(one.public().jwk()).expect("plain data");
-    let set =
-        |keys: serde_json::Value| KeySet::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes());
+    let set = |keys: serde_json::Value| {
+        VerifyingKeySet::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes())
+    };
     let with = |name: &str, value: &str| {
         let mut key = public.clone();
         key[name] = value.into();

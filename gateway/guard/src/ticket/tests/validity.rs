@@ -5,8 +5,8 @@ use super::*;
 /// A ticket is valid from its leeway before issue to its leeway after expiry, to the second.
 #[test]
 fn leeway_ends_at_exact_second() {
-    let pair = pair();
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let pair = key_pair();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let ticket = signed(&pair);
     let at = |now| verifier.verify(ticket.as_bytes(), OURS, now).map(drop);
     let expires = NOW + VALID;
@@ -21,15 +21,15 @@ fn leeway_ends_at_exact_second() {
         assert_eq!(at(u64::MAX), expired(u64::MAX));
         assert_eq!(at(0), future);
     }
-    assert_eq!(word(TicketError::Invalid(InvalidTicketError::Future)), "ticket-invalid");
-    assert_eq!(word(TicketError::Expired { expires, now: NOW }), "ticket-expired");
+    assert_eq!(refusal_code(TicketError::Invalid(InvalidTicketError::Future)), "ticket-invalid");
+    assert_eq!(refusal_code(TicketError::Expired { expires, now: NOW }), "ticket-expired");
 }
 
 /// A ticket is signed again at half of its validity, and when the clock was set back.
 #[test]
 fn ticket_is_renewed_at_half_life() {
-    let pair = pair();
-    let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
+    let pair = key_pair();
+    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
     let first = ticket.text(NOW);
     assert_eq!(ticket.text(NOW + VALID / 2 - 1), first);
     let second = ticket.text(NOW + VALID / 2);
@@ -39,6 +39,6 @@ fn ticket_is_renewed_at_half_life() {
     let back = ticket.text(NOW - 3600);
     assert_ne!(back, second);
     assert_eq!(ticket.text(NOW - 3600), back);
-    let verifier = KeySetFolder::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     assert!(verifier.verify(back.as_bytes(), OURS, NOW - 3600).is_ok());
 }

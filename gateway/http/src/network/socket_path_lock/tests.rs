@@ -13,11 +13,11 @@ fn file() -> (TempDir, SocketFile) {
 }
 
 fn take(file: &SocketFile) -> io::Result<SocketPathLock> {
-    SocketPathLock::bind(file, Takeover::Never)
+    SocketPathLock::bind(file, SocketTakeover::Never)
 }
 
 /// Makes the file that a killed process leaves.
-fn stale(path: &Path) {
+fn leave_stale_socket(path: &Path) {
     drop(UnixListener::bind(path).expect("bound"));
 }
 
@@ -41,7 +41,7 @@ fn listener_has_mode_and_removes_file() {
 #[test]
 fn used_path_is_refused_stale_taken() {
     let (_folder, file) = file();
-    stale(&file.path);
+    leave_stale_socket(&file.path);
     let taken = take(&file).expect("nobody listens");
     assert_eq!(take(&file).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
     // A process listens and never accepts, and its queue is full.
@@ -60,7 +60,7 @@ fn other_files_are_not_replaced() {
     let (folder, file) = file();
     let target = folder.path().join("target");
     fs::write(&target, "kept").expect("written");
-    for takeover in [Takeover::Never, Takeover::FromPredecessor] {
+    for takeover in [SocketTakeover::Never, SocketTakeover::FromPredecessor] {
         fs::write(&file.path, "kept").expect("written");
         SocketPathLock::bind(&file, takeover).expect_err("a file");
         assert_eq!(fs::read_to_string(&file.path).expect("still there"), "kept");
@@ -82,7 +82,7 @@ fn other_files_are_not_replaced() {
 fn takeover_leaves_no_gap() {
     let (_folder, file) = file();
     let old = take(&file).expect("free");
-    let new = SocketPathLock::bind(&file, Takeover::FromPredecessor).expect("taken over");
+    let new = SocketPathLock::bind(&file, SocketTakeover::FromPredecessor).expect("taken over");
     let _client = UnixStream::connect(&file.path).expect("somebody listens");
     assert!(new.listener.accept().is_ok(), "the new one");
     assert!(old.listener.accept().is_ok(), "whoever takes over has looked whether somebody listens");
@@ -99,7 +99,7 @@ fn takeover_leaves_no_gap() {
 fn concurrent_binds_give_one_winner() {
     for _ in 0..20 {
         let (_folder, file) = file();
-        stale(&file.path);
+        leave_stale_socket(&file.path);
         let all: Vec<_> = thread::scope(|threads| {
             let each: Vec<_> = (0..8).map(|_| threads.spawn(|| take(&file))).collect();
             each.into_iter().map(|one| one.join().expect("no panic")).collect()

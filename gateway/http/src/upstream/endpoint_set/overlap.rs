@@ -5,19 +5,19 @@ mod tests;
 
 use std::{collections::HashSet, time::Duration};
 
-use fencegate_policies::plan::{AddressId, UpstreamId};
+use fencegate_policies::plan::{CanonicalAddress, UpstreamId};
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::{EndpointSet, NameResolution, Upstreams};
-use crate::upstream::same_listener::spot;
+use crate::upstream::same_listener::canonical_address;
 
 /// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The addresses of an upstream's endpoints.
-enum KnownSpots {
-    All(HashSet<AddressId>),
+enum KnownAddresses {
+    All(HashSet<CanonicalAddress>),
     /// A name was not looked up in time, or never found, so it may lead anywhere.
     Unknown,
 }
@@ -30,23 +30,28 @@ impl Upstreams {
         if self.names == NameResolution::Literal || fenced().next().is_none() {
             return false;
         }
-        let (ours, theirs) =
-            join(self.get(id).spots(), join_all(fenced().map(|endpoint_set| endpoint_set.spots()))).await;
+        let (ours, theirs) = join(
+            self.get(id).known_addresses(),
+            join_all(fenced().map(|endpoint_set| endpoint_set.known_addresses())),
+        )
+        .await;
         theirs.iter().any(|theirs| ours.may_overlap(theirs))
     }
 }
 
 impl EndpointSet {
-    async fn spots(&self) -> KnownSpots {
-        let lookups = join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.sockets()));
+    async fn known_addresses(&self) -> KnownAddresses {
+        let lookups = join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.recent_targets()));
         let longest = self.upstream.connect_timeout.min(LONGEST);
         let found = timeout(longest, lookups).await.ok();
         let found: Option<Vec<_>> = found.and_then(|found| found.into_iter().collect());
-        found.map_or(KnownSpots::Unknown, |found| KnownSpots::All(found.iter().flatten().map(spot).collect()))
+        found.map_or(KnownAddresses::Unknown, |found| {
+            KnownAddresses::All(found.iter().flatten().map(canonical_address).collect())
+        })
     }
 }
 
-impl KnownSpots {
+impl KnownAddresses {
     /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
     /// are refused.
     fn may_overlap(&self, other: &Self) -> bool {

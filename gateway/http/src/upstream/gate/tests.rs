@@ -11,8 +11,8 @@ use tokio::{
 use super::*;
 use crate::{network::socket_stream::SocketStream, upstream::h2_observer::H2ObservedIo};
 
-fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
-    let gate = Rc::new(Gate::new(clock));
+fn gated_stream(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<WriteGate>, DuplexStream) {
+    let gate = Rc::new(WriteGate::new(clock));
     let (near, far) = duplex(1024);
     (Gated::new(near, gate.clone()), gate, far)
 }
@@ -31,7 +31,7 @@ impl SendPermission for FixedPermission {
     }
 }
 
-fn proof(seconds: u64) -> Arc<FixedPermission> {
+fn permission_until(seconds: u64) -> Arc<FixedPermission> {
     Arc::new(FixedPermission(BootInstant::from_nanos(0) + Duration::from_secs(seconds)))
 }
 
@@ -39,8 +39,8 @@ fn proof(seconds: u64) -> Arc<FixedPermission> {
 #[tokio::test(flavor = "current_thread")]
 async fn no_byte_passes_after_deadline() {
     let clock = Arc::new(ManualClock::default());
-    let (mut io, gate, mut far) = gated(clock.clone());
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_stream(clock.clone());
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"first half").await.expect("within the session deadline");
     clock.advance(Duration::from_secs(5));
     io.write_all(b"second half").await.expect_err("the session deadline has passed");
@@ -54,10 +54,10 @@ async fn no_byte_passes_after_deadline() {
 /// A gate that is shut cannot be armed or disarmed any more.
 #[tokio::test(flavor = "current_thread")]
 async fn shut_gate_stays_shut() {
-    let (mut io, gate, _far) = gated(Arc::default());
-    gate.arm(Some(proof(5)));
-    gate.shut(ShutReason::Abandoned);
-    gate.arm(Some(proof(50)));
+    let (mut io, gate, _far) = gated_stream(Arc::default());
+    gate.arm(Some(permission_until(5)));
+    gate.shut(GateShutReason::Abandoned);
+    gate.arm(Some(permission_until(50)));
     gate.disarm();
     io.write_all(b"x").await.expect_err("shut for ever");
     assert_eq!(gate.written_bytes(), 0);
@@ -78,15 +78,15 @@ async fn http2_control_frames_pass_after_request() {
         (true, true, false, false),
     ] {
         let clock = Arc::new(ManualClock::default());
-        let (io, gate, _far) = gated(clock.clone());
+        let (io, gate, _far) = gated_stream(clock.clone());
         let (mut io, frames) = H2ObservedIo::new(io);
         gate.observe_http2(&frames);
         io.write_all(BEGIN).await.expect("open");
-        gate.arm(Some(proof(5)));
+        gate.arm(Some(permission_until(5)));
         if awaited {
             gate.set_awaiting_response();
         }
-        frames.begin();
+        frames.begin_exchange();
         io.write_all(HEADERS).await.expect("within the session deadline");
         if whole {
             io.write_all(LAST).await.expect("within the session deadline");
@@ -103,7 +103,7 @@ async fn http2_control_frames_pass_after_request() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn open_gate_needs_no_permission() {
-    let (mut io, gate, _far) = gated(Arc::default());
+    let (mut io, gate, _far) = gated_stream(Arc::default());
     io.write_all(b"health").await.expect("open");
     assert_eq!(gate.written_bytes(), 6);
 }
@@ -111,14 +111,14 @@ async fn open_gate_needs_no_permission() {
 /// A permission that is given up shuts the gate of its own exchange and of no other.
 #[test]
 fn lapse_shuts_only_own_exchange() {
-    let (io, gate, _far) = gated(Arc::default());
-    let ours = proof(5);
-    let next = proof(50);
+    let (io, gate, _far) = gated_stream(Arc::default());
+    let ours = permission_until(5);
+    let next = permission_until(50);
     gate.arm(Some(next));
-    gate.lapse(&*ours);
+    gate.shut_if_armed_with(&*ours);
     assert!(!gate.is_permission_lost(), "the connection carries another exchange");
     gate.arm(Some(ours.clone()));
-    gate.lapse(&*ours);
+    gate.shut_if_armed_with(&*ours);
     assert!(gate.is_permission_lost());
     drop(io);
 }
@@ -127,8 +127,8 @@ fn lapse_shuts_only_own_exchange() {
 #[tokio::test(flavor = "current_thread")]
 async fn vectored_write_obeys_deadline() {
     let clock = Arc::new(ManualClock::default());
-    let (mut io, gate, mut far) = gated(clock.clone());
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_stream(clock.clone());
+    gate.arm(Some(permission_until(5)));
     let pieces = [IoSlice::new(b"first "), IoSlice::new(b"half")];
     assert!(gate.is_flushed());
     assert_eq!(io.write_vectored(&pieces).await.expect("within the session deadline"), 10);
@@ -147,8 +147,8 @@ async fn vectored_write_obeys_deadline() {
 #[tokio::test(flavor = "current_thread")]
 async fn responses_are_read_after_deadline() {
     let clock = Arc::new(ManualClock::default());
-    let (mut io, gate, mut far) = gated(clock.clone());
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_stream(clock.clone());
+    gate.arm(Some(permission_until(5)));
     far.write_all(b"200").await.expect("room");
     clock.advance(Duration::from_secs(5));
     let mut answer = [0; 3];
@@ -160,9 +160,9 @@ async fn responses_are_read_after_deadline() {
 #[tokio::test(flavor = "current_thread")]
 async fn written_bytes_are_counted_per_exchange() {
     let clock = Arc::new(ManualClock::default());
-    let (mut io, gate, _far) = gated(clock.clone());
+    let (mut io, gate, _far) = gated_stream(clock.clone());
     for request in [&b"one"[..], b"other"] {
-        gate.arm(Some(proof(5)));
+        gate.arm(Some(permission_until(5)));
         assert_eq!(gate.written_bytes(), 0);
         io.write_all(request).await.expect("within the session deadline");
         gate.disarm_if_held();
@@ -176,10 +176,10 @@ async fn written_bytes_are_counted_per_exchange() {
 #[tokio::test(flavor = "current_thread")]
 async fn expired_permission_is_not_disarmed() {
     let clock = Arc::new(ManualClock::default());
-    let (mut io, gate, _far) = gated(clock.clone());
+    let (mut io, gate, _far) = gated_stream(clock.clone());
     gate.disarm_if_held();
     io.write_all(b"health").await.expect("open");
-    gate.arm(Some(proof(5)));
+    gate.arm(Some(permission_until(5)));
     clock.advance(Duration::from_secs(5));
     gate.disarm_if_held();
     io.write_all(b"x").await.expect_err("the session deadline has passed");
@@ -191,23 +191,23 @@ async fn expired_permission_is_not_disarmed() {
 #[tokio::test(flavor = "current_thread")]
 async fn first_shut_reason_is_kept() {
     for (why, by_us) in [
-        (ShutReason::ProofLost, true),
-        (ShutReason::Late, true),
-        (ShutReason::Stopped, true),
-        (ShutReason::Cut, true),
-        (ShutReason::Abandoned, false),
+        (GateShutReason::ProofLost, true),
+        (GateShutReason::Late, true),
+        (GateShutReason::Stopped, true),
+        (GateShutReason::Cut, true),
+        (GateShutReason::Abandoned, false),
     ] {
-        let (_io, gate, _far) = gated(Arc::default());
-        gate.arm(Some(proof(5)));
+        let (_io, gate, _far) = gated_stream(Arc::default());
+        gate.arm(Some(permission_until(5)));
         assert!(!gate.is_abandoned() && !gate.is_permission_lost());
         gate.shut(why);
-        gate.shut(ShutReason::ProofLost);
+        gate.shut(GateShutReason::ProofLost);
         let told = (gate.is_abandoned(), gate.is_permission_lost());
-        assert_eq!(told, (by_us, why == ShutReason::ProofLost), "{why:?}: the first reason stays");
+        assert_eq!(told, (by_us, why == GateShutReason::ProofLost), "{why:?}: the first reason stays");
     }
-    let (_io, gate, _far) = gated(Arc::default());
-    gate.arm(Some(proof(5)));
-    CutOnBodyError(gate.clone()).on_error();
+    let (_io, gate, _far) = gated_stream(Arc::default());
+    gate.arm(Some(permission_until(5)));
+    CutOnBrokenBody(gate.clone()).on_error();
     assert!(gate.is_abandoned() && !gate.is_permission_lost(), "its body broke");
 }
 
@@ -217,20 +217,20 @@ async fn first_shut_reason_is_kept() {
 async fn last_write_time_is_never_early() {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(1000));
-    let (mut io, gate, _far) = gated(clock.clone());
+    let (mut io, gate, _far) = gated_stream(clock.clone());
     let before = Instant::now();
     io.write_all(b"x").await.expect("open");
-    let told = gate.last_write_by();
+    let told = gate.last_write_bound();
     assert!(gate.last_write() >= before && gate.last_write() <= Instant::now());
     assert!(told <= clock.now() && clock.now().since(told) <= before.elapsed());
 }
 
 /// A connection over the network, and its far end.
-async fn by_the_network() -> (Gated<SocketStream>, Rc<Gate>, TcpStream) {
+async fn gated_socket() -> (Gated<SocketStream>, Rc<WriteGate>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("listening");
     let (far, _) = listener.accept().await.expect("it has come");
-    let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
+    let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
     (Gated::new(SocketStream::Tcp(near), gate.clone()), gate, far)
 }
 
@@ -238,24 +238,24 @@ async fn by_the_network() -> (Gated<SocketStream>, Rc<Gate>, TcpStream) {
 /// takes half of a request for all of it if it has no length.
 #[tokio::test(flavor = "current_thread")]
 async fn incomplete_exchange_ends_with_reset() {
-    let (mut io, gate, mut far) = by_the_network().await;
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_socket().await;
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"half").await.expect("within the session deadline");
     io.shutdown().await.expect("nothing is said");
     assert!(far.read_buf(&mut Vec::with_capacity(8)).await.is_ok_and(|read| read == 4));
     let mut end = Vec::new();
     assert!(far.read_to_end(&mut end).now_or_never().is_none(), "no end may be seen yet");
-    gate.end();
+    gate.shut_unless_open();
     drop(io);
     let told = far.read_to_end(&mut end).await.expect_err("it was cut");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
     assert!(!gate.is_abandoned());
 
-    let (mut io, gate, mut far) = by_the_network().await;
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_socket().await;
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"whole").await.expect("within the session deadline");
     gate.disarm();
-    gate.end();
+    gate.shut_unless_open();
     io.shutdown().await.expect("an end in order");
     far.read_to_end(&mut end).await.expect("no reset");
     assert_eq!(end, b"whole");
@@ -275,10 +275,10 @@ fn options(io: &Gated<SocketStream>) -> (Option<Duration>, Option<Duration>) {
 async fn fenced_socket_has_reset_and_timeout() {
     const RESETS: Option<Duration> = Some(Duration::ZERO);
     let longest = Duration::from_millis(1500);
-    let (mut io, gate, _far) = by_the_network().await;
+    let (mut io, gate, _far) = gated_socket().await;
     assert_eq!(options(&io), (RESETS, None));
     for limit in [longest, longest * 2] {
-        gate.arm(Some(proof(5)));
+        gate.arm(Some(permission_until(5)));
         gate.bound_delivery(limit);
         io.write_all(b"fenced").await.expect("within the session deadline");
         assert_eq!(options(&io), (RESETS, Some(limit)));
@@ -293,8 +293,8 @@ async fn fenced_socket_has_reset_and_timeout() {
 #[tokio::test(flavor = "current_thread")]
 async fn idle_close_loses_no_byte() {
     const MUCH: usize = 200_000;
-    let (mut io, gate, mut far) = by_the_network().await;
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_socket().await;
+    gate.arm(Some(permission_until(5)));
     io.write_all(&[b'x'; MUCH]).await.expect("within the session deadline");
     gate.disarm();
     drop(io);
@@ -307,8 +307,8 @@ async fn idle_close_loses_no_byte() {
 /// closed.
 #[tokio::test(flavor = "current_thread")]
 async fn shutdown_resets_until_remote_closes() {
-    let (mut io, gate, mut far) = by_the_network().await;
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_socket().await;
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"first ").await.expect("within the session deadline");
     gate.disarm_if_held();
     io.write_all(b"last").await.expect("within the session deadline");
@@ -327,8 +327,8 @@ async fn shutdown_resets_until_remote_closes() {
     }
     assert!(!gate.is_closing() && !gate.is_abandoned(), "both sides have closed");
 
-    let (mut io, gate, mut far) = by_the_network().await;
-    gate.arm(Some(proof(5)));
+    let (mut io, gate, mut far) = gated_socket().await;
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"half").await.expect("within the session deadline");
     gate.disarm_if_held();
     drop(io);
@@ -340,18 +340,18 @@ async fn shutdown_resets_until_remote_closes() {
 /// holds.
 #[tokio::test(flavor = "current_thread")]
 async fn connection_end_shuts_running_exchange() {
-    let (mut io, gate, _far) = gated(Arc::default());
-    gate.end();
+    let (mut io, gate, _far) = gated_stream(Arc::default());
+    gate.shut_unless_open();
     io.write_all(b"farewell").await.expect("no exchange is under way");
-    gate.arm(Some(proof(5)));
+    gate.arm(Some(permission_until(5)));
     io.write_all(b"first half").await.expect("within the session deadline");
-    gate.end();
+    gate.shut_unless_open();
     io.write_all(b"second half").await.expect_err("it has ended");
     assert_eq!((gate.written_bytes(), gate.is_permission_lost(), gate.is_abandoned()), (10, false, false));
 }
 
 #[test]
 fn gated_stream_supports_vectored_writes() {
-    let (io, _, far) = gated(Arc::default());
+    let (io, _, far) = gated_stream(Arc::default());
     assert!(far.is_write_vectored() && io.is_write_vectored());
 }

@@ -16,10 +16,10 @@ use tokio::{
 
 use super::*;
 use crate::{
-    body::{Body, observer::Observer},
+    body::{Body, observer::BodyObserver},
     upstream::{
         client_connection::{self, RequestSender},
-        gate::{Gate, Gated},
+        gate::{Gated, WriteGate},
     },
 };
 
@@ -31,7 +31,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
     bytes
 }
 
-fn followed(bytes: &[u8], pieces: usize) -> H2WriteState {
+fn observe_writes(bytes: &[u8], pieces: usize) -> H2WriteState {
     let seen = H2WriteState::new();
     let mut out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
     for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
@@ -61,9 +61,12 @@ fn request_is_sent_with_last_byte() {
     ];
     for (case, frames, left) in cases {
         let bytes = [frame(SETTINGS, 0, 0, 12), frames.concat()].concat();
-        assert_eq!(followed(&bytes, 1).is_request_sent(), left, "{case}");
+        assert_eq!(observe_writes(&bytes, 1).is_request_sent(), left, "{case}");
         if left {
-            assert!(!followed(&bytes[..bytes.len() - 1], 4).is_request_sent(), "{case}: but for a byte");
+            assert!(
+                !observe_writes(&bytes[..bytes.len() - 1], 4).is_request_sent(),
+                "{case}: but for a byte"
+            );
         }
     }
 }
@@ -71,9 +74,9 @@ fn request_is_sent_with_last_byte() {
 /// The end of an earlier exchange does not count for the next.
 #[test]
 fn next_exchange_starts_unsent() {
-    let seen = followed(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
+    let seen = observe_writes(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
     assert!(seen.is_request_sent());
-    seen.begin();
+    seen.begin_exchange();
     assert!(!seen.is_request_sent());
 }
 
@@ -86,8 +89,8 @@ proptest! {
     ) {
         let bytes: Vec<u8> =
             kinds.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, *payload)).collect();
-        let one = followed(&bytes, 1);
-        let other = followed(&bytes, pieces);
+        let one = observe_writes(&bytes, 1);
+        let other = observe_writes(&bytes, pieces);
         prop_assert_eq!(one.is_request_sent(), other.is_request_sent());
         prop_assert_eq!(one.acknowledged.get(), other.acknowledged.get());
     }
@@ -96,7 +99,7 @@ proptest! {
 /// Records when the library has taken all of a body.
 struct TakenFlag(Rc<Cell<bool>>);
 
-impl Observer for TakenFlag {
+impl BodyObserver for TakenFlag {
     fn on_end(&mut self) {
         self.0.set(true);
     }
@@ -116,7 +119,7 @@ const ROOM: u32 = 65_535;
 const LARGE: usize = 1 << 20;
 
 /// A service that reads a body once it is triggered, and never answers.
-async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
+async fn serve_without_answer(far: DuplexStream, reads: oneshot::Receiver<()>) {
     let reads = Rc::new(Cell::new(Some(reads)));
     let never = service_fn(move |request: Request<Incoming>| {
         let reads = reads.take().expect("one request");
@@ -135,20 +138,20 @@ async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
 /// part because the window is full. This is why frames are followed.
 #[tokio::test(flavor = "current_thread")]
 async fn taken_and_flushed_body_is_unsent() {
-    LocalSet::new().run_until(taken_and_flushed()).await;
+    LocalSet::new().run_until(check_taken_body_is_unsent()).await;
 }
 
-async fn taken_and_flushed() {
+async fn check_taken_body_is_unsent() {
     let (near, far) = duplex(2 * LARGE);
     let (read, reads) = oneshot::channel();
-    tokio::task::spawn_local(service(far, reads));
-    let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
-    let spoken = client_connection::http2(Gated::new(near, gate.clone()), Scheme::HTTP).await;
+    tokio::task::spawn_local(serve_without_answer(far, reads));
+    let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
+    let spoken = client_connection::handshake_http2(Gated::new(near, gate.clone()), Scheme::HTTP).await;
     let (mut sender, _running) = spoken.expect("both speak HTTP/2");
     let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
     let seen = seen.clone();
     let taken = Rc::<Cell<bool>>::default();
-    let body = Body::whole(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
+    let body = Body::from_bytes(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
     let mut answer = pin!(sender.send(request.expect("a request")));

@@ -8,19 +8,25 @@ use std::sync::Arc;
 use futures_util::{FutureExt, future::join_all};
 use tokio::{task::spawn_local, time::timeout};
 
-use super::{ConnectError, Pool};
+use super::{ConnectError, ConnectionPool};
 use crate::{
     network::Network,
-    upstream::{address::Address, endpoint::Endpoint, endpoint_set::EndpointSet, identity_check::CheckDue},
+    upstream::{
+        address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet,
+        identity_check::IdentityCheckDue,
+    },
 };
 
-impl<N: Network> Pool<N> {
+impl<N: Network> ConnectionPool<N> {
     /// Checks all addresses of an upstream, also if they have one name. If the answers contradict each other, all are
     /// checked again: an answer may be from before a restart. An address that does not answer contradicts no other.
     ///
     /// # Errors
     /// The answers contradict each other, although all were checked just now; or an address could not be checked.
-    pub(super) async fn check_all(&self, endpoint_set: &Arc<EndpointSet>) -> Result<(), ConnectError> {
+    pub(super) async fn check_all_identities(
+        &self,
+        endpoint_set: &Arc<EndpointSet>,
+    ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
         if !self.identity_check.is_required(upstream) {
             return Ok(());
@@ -33,10 +39,14 @@ impl<N: Network> Pool<N> {
         if addresses.len() > 1 {
             let mut first = Vec::new();
             for (endpoint, address) in &addresses {
-                match self.identity_check.due(upstream, address) {
-                    CheckDue::NotDue => {}
-                    CheckDue::Before => first.push(self.check_one(endpoint_set, endpoint, address)),
-                    CheckDue::Background => self.check_in_background(endpoint_set, endpoint, address),
+                match self.identity_check.check_due(upstream, address) {
+                    IdentityCheckDue::NotDue => {}
+                    IdentityCheckDue::Before => {
+                        first.push(self.check_address_identity(endpoint_set, endpoint, address))
+                    }
+                    IdentityCheckDue::Background => {
+                        self.check_identity_in_background(endpoint_set, endpoint, address)
+                    }
                 }
             }
             // All at once, so that a silent address does not hold up the others.
@@ -54,18 +64,18 @@ impl<N: Network> Pool<N> {
     ///
     /// # Errors
     /// It was not checked, because its endpoint had no free connection.
-    async fn check_one(
+    async fn check_address_identity(
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
     ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
         // If all connections are in use, this wait makes workers close idle ones.
         let Ok(permit) = timeout(upstream.connect_timeout, endpoint.clone().acquire()).await else {
-            return match self.identity_check.due(upstream, address) {
-                CheckDue::Before => Err(ConnectError::LimitReached),
-                CheckDue::NotDue | CheckDue::Background => Ok(()),
+            return match self.identity_check.check_due(upstream, address) {
+                IdentityCheckDue::Before => Err(ConnectError::LimitReached),
+                IdentityCheckDue::NotDue | IdentityCheckDue::Background => Ok(()),
             };
         };
         let connecting = self.connect(endpoint_set, endpoint, Some(address.clone()), permit).boxed_local();
@@ -77,11 +87,11 @@ impl<N: Network> Pool<N> {
 
     /// Checks in the background, while requests go to other addresses. The connection is not counted, like that of a
     /// health check, so that a silent address takes no permit from a request.
-    fn check_in_background(
+    fn check_identity_in_background(
         &self,
         endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
     ) {
         let pool = self.clone();
         let endpoint_set = endpoint_set.clone();
@@ -94,7 +104,7 @@ impl<N: Network> Pool<N> {
 }
 
 /// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
-async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
+async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<EndpointAddress>)> {
     let limit = endpoint_set.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {
         let endpoint = endpoint.clone();

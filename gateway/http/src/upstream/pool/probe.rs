@@ -7,11 +7,12 @@ use futures_util::{FutureExt, future::join_all};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::Pool;
+use super::ConnectionPool;
 use crate::{
     network::Network,
     upstream::{
-        address::Address, endpoint::Endpoint, endpoint_set::EndpointSet, identity_check::IdentityError,
+        address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet,
+        identity_check::IdentityError,
     },
 };
 
@@ -24,17 +25,21 @@ const SOON: Duration = Duration::from_millis(300);
 /// A probe that is not answered within this time has failed, which is logged.
 const LATE: Duration = Duration::from_secs(1);
 
-impl<N: Network> Pool<N> {
+impl<N: Network> ConnectionPool<N> {
     /// Probes the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting:
     /// they may be at work. Returns at once if the upstream has no identity checks, or only one address.
-    pub(in crate::upstream) async fn probe(&self, endpoint_set: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>) {
+    pub(in crate::upstream) async fn probe_addresses(
+        &self,
+        endpoint_set: &Arc<EndpointSet>,
+        endpoint: &Arc<Endpoint>,
+    ) {
         if !self.identity_check.is_required(&endpoint_set.upstream) || endpoint_set.is_one_address() {
             return;
         }
         loop {
             sleep(TICK).await;
             let addresses = endpoint.addresses.known();
-            let due = addresses.iter().filter(|address| address.liveness.is_due());
+            let due = addresses.iter().filter(|address| address.liveness.is_probe_due());
             join_all(due.map(|address| self.probe_address(endpoint_set, endpoint, address))).await;
         }
     }
@@ -44,7 +49,7 @@ impl<N: Network> Pool<N> {
         &self,
         endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<Address>,
+        address: &Arc<EndpointAddress>,
     ) {
         let liveness = &address.liveness;
         liveness.record_probe();

@@ -25,7 +25,7 @@ struct ClosedServer {
 }
 
 impl ClosedServer {
-    fn after(said: &'static str) -> Self {
+    fn having_sent(said: &'static str) -> Self {
         Self { said: said.as_bytes(), refused: false, reader: None }
     }
 }
@@ -65,11 +65,12 @@ impl AsyncWrite for ClosedServer {
 }
 
 /// The status of the response to a request. The connection ends in any case before the request is sent in full.
-async fn asked(closed: ClosedServer) -> Option<StatusCode> {
+async fn request_status(closed: ClosedServer) -> Option<StatusCode> {
     let asked = async {
-        let (mut sender, _running) = client_connection::http1(closed, 100).await.expect("a connection");
+        let (mut sender, _running) =
+            client_connection::handshake_http1(closed, 100).await.expect("a connection");
         // A larger body than the library buffers.
-        let body = Body::whole(Bytes::from_static(&[b'x'; 128 << 10])).with_max_chunk(1 << 10);
+        let body = Body::from_bytes(Bytes::from_static(&[b'x'; 128 << 10])).with_max_chunk(1 << 10);
         let request = Request::post("/pay/7").header("host", "a.example").body(body).expect("a request");
         let status = sender.send(request).await.ok().map(|answer| answer.status());
         sender.wait_sent().await.expect_err("nobody takes the rest");
@@ -82,27 +83,27 @@ async fn asked(closed: ClosedServer) -> Option<StatusCode> {
 #[tokio::test(flavor = "current_thread")]
 async fn early_response_survives_failed_write() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
+    assert_eq!(request_status(ClosedServer::having_sent(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
 /// Bytes behind a complete response do not keep the exchange open.
 #[tokio::test(flavor = "current_thread")]
 async fn bytes_after_response_are_ignored() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\nX";
-    assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
+    assert_eq!(request_status(ClosedServer::having_sent(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
 /// Without a response, or with a part of one, the exchange ends without a status.
 #[tokio::test(flavor = "current_thread")]
 async fn missing_response_ends_exchange() {
-    assert_eq!(asked(ClosedServer::after("")).await, None);
-    assert_eq!(asked(ClosedServer::after("HTTP/1.1 413 Conte")).await, None);
+    assert_eq!(request_status(ClosedServer::having_sent("")).await, None);
+    assert_eq!(request_status(ClosedServer::having_sent("HTTP/1.1 413 Conte")).await, None);
 }
 
 /// A failed write ends when all incoming bytes were read. The writing task may be another one than the reading task.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_last_read() {
-    let (tracked, read_flag) = ReadTracker::new(ClosedServer::after("bye"));
+    let (tracked, read_flag) = ReadTracker::new(ClosedServer::having_sent("bye"));
     let (mut reader, mut writer) = tokio::io::split(tracked);
     let writing = async {
         let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
@@ -124,7 +125,7 @@ async fn failed_write_ends_after_last_read() {
 /// pending write, measured from the last byte that was read.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_silence() {
-    let (tracked, _) = ReadTracker::new(ClosedServer::after("bye"));
+    let (tracked, _) = ReadTracker::new(ClosedServer::having_sent("bye"));
     let (mut reader, mut writer) = tokio::io::split(tracked);
     let ended = async {
         let writing = spawn_local(async move {
@@ -151,7 +152,8 @@ async fn failed_write_ends_after_silence() {
 async fn upgraded_stream_reports_failed_write() {
     let told = async {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let (mut sender, _running) = client_connection::http1(ours, 100).await.expect("a connection");
+        let (mut sender, _running) =
+            client_connection::handshake_http1(ours, 100).await.expect("a connection");
         let RequestSender::Http1(_, parting, _) = &sender else { panic!("it is HTTP/1.1") };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));

@@ -1,6 +1,6 @@
 //! Shows the holder of an exclusive node that is shared with other programs, and removes the node for an operator.
 
-use crate::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry, Program};
+use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry, Program};
 use crate::recipe::node_data;
 use crate::session::{
     active_session::ActiveSession,
@@ -69,21 +69,21 @@ pub(super) async fn remove_own<L: ZkClient>(
     live: &ActiveSession<L>,
     place: &str,
     path: &str,
-) -> Result<BreakOutcome, AdminQueryError> {
+) -> Result<BreakLockOutcome, AdminQueryError> {
     let first = live.client.stat(place);
     let node = live.client.data(path);
     let (Some(first), Ok((says, seen))) = (first.await?, node.await) else {
-        return Ok(BreakOutcome::NotHolding);
+        return Ok(BreakLockOutcome::NotHolding);
     };
     let name = place.rsplit('/').next().unwrap_or_default();
     if first.owner != seen.owner || !node_data::is_made_by(&says, name) {
-        return Ok(BreakOutcome::NotHolding);
+        return Ok(BreakLockOutcome::NotHolding);
     }
     let steps = [
         MultiOp::Delete { path: place, version: None },
         MultiOp::Delete { path, version: Some(seen.version) },
     ];
-    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    BreakLockOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
 /// Removes another program's node, if it is still the one that [`add_owner`] gave this name.
@@ -91,11 +91,11 @@ pub(super) async fn remove_foreign<L: ZkClient>(
     live: &ActiveSession<L>,
     named: &str,
     path: &str,
-) -> Result<BreakOutcome, AdminQueryError> {
+) -> Result<BreakLockOutcome, AdminQueryError> {
     let seen = match live.client.stat(path).await? {
         Some(seen) if node_label(seen) == named => seen,
-        _ => return Ok(BreakOutcome::NotHolding),
+        _ => return Ok(BreakLockOutcome::NotHolding),
     };
     let steps = [MultiOp::Delete { path, version: Some(seen.version) }];
-    BreakOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    BreakLockOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }

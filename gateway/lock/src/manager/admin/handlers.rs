@@ -8,34 +8,35 @@ use tokio::sync::Semaphore;
 
 use super::{exclusive_node, permit_queue};
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, BreakOutcome, LineEntry, MAX_ENTRIES, MemberLocation, Program,
-    PublishedPlans, QUERY_TIMEOUT, QueryReply, RegisteredGateway, ResolveOutcome, ResolveRequest,
+    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LineEntry, MAX_ENTRIES, MemberLocation,
+    Program, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
+    ResolveOperationRequest,
 };
 use crate::{
     idempotency::unresolved::{self, UnresolvedOperation},
     peer_endpoint::HolderRoute,
     recipe::{
         delayed_handover,
-        layout::{Contender, NodeLayout, Rank},
+        layout::{Contender, NodeLayout, QueueRank},
     },
     session::{
         active_session::{ActiveSession, CurrentSession},
         client::{MultiError, ZkClient, ZkError},
         epoch::epoch,
         member::{MemberRecord, find_gateway, gateway_name},
-        paths::Paths,
+        paths::ZkPaths,
         plan_watch,
     },
 };
 
 /// This fails if the operator has gone, which needs no action.
-fn reply<T>(answer: QueryReply<T>, result: Result<T, AdminQueryError>) {
+fn reply<T>(answer: AdminReplySender<T>, result: Result<T, AdminQueryError>) {
     answer.send(result).ok();
 }
 
 /// Reads for as long as the caller waits for the answer.
 async fn reply_while_open<T>(
-    mut answer: QueryReply<T>,
+    mut answer: AdminReplySender<T>,
     reading: impl Future<Output = Result<T, AdminQueryError>>,
 ) {
     tokio::select! {
@@ -73,14 +74,14 @@ pub async fn answer_query<L: ZkClient>(
             reply_while_open(answer, in_turn).await;
         }
         AdminQuery::Record { key, answer } => {
-            let parent = live.paths.lock(&key);
+            let parent = live.paths.native_lock_parent_path(&key);
             reply_while_open(answer, async { Ok(delayed_handover::read_if_present(&live, &parent).await?) })
                 .await;
         }
         AdminQuery::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
         AdminQuery::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
         AdminQuery::MemberNames { answer } => {
-            reply_while_open(answer, children(&live, &live.paths.members())).await
+            reply_while_open(answer, children(&live, &live.paths.members_path())).await
         }
         AdminQuery::LocateMember { member, answer } => {
             reply_while_open(answer, locate_member(&live, &member)).await
@@ -97,7 +98,7 @@ pub async fn answer_query<L: ZkClient>(
             reply(answer, result);
         }
         AdminQuery::Resolve { resolution, answer } => {
-            let result = resolve(&live, &resolution, || !answer.is_closed()).await;
+            let result = resolve_operation(&live, &resolution, || !answer.is_closed()).await;
             reply(answer, result);
         }
     }
@@ -142,7 +143,7 @@ async fn queue_entries<L: ZkClient>(
         all.iter().filter(|name| order.parse_contender(name).is_some()).cloned().collect();
     nodes.sort_by_key(|name| order.parse_contender(name).map(|one| one.sequence));
     nodes.truncate(MAX_ENTRIES);
-    let members = children(live, &live.paths.members()).await?;
+    let members = children(live, &live.paths.members_path()).await?;
     let paths: Vec<String> = nodes.iter().map(|name| format!("{parent}/{name}")).collect();
     let seen = join_all(paths.iter().map(|path| live.client.stat(path))).await;
     let mut line = Vec::new();
@@ -157,11 +158,11 @@ async fn queue_entries<L: ZkClient>(
             program: contender_program(order, &contender, gateway.is_some()),
             gateway,
             number: epoch(live.base, seen.czxid).ok(),
-            holds: rank == Rank::First,
+            holds: rank == QueueRank::First,
             permit: None,
             behind: match rank {
-                Rank::Behind(other) => Some(other.to_owned()),
-                Rank::First | Rank::Gone => None,
+                QueueRank::Behind(other) => Some(other.to_owned()),
+                QueueRank::First | QueueRank::Gone => None,
             },
             session,
             made_ms: Some(seen.created),
@@ -191,14 +192,14 @@ async fn remove_holder<L: ZkClient>(
     (key, site): (&ResourceKey, &LockSite),
     holder: &str,
     still_meant: impl Fn() -> bool,
-) -> Result<BreakOutcome, AdminQueryError> {
+) -> Result<BreakLockOutcome, AdminQueryError> {
     let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
     live.client.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
     let permits = order.parse_contender(holder).is_some_and(|one| one.permits.is_some());
-    let first = order.rank(&nodes, holder) == Rank::First;
+    let first = order.rank(&nodes, holder) == QueueRank::First;
     if !first && !permits && shared.is_none() {
-        return Ok(BreakOutcome::NotHolding);
+        return Ok(BreakLockOutcome::NotHolding);
     }
     // The operator has already received a timeout, so a change after that would be a surprise.
     if !still_meant() {
@@ -207,7 +208,7 @@ async fn remove_holder<L: ZkClient>(
     let place = format!("{parent}/{holder}");
     match shared {
         None if permits => permit_queue::remove_holder(live, &parent, holder).await,
-        None => BreakOutcome::from_removal(live.client.delete(&place).await),
+        None => BreakLockOutcome::from_removal(live.client.delete(&place).await),
         Some(path) if first => exclusive_node::remove_own(live, &place, path).await,
         Some(path) => exclusive_node::remove_foreign(live, holder, path).await,
     }
@@ -222,15 +223,17 @@ struct QueueView<'s> {
 }
 
 impl<'s> QueueView<'s> {
-    fn new(paths: &Paths, key: &ResourceKey, site: &'s LockSite) -> Self {
+    fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockSite) -> Self {
         match (NodeLayout::for_site(site), site) {
-            (Some(order), _) => Self { order, parent: paths.lock_parent(key, site), shared: None },
+            (Some(order), _) => Self { order, parent: paths.lock_parent_path(key, site), shared: None },
             // Only gateways' nodes are in this queue.
-            (None, LockSite::Foreign { path, .. }) => {
-                Self { order: NodeLayout::Native, parent: paths.lock(key), shared: Some(path) }
-            }
+            (None, LockSite::Foreign { path, .. }) => Self {
+                order: NodeLayout::Native,
+                parent: paths.native_lock_parent_path(key),
+                shared: Some(path),
+            },
             (None, LockSite::Native | LockSite::Semaphore { .. }) => {
-                Self { order: NodeLayout::Native, parent: paths.lock(key), shared: None }
+                Self { order: NodeLayout::Native, parent: paths.native_lock_parent_path(key), shared: None }
             }
         }
     }
@@ -239,7 +242,7 @@ impl<'s> QueueView<'s> {
 async fn registered_gateways<L: ZkClient>(
     live: &ActiveSession<L>,
 ) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
-    let parent = live.paths.members();
+    let parent = live.paths.members_path();
     let mut names = children(live, &parent).await?;
     names.sort_unstable();
     names.truncate(MAX_ENTRIES);
@@ -288,7 +291,7 @@ async fn locate_member<L: ZkClient>(
     if member.contains('/') {
         return Ok(MemberLocation::Gone);
     }
-    let data = match live.client.data(&format!("{}/{member}", live.paths.members())).await {
+    let data = match live.client.data(&format!("{}/{member}", live.paths.members_path())).await {
         Ok((data, _)) => data,
         Err(ZkError::NoNode) => return Ok(MemberLocation::Gone),
         Err(fault) => return Err(fault.into()),
@@ -313,30 +316,30 @@ async fn unresolved_operations<L: ZkClient>(
     Ok(found)
 }
 
-async fn resolve<L: ZkClient>(
+async fn resolve_operation<L: ZkClient>(
     live: &ActiveSession<L>,
-    resolution: &ResolveRequest,
+    resolution: &ResolveOperationRequest,
     still_meant: impl Fn() -> bool,
-) -> Result<ResolveOutcome, AdminQueryError> {
-    let ResolveRequest { reference, done, force, within } = resolution;
+) -> Result<ResolveOperationOutcome, AdminQueryError> {
+    let ResolveOperationRequest { reference, done, force, within } = resolution;
     let found = match unresolved::find_unresolved(&live.client, &live.paths, live.base, reference).await {
         Ok(found) => found,
         Err(
             trouble @ (unresolved::ResolveOperationError::NotFound(_)
             | unresolved::ResolveOperationError::Several(_)),
         ) => {
-            return Ok(ResolveOutcome::NotFound(trouble.to_string()));
+            return Ok(ResolveOperationOutcome::NotFound(trouble.to_string()));
         }
         Err(trouble) => return Err(AdminQueryError::Fault(trouble.to_string())),
     };
     if !force && let Err(trouble) = found.check_resolvable(*done, *within) {
-        return Ok(ResolveOutcome::MayRun(trouble.to_string()));
+        return Ok(ResolveOperationOutcome::MayRun(trouble.to_string()));
     }
     if !still_meant() {
         return Err(AdminQueryError::Timeout(QUERY_TIMEOUT));
     }
     match found.resolve(&live.client, *done).await {
-        Ok(()) => Ok(ResolveOutcome::Written),
+        Ok(()) => Ok(ResolveOperationOutcome::Written),
         Err(unresolved::ResolveOperationError::Write { source: MultiError { fault, .. }, .. }) => {
             Err(match fault {
                 ZkError::Ambiguous(_) | ZkError::SessionEnded => AdminQueryError::Unknown,

@@ -4,7 +4,7 @@ use fencegate_policies::permits::Permit;
 use futures_util::future::join_all;
 
 use super::exclusive_node;
-use crate::manager::admin_query::{AdminQueryError, BreakOutcome, LineEntry};
+use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry};
 use crate::recipe::{
     layout::{NodeLayout, QueuePosition, permit_node_name},
     node_data,
@@ -77,12 +77,12 @@ pub(super) async fn remove_holder<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     name: &str,
-) -> Result<BreakOutcome, AdminQueryError> {
+) -> Result<BreakLockOutcome, AdminQueryError> {
     match held_permit(live, parent, name).await? {
         Some((permit, _)) => {
             let node = format!("{parent}/{}", permit_node_name(permit));
             exclusive_node::remove_own(live, &format!("{parent}/{name}"), &node).await
         }
-        None => Ok(BreakOutcome::NotHolding),
+        None => Ok(BreakLockOutcome::NotHolding),
     }
 }

@@ -6,7 +6,7 @@ use super::{KeySlot, LocalWaiter};
 use crate::manager::lock_request::WaitPlace;
 use crate::{
     error::GrantError,
-    manager::{queue::WaitLimit, tenure_end::EndCause},
+    manager::{queue::QueueWaitLimit, tenure_end::TenureEndCause},
     peer_endpoint::HolderRoute,
     recipe::grant::LockAttemptError,
 };
@@ -15,11 +15,11 @@ impl KeySlot {
     /// Records that another holder is ahead. Requests leave that do not wait, or that wait only for this gateway's own
     /// tenure. Requests that may be forwarded stay until the route is known. An error when none is left.
     pub(in crate::manager) fn report_holder_ahead(&self) -> Result<(), LockAttemptError> {
-        let mut entry = self.entry();
+        let mut entry = self.lock_state();
         let sent_here = entry.queue.dismiss(|caller| caller.waits == WaitPlace::AtHolder);
-        let impatient = entry
-            .queue
-            .dismiss(|caller| caller.patience == WaitLimit::NoWait && caller.waits != WaitPlace::Anywhere);
+        let impatient = entry.queue.dismiss(|caller| {
+            caller.patience == QueueWaitLimit::NoWait && caller.waits != WaitPlace::Anywhere
+        });
         let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitPlace::Anywhere);
         entry.standing.set_behind(asks);
         let left = entry.queue.waiting_count();
@@ -32,53 +32,53 @@ impl KeySlot {
     /// Records that there is no other holder, but a delay until then. Requests that do not wait leave. The delay goes
     /// on even if none is left.
     pub(in crate::manager) fn report_delay(&self, until: BootInstant) {
-        self.entry().standing.set_delay(until);
+        self.lock_state().standing.set_delay(until);
         let rest = until.since(self.clock.now());
-        self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Delayed(rest)).ok();
+        self.dismiss(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Delayed(rest)).ok();
     }
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
     pub(in crate::manager) fn reset_position(&self) {
-        self.entry().standing.reset();
+        self.lock_state().standing.reset();
     }
 
     /// Records that the queue position is lost, so another contender may hold next. Requests that peers have forwarded
     /// here are refused now, and not only when this gateway has queued again.
     pub(in crate::manager) fn report_place_lost(&self) {
-        self.entry().standing.mark_lost();
+        self.lock_state().standing.mark_lost();
         // All other requests wait for the next grant.
         self.dismiss(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
     }
 
     /// Whether a request has come that may be forwarded. True once for each.
-    pub(in crate::manager) fn take_route_request(&self) -> bool {
-        self.entry().standing.take_route_request()
+    pub(in crate::manager) fn take_holder_route_request(&self) -> bool {
+        self.lock_state().standing.take_holder_route_request()
     }
 
     /// Forwards the requests that may be forwarded to the gateway that holds the key. An error when none is left.
-    pub(in crate::manager) fn forward(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
+    pub(in crate::manager) fn forward_waiting(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
         self.dismiss(|caller| caller.waits == WaitPlace::Anywhere, &GrantError::Elsewhere(route.clone()))
     }
 
     /// Records that there is no gateway to forward to, so requests that do not wait leave. An error when none is left.
     pub(in crate::manager) fn report_no_route(&self) -> Result<(), LockAttemptError> {
-        self.entry().standing.record_no_route(self.clock.now());
-        self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Locked)
+        self.lock_state().standing.record_no_route(self.clock.now());
+        self.dismiss(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Locked)
     }
 
     /// Refuses all waiting requests with this error, because no lock can be granted.
-    pub(in crate::manager) fn refuse(&self, error: &GrantError) {
+    pub(in crate::manager) fn refuse_waiting(&self, error: &GrantError) {
         self.dismiss(|_| true, error).ok();
     }
 
     /// A fault of the gateway: closes the tenure, and refuses all waiting requests with this error. Both happen under
     /// one mutex, so a request that comes after the end of the tenure is not refused.
-    pub(in crate::manager) fn fail(&self, error: &GrantError) {
+    pub(in crate::manager) fn close_and_refuse_waiting(&self, error: &GrantError) {
         let leaving = {
-            let mut entry = self.entry();
-            entry.queue.close(EndCause::Failed);
+            let mut entry = self.lock_state();
+            entry.queue.close(TenureEndCause::Failed);
             // Any grant on its way to a request during the panic counts as an unknown outcome.
-            entry.queue.mark_unknown();
+            entry.queue.mark_outcome_unknown();
             entry.queue.dismiss(|_| true)
         };
         reply_all(leaving, error);
@@ -90,7 +90,7 @@ impl KeySlot {
         error: &GrantError,
     ) -> Result<(), LockAttemptError> {
         let (leaving, left) = {
-            let mut entry = self.entry();
+            let mut entry = self.lock_state();
             (entry.queue.dismiss(leaves), entry.queue.waiting_count())
         };
         reply_all(leaving, error);

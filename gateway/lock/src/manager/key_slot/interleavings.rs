@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{CachedHold, LockSite, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, LockSite, Mode};
 use fencegate_process::clock::BootInstant;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::{table::KeyTable, *};
+use super::{table::KeySlotTable, *};
 use crate::{
     error::GrantError,
     peer_endpoint::HolderRoute,
@@ -37,7 +37,7 @@ impl fencegate_process::clock::Clock for Still {
     }
 }
 
-const RULES: CachedHold = CachedHold {
+const RULES: CachedHoldLimits = CachedHoldLimits {
     linger: Duration::ZERO,
     max_local: 2,
     max_hold: Duration::from_secs(1),
@@ -56,17 +56,23 @@ fn grant(epoch: u64) -> (Grant, Arc<SessionDeadline>) {
 
 fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
     let mode = Mode::Exclusive;
-    let patience = WaitLimit::QueueBehind(100);
+    let patience = QueueWaitLimit::QueueBehind(100);
     LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
 /// One request: it waits for its turn, works alone, and ends; or it is forwarded once to another gateway. True if it
 /// was served here.
-fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &AtomicU32, last: &Plain) -> bool {
+fn request(
+    table: &KeySlotTable,
+    key: &ResourceKey,
+    waits: WaitPlace,
+    at_work: &AtomicU32,
+    last: &Plain,
+) -> bool {
     let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
-        EnterOutcome::Started(tenure) => tenure,
-        EnterOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
-        EnterOutcome::Waiting { mut answer, place, .. } => {
+        EnterQueueOutcome::Started(tenure) => tenure,
+        EnterQueueOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
+        EnterQueueOutcome::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
                     Ok(Ok(tenure)) => break tenure,
@@ -80,9 +86,11 @@ fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &Atom
             drop(place);
             tenure
         }
-        EnterOutcome::QueueFull | EnterOutcome::Busy | EnterOutcome::NotHolder => panic!("there is room"),
+        EnterQueueOutcome::QueueFull | EnterQueueOutcome::Busy | EnterQueueOutcome::NotHolder => {
+            panic!("there is room")
+        }
     };
-    let token = tenure.dispatch().expect("a dispatch").token;
+    let token = tenure.next_dispatch().expect("a dispatch").token;
     assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
     // Epochs and dispatch numbers are small here, so one number can hold both in order.
     let order = token.number() * 1000 + u64::from(token.dispatch());
@@ -94,16 +102,16 @@ fn request(table: &KeyTable, key: &ResourceKey, waits: WaitPlace, at_work: &Atom
 }
 
 /// Simulates the task of the key: grants, remote contention, the end of each tenure.
-fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
+fn attend(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let mut epoch = 0;
-    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
-        if let Some(wanted) = slot.head_request() {
+    while served.load(Ordering::SeqCst) < requests || slot.first_waiting_request().is_some() {
+        if let Some(wanted) = slot.first_waiting_request() {
             epoch += 1;
             slot.set_granted(grant(epoch).0, wanted);
             slot.mark_contended(false);
         }
         while !slot.take_if_due(|_| {}) {
-            slot.start_waiting();
+            slot.start_waiting_requests();
             shuttle::thread::yield_now();
         }
         shuttle::thread::yield_now();
@@ -116,7 +124,7 @@ fn attend(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u
 fn requests_run_serially_with_growing_tokens() {
     explore(|| {
         const REQUESTS: u32 = 3;
-        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let last = Arc::<Plain>::default();
@@ -147,26 +155,26 @@ fn requests_run_serially_with_growing_tokens() {
 }
 
 /// The same task, but now and then another gateway is ahead.
-fn attend_behind(table: &KeyTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
+fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
     let pass = crate::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
     let member = "gw-2-02".into();
     let address = "gw-2:9910".into();
     let route = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };
     let mut epoch = 0;
-    while served.load(Ordering::SeqCst) < requests || slot.head_request().is_some() {
-        let Some(wanted) = slot.head_request() else {
+    while served.load(Ordering::SeqCst) < requests || slot.first_waiting_request().is_some() {
+        let Some(wanted) = slot.first_waiting_request() else {
             shuttle::thread::yield_now();
             continue;
         };
         let behind = shuttle::rand::thread_rng().gen_bool(0.5);
         let gone = behind
             && (slot.report_holder_ahead().is_err()
-                || (slot.take_route_request() && slot.forward(&route).is_err()));
-        if !gone && slot.head_request().is_some() {
+                || (slot.take_holder_route_request() && slot.forward_waiting(&route).is_err()));
+        if !gone && slot.first_waiting_request().is_some() {
             epoch += 1;
             slot.set_granted(grant(epoch).0, wanted);
             while !slot.take_if_due(|_| {}) {
-                slot.start_waiting();
+                slot.start_waiting_requests();
                 shuttle::thread::yield_now();
             }
         }
@@ -181,7 +189,7 @@ fn every_request_is_served_or_forwarded() {
     explore(|| {
         const KINDS: [WaitPlace; 4] =
             [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
-        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let last = Arc::<Plain>::default();
@@ -245,7 +253,7 @@ fn revoked_deadline_ignores_concurrent_heartbeats() {
 fn node_predating_key_change_is_unused() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
         // The transactions of ZooKeeper, and their number at the last change.
         let epochs = Arc::new(Plain::new(1));
         let floor = Arc::<Plain>::default();
@@ -270,8 +278,8 @@ fn node_predating_key_change_is_unused() {
                 let opened = floor.load(Ordering::SeqCst);
                 let tenure =
                     match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
-                        EnterOutcome::Started(tenure) => tenure,
-                        EnterOutcome::Waiting { mut answer, place, .. } => loop {
+                        EnterQueueOutcome::Started(tenure) => tenure,
+                        EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
                             match answer.try_recv() {
                                 Ok(answer) => {
                                     drop(place);
@@ -282,7 +290,7 @@ fn node_predating_key_change_is_unused() {
                         },
                         _ => panic!("there is room"),
                     };
-                let token = tenure.dispatch().expect("a dispatch").token;
+                let token = tenure.next_dispatch().expect("a dispatch").token;
                 assert!(token.number() > opened, "{token} after {opened}");
                 tenure.mark_settled();
                 drop(tenure);
@@ -296,12 +304,12 @@ fn node_predating_key_change_is_unused() {
             }
         };
         while served.load(Ordering::SeqCst) < REQUESTS {
-            if let Some(wanted) = slot.head_request() {
+            if let Some(wanted) = slot.first_waiting_request() {
                 let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
                 shuttle::thread::yield_now();
                 slot.set_granted(grant(epoch).0, wanted);
                 while !slot.take_if_due(|_| {}) {
-                    slot.start_waiting();
+                    slot.start_waiting_requests();
                     shuttle::thread::yield_now();
                 }
             }
@@ -318,7 +326,7 @@ fn node_predating_key_change_is_unused() {
 fn callback_keeps_key_after_caller_ends() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(KeyTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let threads: Vec<_> = (0..REQUESTS)
@@ -351,10 +359,10 @@ fn alone(at_work: &AtomicU32) {
     at_work.fetch_sub(1, Ordering::SeqCst);
 }
 
-fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
+fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
     let outer = match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
-        EnterOutcome::Started(tenure) => tenure,
-        EnterOutcome::Waiting { mut answer, place, .. } => loop {
+        EnterQueueOutcome::Started(tenure) => tenure,
+        EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
             match answer.try_recv() {
                 Ok(answer) => {
                     drop(place);
@@ -365,13 +373,13 @@ fn calling(table: &Arc<KeyTable>, at_work: &Arc<AtomicU32>) {
         },
         _ => panic!("there is room"),
     };
-    let from = outer.dispatch().expect("a dispatch").token;
+    let from = outer.next_dispatch().expect("a dispatch").token;
     alone(at_work);
     let called = table.clone();
     let works = at_work.clone();
-    let inner = shuttle::thread::spawn(move || match called.call(&key(), from, Mode::Exclusive) {
+    let inner = shuttle::thread::spawn(move || match called.start_callback(&key(), from, Mode::Exclusive) {
         Ok((inner, _)) => {
-            inner.dispatch().expect("a dispatch");
+            inner.next_dispatch().expect("a dispatch");
             alone(&works);
             inner.mark_settled();
         }

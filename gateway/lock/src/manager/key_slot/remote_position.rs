@@ -7,7 +7,7 @@ use fencegate_process::clock::BootInstant;
 
 /// The own queue position. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
-pub(super) struct RemotePosition {
+pub(super) struct RemoteQueuePosition {
     /// Whether a remote holder was ahead at the last check.
     behind: bool,
     /// The end of a delay; only set while no contender is ahead.
@@ -23,7 +23,7 @@ pub(super) struct RemotePosition {
 /// How long after a lookup without a result no new one is made.
 pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
-impl RemotePosition {
+impl RemoteQueuePosition {
     /// Whether no remote contender was ahead, as far as is known.
     pub(super) fn is_first(&self) -> bool {
         !self.lost && !self.behind
@@ -67,14 +67,14 @@ impl RemotePosition {
 
     /// Records that a request waits that may be forwarded, while nothing is held here. True if the route has to be
     /// looked up now.
-    pub(super) fn request_route(&mut self, now: BootInstant) -> bool {
+    pub(super) fn request_holder_route(&mut self, now: BootInstant) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
 
     /// Whether a request has come that may be forwarded. True once for each.
-    pub(super) fn take_route_request(&mut self) -> bool {
+    pub(super) fn take_holder_route_request(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 

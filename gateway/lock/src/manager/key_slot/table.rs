@@ -9,20 +9,20 @@ use fencegate_policies::{
 };
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
-use super::{EnterOutcome, KeySlot, LocalRequest, unpoisoned};
+use super::{EnterQueueOutcome, KeySlot, LocalRequest, unpoisoned};
 use crate::manager::lock_request::WaitPlace;
 use crate::{
     manager::{
         call_chain::CallbackError,
         ended_sessions::EndedSessions,
-        grant_guard::{GrantGuard, SharedLock},
+        grant_guard::{GrantGuard, MultiRequestLock},
         holder_cache::HolderCache,
     },
     peer_endpoint::HolderRoute,
 };
 
 /// The slots of all keys that requests of this gateway want or hold.
-pub struct KeyTable {
+pub struct KeySlotTable {
     shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
     /// Caches which peer holds a key.
     pub holder_cache: HolderCache,
@@ -34,24 +34,24 @@ pub struct KeyTable {
 /// Many shards, so that workers seldom wait for one lock.
 const SHARDS: usize = 64;
 
-impl KeyTable {
+impl KeySlotTable {
     pub fn new(clock: SharedClock) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { shards, holder_cache: HolderCache::default(), ended_sessions: Arc::default(), clock }
     }
 
     /// Enters a request for `key`. If the key is held here and free, the request starts at once.
-    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterOutcome {
+    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterQueueOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
             if wants.waits == WaitPlace::AtHolder {
-                return EnterOutcome::NotHolder;
+                return EnterQueueOutcome::NotHolder;
             }
             let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
             if let Some(moved) = shard.insert(key.clone(), slot) {
                 // A new plan has the lock at another site. Requests under the old lock go on, and no new one begins
                 // there.
-                moved.outdate();
+                moved.close_held_and_pending();
             }
         }
         let slot = shard.get(key).expect("just made where missing");
@@ -71,12 +71,12 @@ impl KeyTable {
         self.holder_cache.is_unreachable(route, self.clock.now())
     }
 
-    pub(in crate::manager) fn learn(&self, key: &ResourceKey, route: &HolderRoute) {
-        self.holder_cache.learn(key, route, self.clock.now());
+    pub(in crate::manager) fn record_holder(&self, key: &ResourceKey, route: &HolderRoute) {
+        self.holder_cache.record_route(key, route, self.clock.now());
     }
 
     /// The tenure of a key that is held here and free; creates nothing and never waits.
-    pub fn start_free(
+    pub fn start_if_free(
         &self,
         key: &ResourceKey,
         site: &LockSite,
@@ -85,23 +85,23 @@ impl KeyTable {
     ) -> Option<GrantGuard> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key).filter(|slot| slot.site == *site)?;
-        let mut entry = slot.entry();
+        let mut entry = slot.lock_state();
         let started = entry
             .queue
-            .start_free(mode, self.clock.now(), |grant| grant.validity.is_valid_at(self.clock.now()))?;
-        entry.set_route(route);
+            .start_if_free(mode, self.clock.now(), |grant| grant.validity.is_valid_at(self.clock.now()))?;
+        entry.set_policy_route(route);
         drop(entry);
         Some(slot.grant_guard(started))
     }
 
     /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the key is held.
-    pub(in crate::manager) fn call(
+    pub(in crate::manager) fn start_callback(
         &self,
         key: &ResourceKey,
         from: Token,
         mode: Mode,
     ) -> Result<(GrantGuard, Mode), CallbackError> {
-        self.slot(key).ok_or(CallbackError::NotHeld)?.call(from, mode)
+        self.slot(key).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
     }
 
     /// Every key greater than `after`, in no order. Each shard is locked only while its keys are listed.
@@ -122,7 +122,7 @@ impl KeyTable {
     pub fn is_taken(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
-            let entry = slot.entry();
+            let entry = slot.lock_state();
             let rests = entry.standing.remaining_delay(self.clock.now()).is_some();
             rests || entry.standing.is_behind() || entry.queue.in_flight() > 0
         })
@@ -132,14 +132,14 @@ impl KeyTable {
     pub(in crate::manager) fn remaining_delay(&self, key: &ResourceKey) -> Option<Duration> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key)?;
-        slot.entry().standing.remaining_delay(self.clock.now())
+        slot.lock_state().standing.remaining_delay(self.clock.now())
     }
 
     /// Removes the slot of a key if no request wants it any more; then its task ends.
     pub fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
-        let mut entry = slot.entry();
+        let mut entry = slot.lock_state();
         let leaves = entry.queue.try_detach();
         if leaves {
             entry.removed = true;
@@ -155,7 +155,7 @@ impl KeyTable {
     pub fn close_all(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
-                slot.outdate();
+                slot.close_held_and_pending();
             }
         }
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fencegate_process::clock::BootInstant;
 
-use super::{HeadRequest, KeySlot};
+use super::{FirstWaitingRequest, KeySlot};
 use crate::manager::lock_request::WaitPlace;
 use crate::{
     manager::{
         queue::TenureAction,
-        tenure_end::{EndCause, TenureEnd},
+        tenure_end::{TenureEnd, TenureEndCause},
     },
     recipe::grant::Grant,
     session::registry::Evictable,
@@ -22,32 +22,32 @@ impl KeySlot {
     }
 
     /// The parameters of the first waiting request; `None` when no request waits.
-    pub(in crate::manager) fn head_request(&self) -> Option<HeadRequest> {
-        let mut entry = self.entry();
+    pub(in crate::manager) fn first_waiting_request(&self) -> Option<FirstWaitingRequest> {
+        let mut entry = self.lock_state();
         entry.queue.remove_gone(|caller| caller.answer.is_closed());
         let outdated = entry.outdated;
-        let (mode, caller) = entry.queue.head()?;
-        Some(HeadRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
+        let (mode, caller) = entry.queue.first_waiting()?;
+        Some(FirstWaitingRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
     }
 
-    pub(in crate::manager) fn set_granted(self: &Arc<Self>, grant: Grant, wanted: HeadRequest) {
-        let HeadRequest { mode, rules, outdated, .. } = wanted;
-        let mut entry = self.entry();
+    pub(in crate::manager) fn set_granted(self: &Arc<Self>, grant: Grant, wanted: FirstWaitingRequest) {
+        let FirstWaitingRequest { mode, rules, outdated, .. } = wanted;
+        let mut entry = self.lock_state();
         entry.standing.mark_granted();
         // If requests may be forwarded from here, peers may forward theirs here.
         let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitPlace::Here);
         entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
             // The node was created before keys changed, so a request under another key may have a larger token.
-            entry.queue.close(EndCause::Reloaded);
+            entry.queue.close(TenureEndCause::Reloaded);
         }
         drop(entry);
-        self.start_waiting();
+        self.start_waiting_requests();
     }
 
     /// Records a remote contender. `looks`: it may be there only to find the holder.
     pub(in crate::manager) fn mark_contended(&self, looks: bool) {
-        let mut entry = self.entry();
+        let mut entry = self.lock_state();
         entry.queue.mark_contended(self.clock.now());
         if !looks {
             entry.queue.end_grace();
@@ -56,44 +56,44 @@ impl KeySlot {
 
     /// Records that the remote contender has gone: requests that waited because of it start at once.
     pub(in crate::manager) fn clear_contended(self: &Arc<Self>) {
-        self.entry().queue.clear_contended();
-        self.start_waiting();
+        self.lock_state().queue.clear_contended();
+        self.start_waiting_requests();
     }
 
     /// Closes the tenure, and also the next one if its node waits already.
-    pub(super) fn outdate(&self) {
-        let mut entry = self.entry();
-        entry.queue.close(EndCause::Reloaded);
+    pub(super) fn close_held_and_pending(&self) {
+        let mut entry = self.lock_state();
+        entry.queue.close(TenureEndCause::Reloaded);
         entry.outdated += 1;
         drop(entry);
         self.look.notify_one();
     }
 
     /// Closes the tenure: nothing more is started under it.
-    pub(in crate::manager) fn close(&self, cause: EndCause) {
-        self.entry().queue.close(cause);
+    pub(in crate::manager) fn close(&self, cause: TenureEndCause) {
+        self.lock_state().queue.close(cause);
     }
 
     /// Records that another client removed the lock node.
     pub(in crate::manager) fn mark_taken_away(&self) {
-        let mut entry = self.entry();
-        entry.queue.close(EndCause::TakenAway);
+        let mut entry = self.lock_state();
+        entry.queue.close(TenureEndCause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
             grant.validity.revoke();
         }
     }
 
     pub(in crate::manager) fn next_action(&self) -> TenureAction {
-        self.entry().queue.next_action(self.clock.now())
+        self.lock_state().queue.next_action(self.clock.now())
     }
 
     /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
     /// left.
     pub(in crate::manager) fn take_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
-        let mut entry = self.entry();
+        let mut entry = self.lock_state();
         let ends = entry.queue.next_action(now) == TenureAction::End;
-        if ends && let Some(ended) = entry.queue.take(now) {
+        if ends && let Some(ended) = entry.queue.take_tenure(now) {
             told(ended);
         }
         ends
@@ -102,11 +102,11 @@ impl KeySlot {
 
 impl Evictable for KeySlot {
     fn idle_since(&self) -> Option<BootInstant> {
-        self.entry().queue.idle_since()
+        self.lock_state().queue.idle_since()
     }
 
     fn evict(&self) -> bool {
-        let evicted = self.entry().queue.evict();
+        let evicted = self.lock_state().queue.evict();
         if evicted {
             self.look.notify_one();
         }

@@ -6,9 +6,9 @@ use fencegate_policies::{key::KeyTemplate, plan::LockSite};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
-use super::{remote_position::ROUTE_RETRY_AFTER, table::KeyTable, *};
+use super::{remote_position::ROUTE_RETRY_AFTER, table::KeySlotTable, *};
 use crate::{
-    manager::{queue::TenureAction, tenure_end::EndCause},
+    manager::{queue::TenureAction, tenure_end::TenureEndCause},
     peer_endpoint::HolderRoute,
     peer_secret::PeerSecret,
     recipe::grant::LockAttemptError,
@@ -18,7 +18,7 @@ use crate::{
 const FAR: BootInstant = BootInstant::from_nanos(1 << 50);
 
 struct Fixture {
-    table: KeyTable,
+    table: KeySlotTable,
     key: ResourceKey,
     clock: Arc<ManualClock>,
 }
@@ -28,12 +28,12 @@ impl Fixture {
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1));
         let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
-        Self { table: KeyTable::new(clock.clone()), key, clock }
+        Self { table: KeySlotTable::new(clock.clone()), key, clock }
     }
 
-    fn enter(&self, waits: WaitPlace, patience: WaitLimit) -> EnterOutcome {
+    fn enter(&self, waits: WaitPlace, patience: QueueWaitLimit) -> EnterQueueOutcome {
         let mode = Mode::Exclusive;
-        let rules = CachedHold::default();
+        let rules = CachedHoldLimits::default();
         let route = &"pay".into();
         self.table.enter(
             &self.key,
@@ -43,8 +43,8 @@ impl Fixture {
     }
 
     fn enter_waiting(&self, waits: WaitPlace) -> (Receiver<LockReply>, QueueGuard) {
-        match self.enter(waits, WaitLimit::QueueBehind(9)) {
-            EnterOutcome::Waiting { answer, place, .. } => (answer, place),
+        match self.enter(waits, QueueWaitLimit::QueueBehind(9)) {
+            EnterQueueOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
         }
     }
@@ -57,7 +57,7 @@ impl Fixture {
         let deadline = Arc::new(SessionDeadline::new(1, FAR));
         let validity = Arc::new(LockValidity::new(deadline.clone()));
         let slot = self.slot();
-        let wanted = slot.head_request().expect("somebody waits");
+        let wanted = slot.first_waiting_request().expect("somebody waits");
         slot.set_granted(
             Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false },
             wanted,
@@ -92,8 +92,8 @@ fn remote_holder_releases_forwardable_waiters() {
     assert!(slot.report_holder_ahead().is_ok());
     assert_eq!(received_error(&mut sent_here), Some(GrantError::NotHolder));
     assert_eq!(received_error(&mut anywhere), None, "until the way is known");
-    assert!(slot.take_route_request() && !slot.take_route_request(), "said once");
-    assert!(slot.forward(&route).is_ok(), "somebody is left");
+    assert!(slot.take_holder_route_request() && !slot.take_holder_route_request(), "said once");
+    assert!(slot.forward_waiting(&route).is_ok(), "somebody is left");
     assert_eq!(received_error(&mut anywhere), Some(GrantError::Elsewhere(route)));
     assert_eq!(received_error(&mut here), None);
 }
@@ -104,8 +104,8 @@ fn slot_is_idle_after_forwarding_all() {
     let fixture = Fixture::new();
     let _one = fixture.enter_waiting(WaitPlace::Anywhere);
     let slot = fixture.slot();
-    assert!(slot.report_holder_ahead().is_ok() && slot.take_route_request());
-    assert!(matches!(slot.forward(&holder_route()), Err(LockAttemptError::CallerGone)));
+    assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_route_request());
+    assert!(matches!(slot.forward_waiting(&holder_route()), Err(LockAttemptError::CallerGone)));
     assert!(fixture.table.remove_if_idle(&slot), "the key is forgotten");
 }
 
@@ -113,7 +113,8 @@ fn slot_is_idle_after_forwarding_all() {
 #[test]
 fn no_wait_request_fails_without_route() {
     let fixture = Fixture::new();
-    let EnterOutcome::Waiting { answer, place, .. } = fixture.enter(WaitPlace::Anywhere, WaitLimit::NoWait)
+    let EnterQueueOutcome::Waiting { answer, place, .. } =
+        fixture.enter(WaitPlace::Anywhere, QueueWaitLimit::NoWait)
     else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
@@ -130,15 +131,15 @@ fn failed_route_lookup_pauses_before_retry() {
     let fixture = Fixture::new();
     let _here = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
-    assert!(slot.report_holder_ahead().is_ok() && !slot.take_route_request());
+    assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_route_request());
     let _first = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(slot.take_route_request());
+    assert!(slot.take_holder_route_request());
     assert!(slot.report_no_route().is_ok());
     let _second = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(!slot.take_route_request(), "just now there was none");
+    assert!(!slot.take_holder_route_request(), "just now there was none");
     fixture.clock.advance(ROUTE_RETRY_AFTER);
     let _third = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(slot.take_route_request());
+    assert!(slot.take_holder_route_request());
 }
 
 /// A forwarded request waits only where the key is held or about to be granted; elsewhere it is refused as
@@ -146,16 +147,16 @@ fn failed_route_lookup_pauses_before_retry() {
 #[test]
 fn forwarded_request_waits_only_at_holder() {
     let fixture = Fixture::new();
-    let at_holder = || fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
-    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nobody here wants it");
+    let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nobody here wants it");
     assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
     let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
     let early = at_holder();
-    assert!(matches!(early, EnterOutcome::Waiting { .. }), "we get it, and nobody was before us");
+    assert!(matches!(early, EnterQueueOutcome::Waiting { .. }), "we get it, and nobody was before us");
     let deadline = fixture.grant();
-    assert!(matches!(at_holder(), EnterOutcome::Waiting { .. }), "held, and at work");
-    fixture.slot().close(EndCause::Retired);
-    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nothing is started under it any more");
+    assert!(matches!(at_holder(), EnterQueueOutcome::Waiting { .. }), "held, and at work");
+    fixture.slot().close(TenureEndCause::Retired);
+    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nothing is started under it any more");
     deadline.revoke();
 }
 
@@ -168,11 +169,11 @@ fn lost_position_refuses_only_forwarded_requests() {
     let slot = fixture.slot();
     slot.report_place_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
-    let at_holder = || fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
-    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "somebody else may hold before us");
+    let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "somebody else may hold before us");
     let deadline = fixture.grant();
     let mut guest = fixture.enter_waiting(WaitPlace::AtHolder);
-    slot.close(EndCause::Session);
+    slot.close(TenureEndCause::Session);
     slot.report_place_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
     deadline.revoke();
@@ -186,10 +187,10 @@ fn waiter_proceeds_after_contention_clears() {
     let deadline = fixture.grant();
     let slot = fixture.slot();
     slot.mark_contended(true);
-    fixture.clock.advance(CachedHold::default().max_hold);
+    fixture.clock.advance(CachedHoldLimits::default().max_hold);
     first.try_recv().expect("an answer").expect("granted").mark_settled();
     let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
-    slot.start_waiting();
+    slot.start_waiting_requests();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
     next.try_recv().expect("an answer").expect("granted").mark_settled();
@@ -203,11 +204,14 @@ fn requeue_discards_previous_remote_holder() {
     let _first = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
-    assert!(matches!(fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
+    assert!(matches!(
+        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        EnterQueueOutcome::NotHolder
+    ));
     slot.reset_position();
     assert!(matches!(
-        fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)),
-        EnterOutcome::Waiting { .. }
+        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        EnterQueueOutcome::Waiting { .. }
     ));
 }
 
@@ -218,7 +222,10 @@ fn revoked_grant_accepts_no_forwarded_request() {
     let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     deadline.revoke();
-    assert!(matches!(fixture.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
+    assert!(matches!(
+        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        EnterQueueOutcome::NotHolder
+    ));
 }
 
 /// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
@@ -227,7 +234,7 @@ fn grant_predating_key_change_is_unused() {
     let fixture = Fixture::new();
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
-    let wanted = slot.head_request().expect("somebody waits");
+    let wanted = slot.first_waiting_request().expect("somebody waits");
     fixture.table.close_all();
     let deadline = Arc::new(SessionDeadline::new(1, FAR));
     let validity = Arc::new(LockValidity::new(deadline));
@@ -238,11 +245,13 @@ fn grant_predating_key_change_is_unused() {
     slot.set_granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");
     assert_eq!(slot.next_action(), TenureAction::End);
-    assert!(slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (EndCause::Reloaded, 0))));
-    let wanted = slot.head_request().expect("it waits on");
+    assert!(
+        slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (TenureEndCause::Reloaded, 0)))
+    );
+    let wanted = slot.first_waiting_request().expect("it waits on");
     slot.set_granted(grant(110), wanted);
     let tenure = first.try_recv().expect("an answer").expect("granted");
-    assert_eq!(tenure.dispatch().expect("a dispatch").token.number(), 110);
+    assert_eq!(tenure.next_dispatch().expect("a dispatch").token.number(), 110);
     tenure.mark_settled();
 }
 
@@ -250,14 +259,16 @@ fn grant_predating_key_change_is_unused() {
 #[test]
 fn queue_of_zero_admits_only_holder() {
     let fixture = Fixture::new();
-    let enter = |most| fixture.enter(WaitPlace::Here, WaitLimit::QueueBehind(most));
-    let EnterOutcome::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
-    assert!(matches!(enter(0), EnterOutcome::QueueFull));
+    let enter = |most| fixture.enter(WaitPlace::Here, QueueWaitLimit::QueueBehind(most));
+    let EnterQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
+        panic!("it is about to hold")
+    };
+    assert!(matches!(enter(0), EnterQueueOutcome::QueueFull));
     let deadline = fixture.grant();
     let tenure = answer.try_recv().expect("an answer").expect("granted");
     drop(place);
-    assert!(matches!(enter(0), EnterOutcome::QueueFull), "nobody waits behind it");
-    let EnterOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
+    assert!(matches!(enter(0), EnterQueueOutcome::QueueFull), "nobody waits behind it");
+    let EnterQueueOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
     tenure.mark_settled();
     deadline.revoke();
 }
@@ -266,21 +277,22 @@ fn queue_of_zero_admits_only_holder() {
 #[test]
 fn callbacks_keep_key_until_innermost_ends() {
     let fixture = Fixture::new();
-    let call = |from, mode| fixture.table.call(&fixture.key, from, mode).map(|(tenure, _)| tenure);
+    let call = |from, mode| fixture.table.start_callback(&fixture.key, from, mode).map(|(tenure, _)| tenure);
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
-    let from = outer.dispatch().expect("a dispatch").token;
+    let from = outer.next_dispatch().expect("a dispatch").token;
     let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
 
     // A request waits here, and a remote contender has waited for long. Even so the tenure is released only after the
     // callbacks.
     fixture.slot().mark_contended(false);
-    fixture.clock.advance(CachedHold::default().max_hold * 2);
-    let (inner, held) = fixture.table.call(&fixture.key, from, Mode::Shared).expect("inside");
+    fixture.clock.advance(CachedHoldLimits::default().max_hold * 2);
+    let (inner, held) = fixture.table.start_callback(&fixture.key, from, Mode::Shared).expect("inside");
     assert_eq!(held, Mode::Exclusive, "a read under it is one of a writer");
-    let deeper = call(inner.dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
-    assert_eq!(deeper.dispatch().expect("a dispatch").token.dispatch(), 3);
+    let deeper =
+        call(inner.next_dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
+    assert_eq!(deeper.next_dispatch().expect("a dispatch").token.dispatch(), 3);
     assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInnermost));
     let other = Token::new(from.number() + 1, 0, 1).expect("small");
     assert_eq!(call(other, Mode::Exclusive).map(drop), Err(CallbackError::NotHeld));
@@ -307,13 +319,13 @@ fn retired_or_revoked_grant_refuses_callbacks() {
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
-    let from = outer.dispatch().expect("a dispatch").token;
-    let call = || fixture.table.call(&fixture.key, from, Mode::Exclusive).map(drop);
-    let (inner, _) = fixture.table.call(&fixture.key, from, Mode::Exclusive).expect("inside");
-    inner.dispatch().expect("a dispatch");
+    let from = outer.next_dispatch().expect("a dispatch").token;
+    let call = || fixture.table.start_callback(&fixture.key, from, Mode::Exclusive).map(drop);
+    let (inner, _) = fixture.table.start_callback(&fixture.key, from, Mode::Exclusive).expect("inside");
+    inner.next_dispatch().expect("a dispatch");
     drop(inner);
     assert_eq!(call(), Err(CallbackError::Closed), "nobody knows what came of the first one");
-    assert!(outer.dispatch().is_none(), "nor is anything else sent under it");
+    assert!(outer.next_dispatch().is_none(), "nor is anything else sent under it");
     deadline.revoke();
     assert_eq!(call(), Err(CallbackError::Unproven));
     outer.mark_settled();

@@ -2,7 +2,7 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Hold, Mode},
+    plan::{HoldPolicy, Mode},
 };
 use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
 use futures_util::poll;
@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::{
     manager::{
-        grant_guard::SharedLock,
+        grant_guard::MultiRequestLock,
         key_capacity::HolderKind,
         lock_request::{LockRequest, WaitPlace},
-        strict_registry::{StrictRegistry, WaitInfo},
+        strict_registry::{UncachedLockRegistry, WaitInfo},
         uncached_lock,
     },
     recipe::grant::Grant,
@@ -29,7 +29,7 @@ struct Fixture {
 }
 
 fn fixture(mode: Mode) -> Fixture {
-    let registry = Arc::<StrictRegistry>::default();
+    let registry = Arc::<UncachedLockRegistry>::default();
     let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
     let keys: Vec<ResourceKey> = vec![key("job")];
     let name = "lease".into();
@@ -37,7 +37,7 @@ fn fixture(mode: Mode) -> Fixture {
         keys: &keys,
         sites: &[],
         mode,
-        hold: Hold::Strict,
+        hold: HoldPolicy::Strict,
         wait: Duration::ZERO,
         queue: 1,
         waits: WaitPlace::Here,
@@ -53,12 +53,12 @@ fn fixture(mode: Mode) -> Fixture {
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
     let (lock, held) =
-        uncached_lock::begin(grant, (mode, HolderKind::Client), sender, enrolled, clock.clone());
+        uncached_lock::grant_lock(grant, (mode, HolderKind::Client), sender, enrolled, clock.clone());
     Fixture { lease: LeasedLock::new(lock, held), over, proof, clock }
 }
 
 /// The result of a future that is ready at its first poll.
-async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match poll!(pin!(future)) {
         Poll::Ready(done) => Some(done),
         Poll::Pending => None,
@@ -66,7 +66,7 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 async fn enter_now(lease: &LeasedLock, mode: Mode) -> GrantGuard {
-    at_once(lease.start_request(mode)).await.expect("nobody is before it").expect("it holds").0
+    poll_once(lease.start_request(mode)).await.expect("nobody is before it").expect("it holds").0
 }
 
 /// Requests under an exclusive lease run one after another in arrival order, and the lease ends after the last of
@@ -76,7 +76,7 @@ async fn lease_serves_requests_in_arrival_order() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     assert_eq!(lease.token().dispatch(), 1);
     let first = enter_now(&lease, Mode::Exclusive).await;
-    assert_eq!(first.dispatch().expect("a dispatch").token.dispatch(), 2);
+    assert_eq!(first.next_dispatch().expect("a dispatch").token.dispatch(), 2);
     let mut second = pin!(lease.start_request(Mode::Exclusive));
     let mut third = pin!(lease.start_request(Mode::Shared));
     assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
@@ -84,7 +84,7 @@ async fn lease_serves_requests_in_arrival_order() {
     drop(first);
     assert!(poll!(third.as_mut()).is_pending(), "it overtakes");
     let Poll::Ready(Ok((second, _))) = poll!(second.as_mut()) else { panic!("nobody is before it") };
-    assert_eq!(second.dispatch().expect("a dispatch").token.dispatch(), 3);
+    assert_eq!(second.next_dispatch().expect("a dispatch").token.dispatch(), 3);
     assert!(poll!(third.as_mut()).is_pending());
     second.mark_settled();
     drop(second);
@@ -98,7 +98,7 @@ async fn lease_serves_requests_in_arrival_order() {
 }
 
 async fn enter_error(lease: &LeasedLock) -> CallbackError {
-    at_once(lease.start_request(Mode::Shared)).await.expect("it is over").expect_err("it is over")
+    poll_once(lease.start_request(Mode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
 /// Under a shared lease readers run together, and a writer is refused.
@@ -107,9 +107,9 @@ async fn shared_lease_refuses_writers() {
     let Fixture { lease, .. } = fixture(Mode::Shared);
     let one = enter_now(&lease, Mode::Shared).await;
     let other = enter_now(&lease, Mode::Shared).await;
-    let tokens = [&one, &other].map(|tenure| tenure.dispatch().expect("a dispatch").token.dispatch());
+    let tokens = [&one, &other].map(|tenure| tenure.next_dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
-    let refused = at_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    let refused = poll_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
 }
 
@@ -118,7 +118,7 @@ async fn shared_lease_refuses_writers() {
 async fn request_in_doubt_ends_lease() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     let first = enter_now(&lease, Mode::Exclusive).await;
-    first.dispatch().expect("a dispatch");
+    first.next_dispatch().expect("a dispatch");
     let mut second = pin!(lease.start_request(Mode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
@@ -134,7 +134,7 @@ async fn closed_lease_dispatches_nothing() {
     let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
     let turn = enter_now(&lease, Mode::Exclusive).await;
     lease.close();
-    assert!(turn.dispatch().is_none());
+    assert!(turn.next_dispatch().is_none());
     assert!(over.try_recv().is_err(), "the client's part is held yet");
     drop(turn);
     lease.release();
@@ -145,12 +145,18 @@ async fn closed_lease_dispatches_nothing() {
 #[tokio::test]
 async fn client_token_is_not_in_flight() {
     let Fixture { lease, .. } = fixture(Mode::Exclusive);
-    let shared: Arc<dyn SharedLock> = lease.lock.clone();
-    assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight));
+    let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
+    assert_eq!(
+        shared.start_callback(lease.token(), Mode::Exclusive).map(drop),
+        Err(CallbackError::NotInFlight)
+    );
     let turn = enter_now(&lease, Mode::Exclusive).await;
-    let from = turn.dispatch().expect("a dispatch").token;
-    let shared: Arc<dyn SharedLock> = lease.lock.clone();
-    assert!(shared.call(from, Mode::Exclusive).is_ok(), "what runs under it may be called back from");
+    let from = turn.next_dispatch().expect("a dispatch").token;
+    let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
+    assert!(
+        shared.start_callback(from, Mode::Exclusive).is_ok(),
+        "what runs under it may be called back from"
+    );
 }
 
 /// Past the session deadline no request is started under the lease, which is lost only when the session is revoked.
@@ -160,7 +166,7 @@ async fn expired_session_starts_no_request() {
     assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
     clock.advance(Duration::from_nanos(1 << 50));
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
-    let refused = at_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    let refused = poll_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
     proof.revoke();
     assert!(lease.is_lost());

@@ -10,7 +10,7 @@ use super::*;
 async fn refused_request_without_session_leaves_nothing() {
     let (manager, _workers) = lock_manager(Arc::new(MachineClock), 1);
     let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
-    for hold in [Hold::Cached(CachedHold::default()), Hold::Strict] {
+    for hold in [HoldPolicy::Cached(CachedHoldLimits::default()), HoldPolicy::Strict] {
         let request = LockRequest {
             keys: std::slice::from_ref(&key),
             sites: &[],

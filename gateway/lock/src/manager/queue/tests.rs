@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const RULES: CachedHold = CachedHold {
+const RULES: CachedHoldLimits = CachedHoldLimits {
     linger: Duration::from_millis(250),
     max_local: 3,
     max_hold: Duration::from_millis(100),
@@ -61,7 +61,7 @@ fn event() -> impl Strategy<Value = QueueEvent> {
 /// The queue, with an observer's own record of what it has done.
 #[derive(Default)]
 struct QueueModel {
-    queue: Queue<u32, u64>,
+    queue: LockQueue<u32, u64>,
     now: u64,
     proof_lost: bool,
     /// Epoch of the last tenure.
@@ -100,8 +100,8 @@ impl QueueModel {
 
     fn apply(&mut self, event: QueueEvent) {
         match event {
-            QueueEvent::Arrive(mode) => self.arrive(mode, WaitLimit::QueueBehind(8)),
-            QueueEvent::ArriveTrying(mode) => self.arrive(mode, WaitLimit::NoWait),
+            QueueEvent::Arrive(mode) => self.arrive(mode, QueueWaitLimit::QueueBehind(8)),
+            QueueEvent::ArriveTrying(mode) => self.arrive(mode, QueueWaitLimit::NoWait),
             QueueEvent::End { known } => self.end(known),
             QueueEvent::Call(mode) => self.call(mode),
             QueueEvent::Leave(which) => {
@@ -125,7 +125,7 @@ impl QueueModel {
             }
             QueueEvent::Evict => self.closed |= self.queue.evict(),
             QueueEvent::Pass(time) => self.now += time.as_nanos() as u64,
-            QueueEvent::Look => self.look(),
+            QueueEvent::Look => self.run_key_task_once(),
             QueueEvent::ProofLost => self.proof_lost = true,
             QueueEvent::ProofBack => {
                 self.proof_lost = false;
@@ -142,7 +142,7 @@ impl QueueModel {
         }
     }
 
-    fn arrive(&mut self, mode: Mode, patience: WaitLimit) {
+    fn arrive(&mut self, mode: Mode, patience: QueueWaitLimit) {
         self.arrivals += 1;
         let id = self.arrivals;
         let proven = !self.proof_lost;
@@ -165,7 +165,7 @@ impl QueueModel {
     fn call(&mut self, mode: Mode) {
         let Some((held, _, number)) = self.in_flight.back().copied() else { return };
         let proven = !self.proof_lost;
-        match self.queue.call(number, mode, |_| proven) {
+        match self.queue.start_callback(number, mode, |_| proven) {
             Ok(started) => {
                 let at = (started.credentials, started.number);
                 assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
@@ -184,10 +184,10 @@ impl QueueModel {
     fn end(&mut self, known: bool) {
         let Some((_, _, first)) = self.in_flight.pop_front() else { return };
         if !known {
-            self.queue.close(EndCause::Retired);
+            self.queue.close(TenureEndCause::Retired);
             self.closed = true;
         }
-        self.queue.finish(first, self.now());
+        self.queue.finish_request(first, self.now());
         self.start_waiting();
     }
 
@@ -201,7 +201,7 @@ impl QueueModel {
     }
 
     /// As the key's task does: releases the tenure when it is due, and gets another one when a request waits.
-    fn look(&mut self) {
+    fn run_key_task_once(&mut self) {
         let before = self.queue.credentials().is_some();
         let due = self.queue.next_action(self.now());
         if self
@@ -213,14 +213,14 @@ impl QueueModel {
         }
         if before && due == TenureAction::End {
             assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
-            let ended = self.queue.take(self.now()).expect("there was one");
+            let ended = self.queue.take_tenure(self.now()).expect("there was one");
             assert!(
-                !self.closed || matches!(ended.cause, EndCause::Retired | EndCause::Evicted),
+                !self.closed || matches!(ended.cause, TenureEndCause::Retired | TenureEndCause::Evicted),
                 "{ended:?}"
             );
         }
         if self.queue.credentials().is_none()
-            && let Some((mode, _)) = self.queue.head()
+            && let Some((mode, _)) = self.queue.first_waiting()
         {
             self.epoch += 1;
             (self.closed, self.contended_after) = (false, None);
@@ -233,7 +233,7 @@ impl QueueModel {
     fn drain(&mut self) {
         self.proof_lost = false;
         for _ in 0..1000 {
-            self.look();
+            self.run_key_task_once();
             self.start_waiting();
             self.end(true);
             self.now += 1_000_000;
@@ -243,7 +243,7 @@ impl QueueModel {
         }
         assert!(self.waiting.is_empty(), "nobody waits for ever");
         self.now += RULES.linger.as_nanos() as u64;
-        self.look();
+        self.run_key_task_once();
         assert!(self.queue.credentials().is_none(), "an idle tenure ends after its linger");
         assert!(self.queue.try_detach());
     }
@@ -269,43 +269,43 @@ proptest! {
 /// A request that finds an idle grant starts at once, with the next dispatch number and without the key task.
 #[test]
 fn warm_key_serves_next_request_directly() {
-    let mut queue: Queue<(), u64> = Queue::default();
+    let mut queue: LockQueue<(), u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     assert_eq!(
-        queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ()),
+        queue.arrive(Mode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ()),
         ArrivalOutcome::Wait { attend: true }
     );
     queue.set_grant(7, Mode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
-    queue.finish(first.number, now);
-    let second = queue.start_free(Mode::Exclusive, now, |_| true).expect("warm");
+    queue.finish_request(first.number, now);
+    let second = queue.start_if_free(Mode::Exclusive, now, |_| true).expect("warm");
     assert_eq!((first.number, second.number, second.credentials), (1, 2, 7));
 }
 
 #[test]
 fn reader_never_overtakes_waiting_writer() {
-    let mut queue: Queue<u8, u64> = Queue::default();
+    let mut queue: LockQueue<u8, u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
-    let arrive = |queue: &mut Queue<u8, u64>, mode, id| {
-        queue.arrive(mode, WaitLimit::QueueBehind(8), now, |_| true, || id)
+    let arrive = |queue: &mut LockQueue<u8, u64>, mode, id| {
+        queue.arrive(mode, QueueWaitLimit::QueueBehind(8), now, |_| true, || id)
     };
     arrive(&mut queue, Mode::Shared, 1);
     queue.set_grant(1, Mode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
     assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
     assert_eq!(arrive(&mut queue, Mode::Shared, 3), ArrivalOutcome::Wait { attend: false });
-    queue.finish(1, now);
+    queue.finish_request(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
     assert_eq!(queue.next_action(now), TenureAction::End);
 }
 
 /// A tenure under which one request was served.
-fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
-    let mut queue: Queue<(), u64> = Queue::default();
-    queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ());
+fn idle_queue(reached: bool, now: BootInstant) -> LockQueue<(), u64> {
+    let mut queue: LockQueue<(), u64> = LockQueue::default();
+    queue.arrive(Mode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ());
     queue.set_grant(7, Mode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
-    queue.finish(1, now);
+    queue.finish_request(1, now);
     queue
 }
 
@@ -313,10 +313,10 @@ fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
 #[test]
 fn idle_grant_ends_for_remote_waiter() {
     let now = BootInstant::from_nanos(0);
-    let mut waited_for = idle(false, now);
+    let mut waited_for = idle_queue(false, now);
     waited_for.mark_contended(now);
     assert_eq!(waited_for.next_action(now), TenureAction::End);
-    let mut reached = idle(true, now);
+    let mut reached = idle_queue(true, now);
     reached.mark_contended(now);
     assert_eq!(reached.next_action(now), TenureAction::Keep(GRACE));
     assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "it waits indeed");

@@ -4,7 +4,7 @@
 use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
-use super::Attempt;
+use super::LockAttempt;
 use crate::error::GrantError;
 use crate::recipe::{
     grant_record::GrantRecord,
@@ -16,7 +16,7 @@ use crate::session::{
     client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
 };
 
-impl<L: ZkClient> Attempt<L> {
+impl<L: ZkClient> LockAttempt<L> {
     /// Creates one node and lists its siblings. This takes one round trip if the cached existence of the parent is
     /// right.
     pub(super) async fn create(&self) -> Result<(LockNode, Vec<String>), GrantError> {
@@ -57,7 +57,7 @@ impl<L: ZkClient> Attempt<L> {
         made: &mut bool,
     ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let NodeAttempt { live, parent, .. } = &self.candidate;
-        self.record_sent();
+        self.record_create_sent();
         let requested = self.candidate.requested_path();
         let makes = round >= PATIENT_ROUNDS && self.candidate.layout.is_native();
         let (record, kind) = self.candidate.parent_data();
@@ -75,7 +75,7 @@ impl<L: ZkClient> Attempt<L> {
                 self.made.record_names(&name);
                 let children = match children {
                     Ok(children) => children,
-                    Err(_) => self.candidate.list().await?,
+                    Err(_) => self.candidate.list_children().await?,
                 };
                 Ok(Some((LockNode { name, stat: seen }, children)))
             }
@@ -83,11 +83,11 @@ impl<L: ZkClient> Attempt<L> {
                 self.made.clear();
                 live.registry.parents.mark_absent(parent);
                 if !self.candidate.layout.is_native() {
-                    self.candidate.create_above().await?;
+                    self.candidate.create_ancestors().await?;
                 }
                 Ok(None)
             }
-            Err(ZkError::Ambiguous(_)) => self.candidate.recover().await,
+            Err(ZkError::Ambiguous(_)) => self.candidate.recover_created_node().await,
             Err(fault) => {
                 self.made.clear();
                 Err(definite_error(fault))
@@ -106,7 +106,7 @@ impl<L: ZkClient> Attempt<L> {
         let (record, kind) = self.candidate.parent_data();
         let record = record.to_owned();
         let says = self.says.clone();
-        self.record_sent();
+        self.record_create_sent();
         let made = live.create_with_parent(CreateWithParent { parent, record, kind, requested, path, says });
         failpoint::pass("after_create_sent");
         match made.await {
@@ -115,7 +115,9 @@ impl<L: ZkClient> Attempt<L> {
                 // Below a new parent there can be no other node.
                 Ok(Some((LockNode { name: name.clone(), stat: seen }, vec![name])))
             }
-            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                self.candidate.recover_created_node().await
+            }
             Err(MultiError { fault, .. }) => {
                 self.made.clear();
                 match fault {
@@ -124,7 +126,7 @@ impl<L: ZkClient> Attempt<L> {
                         live.registry.parents.mark_present(&self.candidate.parent);
                         Ok(None)
                     }
-                    ZkError::NoNode => self.candidate.create_above().await.map(|()| None),
+                    ZkError::NoNode => self.candidate.create_ancestors().await.map(|()| None),
                     fault => Err(definite_error(fault)),
                 }
             }
@@ -141,7 +143,7 @@ impl<L: ZkClient> Attempt<L> {
         let expected = self.candidate.path(&self.candidate.node_name(number));
         let parent = parent.clone();
         let requested = self.candidate.requested_path();
-        self.record_sent();
+        self.record_create_sent();
         let says = self.says.clone();
         let made = live.create_child(CreateChild { parent, requested, expected: expected.clone(), says });
         failpoint::pass("after_create_sent");
@@ -154,11 +156,13 @@ impl<L: ZkClient> Attempt<L> {
                 self.made.record_names(&name);
                 let children = match children {
                     Some(children) => children,
-                    None => self.candidate.list().await?,
+                    None => self.candidate.list_children().await?,
                 };
                 Ok(Some((LockNode { name, stat: seen }, children)))
             }
-            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                self.candidate.recover_created_node().await
+            }
             Err(MultiError { fault, .. }) => {
                 self.made.clear();
                 match fault {
@@ -180,7 +184,7 @@ impl<L: ZkClient> Attempt<L> {
         let requested = self.candidate.requested_path();
         let clean = GrantRecord::clean().to_bytes();
         let mut steps = vec![MultiOp::Delete { path: &path, version: None }];
-        if old.can_leave_clean() {
+        if old.can_write_clean_record() {
             steps.push(MultiOp::Set { path: &old.candidate.parent, data: &clean });
         }
         steps.push(MultiOp::Create {
@@ -188,7 +192,7 @@ impl<L: ZkClient> Attempt<L> {
             data: &self.says,
             kind: NodeKind::EphemeralSequential,
         });
-        self.record_sent();
+        self.record_create_sent();
         let created = match live.client.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => None,
@@ -198,7 +202,7 @@ impl<L: ZkClient> Attempt<L> {
             }
         };
         let Some(name) = created.as_deref().and_then(|path| path.rsplit('/').next()) else {
-            return self.candidate.recover().await;
+            return self.candidate.recover_created_node().await;
         };
         let path = self.candidate.path(name);
         let seen = live.client.stat(&path);
@@ -211,7 +215,7 @@ impl<L: ZkClient> Attempt<L> {
                 self.made.record_names(&name);
                 Ok(Some((LockNode { name, stat: seen }, children)))
             }
-            _ => self.candidate.recover().await,
+            _ => self.candidate.recover_created_node().await,
         }
     }
 }

@@ -99,7 +99,7 @@ mod tests {
         Permit::new(number).expect("small")
     }
 
-    fn take_now(numbers: &[u16]) -> QueuePosition<'static> {
+    fn now_with_permits(numbers: &[u16]) -> QueuePosition<'static> {
         QueuePosition::Now(numbers.iter().copied().map(permit).collect())
     }
 
@@ -109,12 +109,16 @@ mod tests {
     fn first_n_contenders_take_permits() {
         let line: Vec<String> = (0..5).map(|number| contender_name(2, number)).collect();
         let seen = |own: usize| QueuePosition::compute(permits(2), &line, &line[own]);
-        assert_eq!([seen(0), seen(1)], [take_now(&[0, 1]), take_now(&[1, 0])], "they do not try the same");
+        assert_eq!(
+            [seen(0), seen(1)],
+            [now_with_permits(&[0, 1]), now_with_permits(&[1, 0])],
+            "they do not try the same"
+        );
         assert_eq!(seen(2), QueuePosition::Next);
         assert_eq!([seen(3), seen(4)], [QueuePosition::Behind(&line[2]), QueuePosition::Behind(&line[3])]);
         assert_eq!(
             QueuePosition::compute(permits(2), &line[1..], &line[2]),
-            take_now(&[1, 0]),
+            now_with_permits(&[1, 0]),
             "one has left"
         );
         assert_eq!(QueuePosition::compute(permits(2), &line[1..], &line[0]), QueuePosition::Gone);
@@ -124,11 +128,11 @@ mod tests {
     fn taken_permit_is_not_tried() {
         let mut nodes: Vec<String> = (0..3).map(|number| contender_name(3, number)).collect();
         nodes.extend([0, 2].map(|number| permit_node_name(permit(number))));
-        assert_eq!(QueuePosition::compute(permits(3), &nodes, &nodes[2]), take_now(&[1]));
+        assert_eq!(QueuePosition::compute(permits(3), &nodes, &nodes[2]), now_with_permits(&[1]));
         nodes.push(permit_node_name(permit(1)));
         assert_eq!(
             QueuePosition::compute(permits(3), &nodes, &nodes[2]),
-            take_now(&[]),
+            now_with_permits(&[]),
             "somebody's place in line is gone"
         );
     }
@@ -145,7 +149,7 @@ mod tests {
         );
         assert_eq!(
             QueuePosition::compute(permits(3), &nodes, &nodes[0]),
-            take_now(&[0, 1, 2]),
+            now_with_permits(&[0, 1, 2]),
             "who comes later is refused"
         );
         let left_over = [contender_name(3, 9), permit_node_name(permit(3))];

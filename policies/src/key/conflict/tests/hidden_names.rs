@@ -4,23 +4,29 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn named<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> TestRequest<'a> {
-    TestRequest { path: Some((name, "42")), kind: Some(kind), body, ..TestRequest::default() }
+fn request_with_query_name<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> FixedRequestValues<'a> {
+    FixedRequestValues { path: Some((name, "42")), kind: Some(kind), body, ..FixedRequestValues::default() }
 }
 
 /// Refused by path and by query.
 #[track_caller]
 fn assert_refused(name: &str, kind: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(body);
-    assert!(named(name, kind, body).usual(&format!("a/{{path.{name}}}")).is_some(), "{kind}: {text}");
+    assert!(
+        request_with_query_name(name, kind, body)
+            .default_refusal_reason(&format!("a/{{path.{name}}}"))
+            .is_some(),
+        "{kind}: {text}"
+    );
     let query = format!("{name}=42");
-    let request = TestRequest { query: Some(&query), ..by_query(Some(kind), body) };
-    assert!(request.usual(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
+    let request = FixedRequestValues { query: Some(&query), ..request_with_query_id(Some(kind), body) };
+    assert!(request.default_refusal_reason(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
 }
 
 #[track_caller]
 fn assert_passes(name: &str, kind: &str, body: &[u8]) {
-    let refused = named(name, kind, body).usual(&format!("a/{{path.{name}}}"));
+    let refused =
+        request_with_query_name(name, kind, body).default_refusal_reason(&format!("a/{{path.{name}}}"));
     assert_eq!(refused, None, "{kind}: {}", String::from_utf8_lossy(body));
 }
 
@@ -120,25 +126,28 @@ fn xml_with_name_is_refused() {
     for name in ["accountId", "account-id", "account_id", "Account.ID"] {
         assert_refused("account_id", "text/xml", format!("<a><{name}>43</{name}></a>").as_bytes());
     }
-    let request = TestRequest {
+    let request = FixedRequestValues {
         query: Some("a[id]=42"),
         kind: Some("text/xml"),
         body: b"<a><id>43</id></a>",
-        ..TestRequest::default()
+        ..FixedRequestValues::default()
     };
-    assert!(request.usual("a/{query.a[id]}").is_some());
+    assert!(request.default_refusal_reason("a/{query.a[id]}").is_some());
     // Office documents are no XML, but archives.
     assert_passes("id", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\0id");
-    let zipped = TestRequest { coding: Some("gzip"), ..named("id", "text/xml", b"\x1f\x8b") };
-    assert!(zipped.usual("a/{path.id}").is_some());
+    let zipped =
+        FixedRequestValues { coding: Some("gzip"), ..request_with_query_name("id", "text/xml", b"\x1f\x8b") };
+    assert!(zipped.default_refusal_reason("a/{path.id}").is_some());
 }
 
 /// A body of an unclear kind is searched as every kind that it may be.
 #[test]
 fn unclear_body_is_searched_as_any() {
     let form = "id=43&x=\u{e9}".as_bytes();
-    let unclear =
-        |unclear, body| TestRequest { unclear: Some(unclear), body, ..by_path() }.usual("a/{path.id}");
+    let unclear = |unclear, body| {
+        FixedRequestValues { unclear: Some(unclear), body, ..request_with_path_id() }
+            .default_refusal_reason("a/{path.id}")
+    };
     for kind in [HeaderField::Several, HeaderField::Respelled] {
         assert!(unclear(kind, form).is_some(), "{kind:?}");
         assert_eq!(unclear(kind, b""), None, "{kind:?}");
@@ -171,7 +180,11 @@ fn untyped_megabyte_body_is_searched_quickly() {
         (b"%&".repeat(1 << 19), Some(MANY)),
     ] {
         let begun = Instant::now();
-        assert_eq!(TestRequest { body: &body, ..by_path() }.usual("a/{path.id}"), refusal);
+        assert_eq!(
+            FixedRequestValues { body: &body, ..request_with_path_id() }
+                .default_refusal_reason("a/{path.id}"),
+            refusal
+        );
         // Without optimisation, on a machine that does other things as well.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
@@ -181,13 +194,21 @@ fn untyped_megabyte_body_is_searched_quickly() {
 #[test]
 fn members_and_cookies_are_limited() {
     let members = |count| format!("{{{}}}", vec!["\"a\":1"; count].join(","));
-    assert_eq!(named("id", "application/json", members(MOST).as_bytes()).usual("a/{path.id}"), None);
     assert_eq!(
-        named("id", "application/json", members(MOST + 1).as_bytes()).usual("a/{path.id}"),
+        request_with_query_name("id", "application/json", members(MOST).as_bytes())
+            .default_refusal_reason("a/{path.id}"),
+        None
+    );
+    assert_eq!(
+        request_with_query_name("id", "application/json", members(MOST + 1).as_bytes())
+            .default_refusal_reason("a/{path.id}"),
         Some(MANY)
     );
     let cookies = |count| vec!["a"; count].join(";");
-    let sent = |cookie: &str| TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}");
+    let sent = |cookie: &str| {
+        FixedRequestValues { cookie: Some(cookie), ..request_with_path_id() }
+            .default_refusal_reason("a/{path.id}")
+    };
     assert_eq!((sent(&cookies(MOST)), sent(&cookies(MOST + 1))), (None, Some(MANY)));
 }
 

@@ -10,7 +10,7 @@ use fencegate_policies::{
 };
 
 use crate::{
-    admin::{leases::LeaseTold, models::encode, page::layout::ErrorPage, state::GatewayState},
+    admin::{leases::LeaseTold, models::encode, page::layout::ErrorPage, state::GatewayAdminState},
     request_tracker::{ActiveRequest, FinishedRequest},
 };
 
@@ -33,8 +33,8 @@ pub(super) struct KeyFacts {
 const PAST: usize = 10;
 
 impl KeyFacts {
-    pub(super) async fn load(seen: &GatewayState, text: &str) -> Result<Self, ErrorPage> {
-        let names = seen.names();
+    pub(super) async fn load(seen: &GatewayAdminState, text: &str) -> Result<Self, ErrorPage> {
+        let names = seen.key_redaction();
         let key = seen.resolve_key(text)?;
         let (line, members) =
             tokio::join!(seen.keeper.queue_entries(&key, seen.config.site(&key)), seen.keeper.members());

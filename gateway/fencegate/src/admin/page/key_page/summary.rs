@@ -26,9 +26,9 @@ impl<'a> KeySummary<'a> {
     pub(super) fn headline(&self) -> String {
         let key = &self.facts.display_name;
         let behind = self.describe_waiters();
-        match self.holder() {
+        match self.describe_holder() {
             Some(holder) => format!("The key {key} is held by {holder}; {behind}."),
-            None => format!("{} {}.", self.no_holder(), capitalize(&behind)),
+            None => format!("{} {}.", self.describe_no_holder(), capitalize(&behind)),
         }
     }
 
@@ -68,12 +68,12 @@ impl<'a> KeySummary<'a> {
         ))
     }
 
-    fn holder(&self) -> Option<String> {
-        self.lease().or_else(|| self.tenure()).or_else(|| self.node())
+    fn describe_holder(&self) -> Option<String> {
+        self.describe_lease().or_else(|| self.describe_grant()).or_else(|| self.describe_node())
     }
 
     /// A lease of this gateway holds the key.
-    fn lease(&self) -> Option<String> {
+    fn describe_lease(&self) -> Option<String> {
         let lease = self.facts.leases.iter().find(|lease| lease.token.is_some())?;
         let principal = &lease.principal;
         let age = format_millis(lease.held_ms.unwrap_or_default());
@@ -81,7 +81,7 @@ impl<'a> KeySummary<'a> {
     }
 
     /// Requests of this gateway hold the key.
-    fn tenure(&self) -> Option<String> {
+    fn describe_grant(&self) -> Option<String> {
         let held = self.facts.local.as_ref()?.held.first()?;
         let since = format_millis(models::millis(held.since));
         let route = held.route.as_deref().unwrap_or("an earlier plan");
@@ -100,7 +100,7 @@ impl<'a> KeySummary<'a> {
     }
 
     /// A node in ZooKeeper holds the key for another process.
-    fn node(&self) -> Option<String> {
+    fn describe_node(&self) -> Option<String> {
         let mut held = self.facts.line.as_deref().unwrap_or_default().iter().filter(|node| node.holds);
         let first = held.next()?;
         let others = match held.count() {
@@ -112,7 +112,7 @@ impl<'a> KeySummary<'a> {
     }
 
     /// Why there is no holder.
-    fn no_holder(&self) -> String {
+    fn describe_no_holder(&self) -> String {
         let key = &self.facts.display_name;
         if let Some(rest) = self.facts.local.as_ref().and_then(|lock| lock.rest) {
             let rest = format_millis(models::millis(rest));

@@ -17,7 +17,7 @@ pub(super) struct WaiterRow {
 }
 
 /// A node in ZooKeeper.
-pub(super) struct NodeRow {
+pub(super) struct LockNodeRow {
     pub(super) place: usize,
     pub(super) node: String,
     pub(super) gateway: String,
@@ -41,8 +41,8 @@ pub(super) fn local_waiters(known: &KeyFacts) -> Vec<WaiterRow> {
     waiting.enumerate().map(row).collect()
 }
 
-pub(super) fn node_rows(line: &[LineEntry]) -> Vec<NodeRow> {
-    let row = |(place, node): (usize, &LineEntry)| NodeRow {
+pub(super) fn node_rows(line: &[LineEntry]) -> Vec<LockNodeRow> {
+    let row = |(place, node): (usize, &LineEntry)| LockNodeRow {
         place: place + 1,
         node: node.node.clone(),
         gateway: node.owner_name().to_owned(),

@@ -20,7 +20,7 @@ use super::*;
 use crate::{
     metrics::Metrics,
     request_context::RequestContext,
-    steps::client_liveness::{ClientGuard, client_channel},
+    steps::client_liveness::{ClientPresenceGuard, client_channel},
 };
 
 const POLICY: &str = r#"version: 1
@@ -33,7 +33,7 @@ routes:
 
 const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nContent-Length: 4\r\n\r\npaid";
 
-fn courier() -> PeerForwarder<Sockets> {
+fn peer_forwarder() -> PeerForwarder<Sockets> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let metrics = Rc::new(WorkerMetrics::new(Metrics::for_gateway(&gateway), &plan));
@@ -50,14 +50,14 @@ fn courier() -> PeerForwarder<Sockets> {
     }
 }
 
-fn way(address: SocketAddr) -> HolderRoute {
+fn holder_route(address: SocketAddr) -> HolderRoute {
     let address = address.to_string().into();
     let pass = PeerSecret::parse(&"5a".repeat(32)).expect("hex");
     HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, secret: pass }
 }
 
-fn keyed(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
-    let body = Body::whole(Bytes::from_static(b"amount=7"));
+fn keyed_request(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
+    let body = Body::from_bytes(Bytes::from_static(b"amount=7"));
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
     let context = Rc::new(RequestContext::default());
     let http = Box::new(http);
@@ -70,30 +70,30 @@ fn keyed(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
     }
 }
 
-async fn carried(
+async fn forward_request(
     forwarder: &PeerForwarder<Sockets>,
     to: SocketAddr,
     left: u64,
-) -> (ForwardOutcome, KeyedRequest) {
+) -> (PeerForwardOutcome, KeyedRequest) {
     let (here, client) = client_channel();
-    let request = keyed(forwarder);
-    let carried = as_client(forwarder, to, left, &request, client).await;
+    let request = keyed_request(forwarder);
+    let carried = forward_for_client(forwarder, to, left, &request, client).await;
     drop(here);
     (carried, request)
 }
 
-async fn as_client(
+async fn forward_for_client(
     forwarder: &PeerForwarder<Sockets>,
     to: SocketAddr,
     left: u64,
     request: &KeyedRequest,
-    mut client: ClientWatch,
-) -> ForwardOutcome {
+    mut client: ClientDisconnectWatch,
+) -> PeerForwardOutcome {
     let key = ResourceKey::parse("pay/7").expect("a key");
-    let route = way(to);
+    let route = holder_route(to);
     let left = Duration::from_millis(left);
     let ended_sessions = &EndedSessions::default();
-    let outbound = ForwardRequest { way: &route, key: &key, request, left, ended_sessions };
+    let outbound = PeerForwardRequest { way: &route, key: &key, request, left, ended_sessions };
     let carrying = forwarder.forward(outbound, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
@@ -113,24 +113,28 @@ struct FakePeer {
     seen: mpsc::UnboundedReceiver<String>,
 }
 
-async fn other(acts: Vec<PeerAction>) -> FakePeer {
+async fn start_fake_peer(acts: Vec<PeerAction>) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (saw, seen) = mpsc::unbounded_channel();
     let acts = Rc::new(Mutex::new(acts));
     tokio::task::spawn_local(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::task::spawn_local(act(stream, acts.clone(), saw.clone()));
+            tokio::task::spawn_local(run_peer_actions(stream, acts.clone(), saw.clone()));
         }
     });
     FakePeer { address, seen }
 }
 
-async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<PeerAction>>>, saw: mpsc::UnboundedSender<String>) {
-    if !asked(&mut stream).await {
+async fn run_peer_actions(
+    mut stream: TcpStream,
+    acts: Rc<Mutex<Vec<PeerAction>>>,
+    saw: mpsc::UnboundedSender<String>,
+) {
+    if !answer_challenge(&mut stream).await {
         return;
     }
-    while let Some(head) = request(&mut stream).await {
+    while let Some(head) = read_request(&mut stream).await {
         saw.send(head).ok();
         let act = acts.lock().expect("one thread").remove(0);
         match act {
@@ -151,8 +155,8 @@ async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<PeerAction>>>, saw: mpsc:
 }
 
 /// Answers the challenge of each connection, as a gateway with the peer secret of [`way`] does.
-async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
-    let Some(head) = until(stream, b"\r\n\r\n").await else { return false };
+async fn answer_challenge<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
+    let Some(head) = read_until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
     let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
     let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
@@ -162,11 +166,11 @@ async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
 }
 
 /// Reads one request with its body of eight bytes. `None` at the end of the connection.
-async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
-    until(stream, b"amount=7").await
+async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<String> {
+    read_until(stream, b"amount=7").await
 }
 
-async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<String> {
+async fn read_until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<String> {
     let mut text = Vec::new();
     while !text.ends_with(end) {
         let mut byte = [0];
@@ -176,16 +180,18 @@ async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<Strin
     Some(String::from_utf8(text).expect("ASCII"))
 }
 
-fn refused(carried: ForwardOutcome) -> Refusal {
+fn expect_refusal(carried: PeerForwardOutcome) -> Refusal {
     match carried {
-        ForwardOutcome::Refused(refusal) => refusal,
-        ForwardOutcome::Answered(_) => panic!("answered"),
-        ForwardOutcome::Requeue(reason) | ForwardOutcome::Unreachable(reason) => panic!("back: {reason}"),
+        PeerForwardOutcome::Refused(refusal) => refusal,
+        PeerForwardOutcome::Answered(_) => panic!("answered"),
+        PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
+            panic!("back: {reason}")
+        }
     }
 }
 
-fn is_back(carried: &ForwardOutcome) -> bool {
-    matches!(carried, ForwardOutcome::Requeue(_) | ForwardOutcome::Unreachable(_))
+fn is_requeued(carried: &PeerForwardOutcome) -> bool {
+    matches!(carried, PeerForwardOutcome::Requeue(_) | PeerForwardOutcome::Unreachable(_))
 }
 
 /// The answer of a peer is passed on unchanged, and its connection carries the next request.
@@ -193,11 +199,11 @@ fn is_back(carried: &ForwardOutcome) -> bool {
 async fn answer_passes_and_connection_is_reused() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
-            let courier = courier();
+            let mut there = start_fake_peer(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
+            let courier = peer_forwarder();
             for _ in 0..2 {
-                let (answer, request) = carried(&courier, there.address, 1500).await;
-                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                let (answer, request) = forward_request(&courier, there.address, 1500).await;
+                let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
                 assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(Outcome::Done));
                 assert!(reply.into_body().read_to_end().await.is_some());
@@ -228,9 +234,9 @@ async fn possibly_dispatched_request_never_requeues() {
                 PeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
                 PeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
             ] {
-                let mut there = other(vec![act]).await;
-                let (answer, _) = carried(&courier(), there.address, 100).await;
-                assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
+                let mut there = start_fake_peer(vec![act]).await;
+                let (answer, _) = forward_request(&peer_forwarder(), there.address, 100).await;
+                assert_eq!(expect_refusal(answer).reason, Reason::OutcomeUnknown);
                 assert!(there.seen.recv().await.is_some() && there.seen.try_recv().is_err(), "sent twice");
             }
         })
@@ -245,11 +251,11 @@ async fn undispatched_request_requeues() {
             let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = nobody.local_addr().expect("bound");
             drop(nobody);
-            assert!(is_back(&carried(&courier(), address, 100).await.0), "nobody listens");
+            assert!(is_requeued(&forward_request(&peer_forwarder(), address, 100).await.0), "nobody listens");
             let refusal = "HTTP/1.1 421 M\r\nFencing-Outcome: not-dispatched; reason=not-holder\r\nContent-Length: 2\r\n\r\n{}";
-            let there = other(vec![PeerAction::Answer(refusal)]).await;
-            let (answer, request) = carried(&courier(), there.address, 100).await;
-            assert!(matches!(answer, ForwardOutcome::Requeue("not-holder")));
+            let there = start_fake_peer(vec![PeerAction::Answer(refusal)]).await;
+            let (answer, request) = forward_request(&peer_forwarder(), there.address, 100).await;
+            assert!(matches!(answer, PeerForwardOutcome::Requeue("not-holder")));
             assert_eq!((request.notes.told.get(), request.notes.forwarded_to.take()), (None, None));
         })
         .await;
@@ -260,11 +266,12 @@ async fn undispatched_request_requeues() {
 async fn closed_idle_connection_is_replaced() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
-            let courier = courier();
+            let mut there =
+                start_fake_peer(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
+            let courier = peer_forwarder();
             for _ in 0..2 {
-                let (answer, _) = carried(&courier, there.address, 100).await;
-                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                let (answer, _) = forward_request(&courier, there.address, 100).await;
+                let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 reply.into_body().read_to_end().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
@@ -278,19 +285,19 @@ async fn closed_idle_connection_is_replaced() {
 async fn client_disconnect_reaches_peer() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![PeerAction::Wait]).await;
-            let courier = courier();
-            let (here, client): (ClientGuard, ClientWatch) = client_channel();
-            let request = keyed(&courier);
+            let mut there = start_fake_peer(vec![PeerAction::Wait]).await;
+            let courier = peer_forwarder();
+            let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_channel();
+            let request = keyed_request(&courier);
             let address = there.address;
-            let forwarding = as_client(&courier, address, 10_000, &request, client);
+            let forwarding = forward_for_client(&courier, address, 10_000, &request, client);
             let gone = async {
                 assert!(there.seen.recv().await.expect("sent").starts_with("POST"));
                 drop(here);
                 assert_eq!(there.seen.recv().await.as_deref(), Some("ended: true"));
             };
             let (answer, ()) = tokio::join!(forwarding, gone);
-            assert_eq!(refused(answer).reason, Reason::OutcomeUnknown);
+            assert_eq!(expect_refusal(answer).reason, Reason::OutcomeUnknown);
         })
         .await;
 }
@@ -303,8 +310,11 @@ async fn peer_answer_may_have_more_fields() {
             let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
             let answer =
                 format!("HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\n{many}Content-Length: 0\r\n\r\n");
-            let there = other(vec![PeerAction::Answer(answer.leak())]).await;
-            assert!(matches!(carried(&courier(), there.address, 1000).await.0, ForwardOutcome::Answered(_)));
+            let there = start_fake_peer(vec![PeerAction::Answer(answer.leak())]).await;
+            assert!(matches!(
+                forward_request(&peer_forwarder(), there.address, 1000).await.0,
+                PeerForwardOutcome::Answered(_)
+            ));
         })
         .await;
 }
@@ -315,12 +325,12 @@ async fn unreachable_upstream_requeues_within_wait() {
     const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
     LocalSet::new()
         .run_until(async {
-            let there = other(vec![PeerAction::Answer(AWAY), PeerAction::Answer(AWAY)]).await;
-            let courier = courier();
-            let (answer, _) = carried(&courier, there.address, 5000).await;
-            assert!(matches!(answer, ForwardOutcome::Requeue("upstream-connect")));
-            let (answer, _) = carried(&courier, there.address, 0).await;
-            assert!(matches!(answer, ForwardOutcome::Answered(_)));
+            let there = start_fake_peer(vec![PeerAction::Answer(AWAY), PeerAction::Answer(AWAY)]).await;
+            let courier = peer_forwarder();
+            let (answer, _) = forward_request(&courier, there.address, 5000).await;
+            assert!(matches!(answer, PeerForwardOutcome::Requeue("upstream-connect")));
+            let (answer, _) = forward_request(&courier, there.address, 0).await;
+            assert!(matches!(answer, PeerForwardOutcome::Answered(_)));
         })
         .await;
 }
@@ -335,20 +345,23 @@ async fn misdirected_or_closing_connection_is_dropped() {
         .run_until(async {
             for last in [FORBIDDEN, LAST] {
                 // Two requests at once make two connections. The second request ends both.
-                let there =
-                    other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE), PeerAction::Answer(last)])
-                        .await;
-                let courier = courier();
-                let send = async || carried(&courier, there.address, 1000).await.0;
-                for answer in <[ForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
-                    let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+                let there = start_fake_peer(vec![
+                    PeerAction::Answer(DONE),
+                    PeerAction::Answer(DONE),
+                    PeerAction::Answer(last),
+                ])
+                .await;
+                let courier = peer_forwarder();
+                let send = async || forward_request(&courier, there.address, 1000).await.0;
+                for answer in <[PeerForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
+                    let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                     reply.into_body().read_to_end().await.expect("complete");
                 }
                 while courier.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;
                 }
                 let answer = send().await;
-                assert_eq!((is_back(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
+                assert_eq!((is_requeued(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
             }
         })
         .await;

@@ -18,7 +18,7 @@ enum Lookup {
     Found(&'static str),
 }
 
-fn fleets(open: &[&str], fenced: &[&str]) -> Arc<Upstreams> {
+fn open_and_fenced_upstreams(open: &[&str], fenced: &[&str]) -> Arc<Upstreams> {
     let urls = |hosts: &[&str]| {
         let urls: Vec<String> = hosts.iter().map(|host| format!("\"http://{host}\"")).collect();
         urls.join(", ")
@@ -93,7 +93,7 @@ async fn unresolved_name_counts_as_overlap() {
             false,
         ),
     ] {
-        let upstreams = fleets(open, fenced);
+        let upstreams = open_and_fenced_upstreams(open, fenced);
         look_up(&upstreams, &lookups);
         assert_eq!(upstreams.overlaps_fenced(OPEN).await, meets, "{told}");
     }
@@ -102,7 +102,7 @@ async fn unresolved_name_counts_as_overlap() {
 /// A name that was found once keeps its addresses after a failed lookup.
 #[tokio::test]
 async fn failed_lookup_keeps_former_addresses() {
-    let upstreams = fleets(&["open.example:80"], &["10.0.0.1:8000"]);
+    let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["10.0.0.1:8000"]);
     look_up(&upstreams, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
     look_up(&upstreams, &[("open.example:80", Lookup::InVain)]);
     assert!(!upstreams.overlaps_fenced(OPEN).await);
@@ -112,7 +112,7 @@ async fn failed_lookup_keeps_former_addresses() {
 async fn own_address_overlaps_loopback() {
     // A machine without a network has only loopback addresses.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
-    let upstreams = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
+    let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["127.0.0.1:8000"]);
     upstreams.get(OPEN).endpoints[0]
         .addresses
         .update(vec![ConnectTarget::parse_literal(&own).expect("an address")]);
@@ -122,7 +122,7 @@ async fn own_address_overlaps_loopback() {
 /// Names that resolve to changing addresses overlap if they shared one lately; old addresses are forgotten.
 #[tokio::test]
 async fn recent_addresses_count_for_overlap() {
-    let upstreams = fleets(&["open.example:80"], &["shut.example:80"]);
+    let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["shut.example:80"]);
     let told = |open: &'static str, shut: &'static str| {
         let lookups = [("open.example:80", Lookup::Found(open)), ("shut.example:80", Lookup::Found(shut))];
         look_up(&upstreams, &lookups);
@@ -134,7 +134,7 @@ async fn recent_addresses_count_for_overlap() {
     // An address that is no longer found may get another owner, so it is forgotten after a time.
     for _ in 0..3 {
         for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
-            endpoint.addresses.age(Duration::from_secs(300));
+            endpoint.addresses.make_older(Duration::from_secs(300));
         }
         told("10.0.0.4:80", "10.0.0.3:80");
     }

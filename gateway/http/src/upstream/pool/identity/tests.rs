@@ -14,7 +14,7 @@ use crate::{
     network::{connect_target::ConnectTarget, sockets::Sockets},
     upstream::{
         endpoint_set::Upstreams,
-        identity_check::{BoxError, CheckAttempt, CheckDue, IdentityCheck, IdentityFuture},
+        identity_check::{BoxError, IdentityCheck, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture},
         metrics::EndpointMetrics,
         pooled_connection::PooledConnection,
     },
@@ -23,7 +23,7 @@ use crate::{
 /// An identity check that every address needs. It records which addresses did not answer.
 #[derive(Debug, Default)]
 struct FakeIdentityCheck {
-    known: Mutex<Vec<Arc<Address>>>,
+    known: Mutex<Vec<Arc<EndpointAddress>>>,
     noted: Notify,
     disagree: bool,
     beside: bool,
@@ -43,19 +43,19 @@ impl IdentityCheck for FakeIdentityCheck {
         Box::pin(async { unreachable!("nobody listens there") })
     }
 
-    fn due(&self, _: &Upstream, address: &Address) -> CheckDue {
+    fn check_due(&self, _: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
         match self.known.lock().expect("no panic").iter().any(|known| known.socket == address.socket) {
-            true => CheckDue::NotDue,
-            false if self.beside => CheckDue::Background,
-            false => CheckDue::Before,
+            true => IdentityCheckDue::NotDue,
+            false if self.beside => IdentityCheckDue::Background,
+            false => IdentityCheckDue::Before,
         }
     }
 
-    fn start_attempt(&self) -> CheckAttempt {
-        CheckAttempt(0)
+    fn start_attempt(&self) -> IdentityCheckAttempt {
+        IdentityCheckAttempt(0)
     }
 
-    fn record_failure(&self, _: &Upstream, address: &Arc<Address>, _: CheckAttempt) {
+    fn record_failure(&self, _: &Upstream, address: &Arc<EndpointAddress>, _: IdentityCheckAttempt) {
         self.known.lock().expect("no panic").push(address.clone());
         self.noted.notify_one();
     }
@@ -64,13 +64,13 @@ impl IdentityCheck for FakeIdentityCheck {
         if self.disagree { Err("they differ".into()) } else { Ok(()) }
     }
 
-    fn is_trusted(&self, _: &Upstream, _: &Address, _: &Arc<str>) -> bool {
+    fn is_trusted(&self, _: &Upstream, _: &EndpointAddress, _: &Arc<str>) -> bool {
         true
     }
 }
 
 /// One endpoint with two addresses without a listener, and one connection.
-fn fleets() -> Arc<Upstreams> {
+fn unreachable_upstreams() -> Arc<Upstreams> {
     let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
 zookeeper: {servers: [zk1:2181]}
@@ -93,29 +93,32 @@ routes:
     upstreams
 }
 
-async fn asks(check: FakeIdentityCheck) {
-    let upstreams = fleets();
+async fn assert_both_addresses_asked(check: FakeIdentityCheck) {
+    let upstreams = unreachable_upstreams();
     let endpoint_set = &upstreams.all()[0];
-    let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(check));
+    let pool = ConnectionPool::new(Sockets, Arc::new(MachineClock), Arc::new(check));
     let long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
-    let result = pool.check_all(endpoint_set).await;
+    let result = pool.check_all_identities(endpoint_set).await;
     assert!(matches!(result, Err(ConnectError::LimitReached)), "who is there is not known: {result:?}");
     drop(long);
-    let result = pool.check_all(endpoint_set).await;
+    let result = pool.check_all_identities(endpoint_set).await;
     assert!(!matches!(result, Err(ConnectError::LimitReached)), "both were asked: {result:?}");
 }
 
 /// No request is sent while the identity of an address cannot be checked.
 #[tokio::test]
 async fn unchecked_address_blocks_requests() {
-    LocalSet::new().run_until(asks(FakeIdentityCheck::default())).await;
+    LocalSet::new().run_until(assert_both_addresses_asked(FakeIdentityCheck::default())).await;
 }
 
 /// That the addresses disagree is reported only after all of them were checked.
 #[tokio::test]
 async fn disagreement_is_reported_after_all_checks() {
     LocalSet::new()
-        .run_until(asks(FakeIdentityCheck { disagree: true, ..FakeIdentityCheck::default() }))
+        .run_until(assert_both_addresses_asked(FakeIdentityCheck {
+            disagree: true,
+            ..FakeIdentityCheck::default()
+        }))
         .await;
 }
 
@@ -123,12 +126,12 @@ async fn disagreement_is_reported_after_all_checks() {
 #[tokio::test]
 async fn absent_address_is_checked_in_background() {
     let asks = async {
-        let upstreams = fleets();
+        let upstreams = unreachable_upstreams();
         let check = Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() });
         let endpoint_set = &upstreams.all()[0];
-        let pool = Pool::new(Sockets, Arc::new(MachineClock), check.clone());
+        let pool = ConnectionPool::new(Sockets, Arc::new(MachineClock), check.clone());
         let _long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
-        assert!(pool.check_all(endpoint_set).await.is_ok(), "it waits for nobody");
+        assert!(pool.check_all_identities(endpoint_set).await.is_ok(), "it waits for nobody");
         while check.known.lock().expect("no panic").len() < 2 {
             check.noted.notified().await;
         }

@@ -35,7 +35,7 @@ impl TestCa {
     }
 
     /// Requires certificates that `clients` has signed.
-    fn served(&self, clients: &Self) -> TlsAcceptor {
+    fn tls_acceptor(&self, clients: &Self) -> TlsAcceptor {
         let mut roots = RootCertStore::empty();
         roots.add(clients.0.der().clone()).expect("its own certificate");
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -51,7 +51,7 @@ impl TestCa {
     }
 
     /// A forwarder that shows a certificate of this authority.
-    fn courier(&self) -> (PeerForwarder<Sockets>, TempDir) {
+    fn peer_forwarder(&self) -> (PeerForwarder<Sockets>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
             let path = folder.path().join(name);
@@ -67,7 +67,7 @@ impl TestCa {
         };
         let ca_file = Some(write("ca.pem", self.0.pem()));
         let tls = ClientTls { ca_file, server_name: None, client: Some(client) };
-        let mut courier = courier();
+        let mut courier = peer_forwarder();
         courier.ours.secured = Some(Arc::new(UpstreamTls::open(&tls).expect("files")));
         (courier, folder)
     }
@@ -80,22 +80,22 @@ async fn rejected_certificate_requeues_request() {
         .run_until(async {
             let ours = TestCa::new();
             let others = TestCa::new();
-            let served = ours.served(&others);
+            let served = ours.tls_acceptor(&others);
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("bound");
             let refuses = async {
                 let (stream, _) = listener.accept().await.expect("a connection");
                 assert!(served.accept(stream).await.is_err(), "a stranger");
             };
-            let (courier, _files) = ours.courier();
-            let ((answer, _), ()) = tokio::join!(carried(&courier, address, 1000), refuses);
-            assert!(is_back(&answer));
+            let (courier, _files) = ours.peer_forwarder();
+            let ((answer, _), ()) = tokio::join!(forward_request(&courier, address, 1000), refuses);
+            assert!(is_requeued(&answer));
         })
         .await;
 }
 
 /// Serves two connections with one request each on a thread of its own; reports when it has closed the first one.
-fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
+fn start_closing_server(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     listener.set_nonblocking(true).expect("a socket");
@@ -106,7 +106,7 @@ fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr 
             for _ in 0..2 {
                 let (stream, _) = listener.accept().await.expect("a connection");
                 let mut stream = served.accept(stream).await.expect("a gateway");
-                assert!(asked(&mut stream).await && request(&mut stream).await.is_some());
+                assert!(answer_challenge(&mut stream).await && read_request(&mut stream).await.is_some());
                 stream.write_all(DONE.as_bytes()).await.expect("written");
                 stream.shutdown().await.expect("said");
                 drop(stream);
@@ -124,15 +124,15 @@ async fn tls_alert_is_no_sent_request() {
         .run_until(async {
             let ours = TestCa::new();
             let (closed, is_closed) = blocking::channel();
-            let address = closes_once(ours.served(&ours), closed);
-            let (courier, _files) = ours.courier();
-            let (answer, _) = carried(&courier, address, 1000).await;
-            let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
+            let address = start_closing_server(ours.tls_acceptor(&ours), closed);
+            let (courier, _files) = ours.peer_forwarder();
+            let (answer, _) = forward_request(&courier, address, 1000).await;
+            let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
             reply.into_body().read_to_end().await.expect("complete");
             // The thread is blocked meanwhile, so no task has seen the end of the connection.
             is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
-            let (answer, _) = carried(&courier, address, 1000).await;
-            assert!(matches!(answer, ForwardOutcome::Answered(_)), "once more, over a fresh one");
+            let (answer, _) = forward_request(&courier, address, 1000).await;
+            assert!(matches!(answer, PeerForwardOutcome::Answered(_)), "once more, over a fresh one");
         })
         .await;
 }

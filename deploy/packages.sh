@@ -67,8 +67,9 @@ install_missing() {
         # Locks that Java services have, to stand in one line with; kazoo comes from PyPI.
         need libcurator-recipes-java test -e /usr/share/java/curator-recipes.jar
         need libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
-        # The model checker.
+        # The model checker, and a compiler that translates a search in no time where the search itself is short.
         need spin command -v spin
+        need tcc command -v tcc
         # Proxies to compare with, and clients that speak HTTP/2 exactly as they are told, or abuse it.
         need nginx-light test -x /usr/sbin/nginx
         need libnginx-mod-http-js test -e /usr/lib/nginx/modules/ngx_http_js_module.so

@@ -165,7 +165,7 @@ impl LockProcesses for RestateProcesses {
         self.running[self.serving].signal(signal).expect("our own child");
     }
 
-    async fn wait_missed(&mut self) {
+    async fn on_missed(&mut self) {
         self.balancer.set_targets(&[self.address(self.spare_handler())]);
         self.balancer.close_connections();
     }

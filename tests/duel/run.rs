@@ -36,7 +36,7 @@ pub(crate) trait LockProcesses {
     fn signal(&self, victim: usize, signal: Signal);
 
     /// Called when a process has not answered for the length of a lease, or is gone, so that a supervisor may act.
-    async fn wait_missed(&mut self) {}
+    async fn on_missed(&mut self) {}
 
     /// Called when a frozen process goes on, and its late write has arrived or was refused.
     async fn on_thawed(&mut self) {}
@@ -112,7 +112,7 @@ async fn freeze(
     side.signal(victim, Signal::STOP);
     // The pause has a fixed length, because it is the accident that is tested.
     sleep_until((frozen + LEASE).into()).await;
-    side.wait_missed().await;
+    side.on_missed().await;
     sleep_until((frozen + pause).into()).await;
     let names = side.names(victim);
     let (executed, refused, taken_over) = {
@@ -146,7 +146,7 @@ async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: u
         .await;
     side.signal(victim, Signal::KILL);
     let killed = Instant::now();
-    side.wait_missed().await;
+    side.on_missed().await;
     let next = account
         .wait_for("the next holder", |book| {
             let later = book.executions.iter().filter(|execution| execution.began > killed);

@@ -78,6 +78,6 @@ fn any_body() -> impl Strategy<Value = String> {
 
 /// The gateway takes a key from no body member that a real program reads otherwise.
 #[test]
-fn body_members_are_read_alike() {
+fn body_members_are_read_as_real_programs_do() {
     compare_readings(RequestPart::Body, &texts(any_body()), (500, 500));
 }

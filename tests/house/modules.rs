@@ -44,8 +44,9 @@ impl ModuleTree {
         let tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let read = ModuleItems::from_file(&tree);
         for child in &read.elsewhere {
-            let (file, folder) =
-                sources.find(folder, child).unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
+            let (file, folder) = sources
+                .find_module(folder, child)
+                .unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
             self.add_file(sources, [&name[..], std::slice::from_ref(child)].concat(), &file, &folder);
         }
         self.add(name.clone(), name, read);

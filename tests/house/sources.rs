@@ -22,7 +22,7 @@ impl SourceFiles {
     }
 
     /// The file of a module, and the folder of its child modules. `folder`: the folder for the children of its parent.
-    pub(crate) fn find(&self, folder: &str, name: &str) -> Option<(String, String)> {
+    pub(crate) fn find_module(&self, folder: &str, name: &str) -> Option<(String, String)> {
         let children = format!("{folder}{name}/");
         let places = [format!("{folder}{name}.rs"), format!("{children}mod.rs")];
         places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))

@@ -197,7 +197,7 @@ async fn pages_fit_phone_and_links_work() {
     let pages = ["/", "/locks/account%2Fheld", "/locks/account%2Fhot-1", "/runbook"];
     let mut all = Vec::new();
     for (width, scheme) in [(320, "dark"), (320, "light"), (1280, "dark")] {
-        browser.set_width(width).await;
+        browser.set_screen_width(width).await;
         browser.set_color_scheme(scheme).await;
         for page in pages {
             browser.open(&format!("http://{}{page}", live.other.admin)).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_client::{AcquireError, Client, FENCING_LEASE, Lease, LeaseLostError};
 use fencegate_tests::{
-    client::{FencingOutcome, TestRequest, TlsClient},
+    client::{FencingOutcome, TestRequest, TestTlsClient},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
     scratch,
@@ -239,11 +239,11 @@ async fn tls_authenticates_client_and_gateway() {
     let policy = tokens.policy(&site, "gw-1").with("/listeners/public/tls", tls);
     let gateway = Gateway::start(&policy.with("/leases/principals/0", known)).await;
     let url = format!("https://{}", gateway.public);
-    let over_tls = |secure: &TlsClient, token| {
+    let over_tls = |secure: &TestTlsClient, token| {
         Client::over_tls(&url, token, secure.config().expect("sound").into()).expect("a URL")
     };
 
-    let trusting = TlsClient::new(authority.roots());
+    let trusting = TestTlsClient::new(authority.roots());
     let showing = |name| {
         let signed = authority.identify(name);
         trusting.clone().with_certificate(signed.certificate(), signed.key())
@@ -256,7 +256,7 @@ async fn tls_authenticates_client_and_gateway() {
     assert!(matches!(refused, AcquireError::Refused { status: 401, .. }), "{refused:?}");
     let other = over_tls(&trusting, Some(OTHER)).lease("other/1").await.expect("its token names it");
     other.release().await.expect("given back");
-    let fooled = over_tls(&TlsClient::new(TestCa::new().roots()), Some(OTHER));
+    let fooled = over_tls(&TestTlsClient::new(TestCa::new().roots()), Some(OTHER));
     let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
     assert!(matches!(refused, AcquireError::Unanswered(_)), "{refused:?}");
 }

@@ -85,13 +85,13 @@ proptest! {
 
 /// The clocks of a vector.
 #[derive(Debug)]
-struct VectorClocks {
+struct TestVectorClock {
     wall_ms: u64,
     boot: Option<BootId>,
     uptime_ms: u64,
 }
 
-impl Clock for VectorClocks {
+impl Clock for TestVectorClock {
     fn now(&self) -> BootInstant {
         BootInstant::from_nanos(0) + Duration::from_millis(self.uptime_ms)
     }
@@ -112,7 +112,7 @@ fn lateness_matches_middlewares() {
         let value = vector["value"].as_str().expect("text");
         let not_after = NotAfter::parse(value.as_bytes()).expect("good");
         let now = &vector["now"];
-        let told = VectorClocks {
+        let told = TestVectorClock {
             wall_ms: now["wall"].as_u64().expect("a number"),
             boot: now["boot"].as_str().and_then(|id| BootId::parse(id.as_bytes())),
             // A machine that does not say it may have been up for any time.

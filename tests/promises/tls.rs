@@ -10,7 +10,7 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TlsClient},
+    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TestTlsClient},
     gateway::{Gateway, GatewayLaunch},
     policy::TestPolicy,
     scratch,
@@ -53,8 +53,8 @@ impl TlsFiles {
         self.folder.path().join(file)
     }
 
-    pub(super) fn client(&self) -> TlsClient {
-        TlsClient::new(self.authority.roots())
+    pub(super) fn client(&self) -> TestTlsClient {
+        TestTlsClient::new(self.authority.roots())
     }
 }
 

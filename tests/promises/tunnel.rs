@@ -21,8 +21,8 @@ use tokio::{
 };
 
 use self::echo::{
-    EchoService, assert_received, open_tunnel, policy, read_head, request_upgrade, request_upgrade_over,
-    wait_closed,
+    TunnelEchoService, assert_received, open_tunnel, policy, read_head, request_upgrade,
+    request_upgrade_over, wait_closed,
 };
 use super::tls::TlsFiles;
 
@@ -30,7 +30,7 @@ use super::tls::TlsFiles;
 #[tokio::test]
 async fn upgraded_connection_carries_bytes_both_ways() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (mut stream, head) = request_upgrade(&gateway, "/chat").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -56,7 +56,7 @@ async fn upgraded_connection_carries_bytes_both_ways() {
 #[tokio::test]
 async fn upgrade_needs_route_permission() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let closed = policy(&site, "gw-1", &echo).with("/routes/1/upgrade", json!(["other"]));
     let gateway = Gateway::start(&closed).await;
     let (_stream, head) = request_upgrade(&gateway, "/chat").await;
@@ -72,7 +72,7 @@ async fn upgrade_needs_route_permission() {
 #[tokio::test]
 async fn other_response_than_upgrade_passes() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (_stream, head) = request_upgrade(&gateway, "/pay/forbidden").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
@@ -84,7 +84,7 @@ async fn other_response_than_upgrade_passes() {
 #[tokio::test]
 async fn fenced_tunnel_holds_key_until_ended() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let fenced = policy(&site, "gw-1", &echo).with("/routes/0/fence/wait", "400ms");
     let gateway = Gateway::start(&fenced).await;
     let (mut stream, head) = request_upgrade(&gateway, "/pay/7").await;
@@ -109,7 +109,7 @@ async fn fenced_tunnel_holds_key_until_ended() {
 #[tokio::test]
 async fn http_timeouts_spare_tunnels() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
@@ -123,7 +123,7 @@ async fn http_timeouts_spare_tunnels() {
 #[tokio::test]
 async fn tunnel_counts_as_listener_connection() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
     let gateway = GatewayLaunch::new(&one).with_workers(1).start().await;
     let stream = open_tunnel(&gateway, "/chat").await;
@@ -144,7 +144,7 @@ async fn tunnel_counts_as_listener_connection() {
 #[tokio::test]
 async fn enforced_route_waits_for_unlocked_tunnel() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let policy = policy(&site, "gw-1", &echo)
         .with("/routes/0/match/path", "/pay")
         .with("/routes/0/fence/key", "account/{header.x-account}");
@@ -167,7 +167,7 @@ async fn enforced_route_waits_for_unlocked_tunnel() {
 #[tokio::test]
 async fn tunnel_passes_through_tls() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let keys = TlsFiles::new();
     keys.authority.write(&keys.path("ca.pem"));
     let signed = keys.authority.sign(&["127.0.0.1"]);
@@ -205,7 +205,7 @@ async fn tunnel_passes_through_tls() {
 #[tokio::test]
 async fn only_allowed_protocol_is_offered() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     for (offered, passes) in [("h2c, websocket", true), ("websocket, h2c", true), ("h2c, chat", false)] {
         let mut stream = TcpStream::connect(gateway.public).await.expect("listens");

@@ -92,7 +92,7 @@ impl Browser {
     }
 
     /// Emulates a screen of this width, in CSS pixels.
-    pub async fn set_width(&self, width: u32) {
+    pub async fn set_screen_width(&self, width: u32) {
         let params = json!({"width": width, "height": 1700, "deviceScaleFactor": 1, "mobile": false});
         let cmd = "Emulation.setDeviceMetricsOverride";
         self.ask("goog/cdp/execute", &json!({ "cmd": cmd, "params": params })).await;

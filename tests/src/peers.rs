@@ -2,8 +2,8 @@
 
 use std::{
     ffi::OsStr,
-    fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use std::{
 use fencegate::demo::child::{ChildProcess, Signal};
 use tempfile::TempDir;
 
-use crate::scratch;
+use crate::{ensemble::free_ports, scratch};
 
 /// A proxy in front of one service. Dropping it ends it.
 pub struct ProxyProcess {
@@ -38,7 +38,7 @@ impl ProxyProcess {
     /// second.
     ///
     /// # Panics
-    /// As [`Self::read_like_nginx`].
+    /// As [`Self::nginx`].
     pub fn nginx_with(shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         Self::nginx_after("", shipped, listens, instead)
     }
@@ -46,7 +46,7 @@ impl ProxyProcess {
     /// The same with one of Debian's modules: `http_js` of `libnginx-mod-http-js`.
     ///
     /// # Panics
-    /// As [`Self::read_like_nginx`], also if the module is not there.
+    /// As [`Self::nginx`], also if the module is not there.
     pub fn nginx_with_module(module: &str, shipped: &str, listens: &str, instead: &[(&str, String)]) -> Self {
         let load = format!("load_module /usr/lib/nginx/modules/ngx_{module}_module.so;\n");
         Self::nginx_after(&load, shipped, listens, instead)
@@ -174,7 +174,8 @@ impl ProxyProcess {
         let mut said = String::new();
         for _ in 0..TRIES {
             let home = scratch::temp_dir();
-            let address = free_address().expect("a free port");
+            // A slow start must not find its port taken by a listener of another test, which would be taken for the program.
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(1)[0]));
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
             let (program, arguments) = command(home.path(), address);
             let child = ChildProcess::spawn(program, arguments).expect("setpriv");
@@ -247,10 +248,6 @@ fn substitute(shipped: &str, instead: &[(&str, String)]) -> String {
         written = written.replace(old, new);
     }
     written
-}
-
-fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
 /// Its workers keep our user: as another user they would not reach its folders below a closed one. Without root they

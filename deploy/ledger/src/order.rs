@@ -41,7 +41,7 @@ pub(crate) enum ParseOrderError {
 const MOST: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ChangeDirection {
+pub(crate) enum BalanceDirection {
     Give,
     Take,
 }
@@ -52,13 +52,13 @@ impl Order {
     pub(crate) fn parse(
         resource: LedgerResource,
         operation: String,
-        direction: ChangeDirection,
+        direction: BalanceDirection,
         amount: i64,
     ) -> Result<Self, ParseOrderError> {
         check_operation(&operation, amount)?;
         let amount = match direction {
-            ChangeDirection::Give => amount,
-            ChangeDirection::Take => -amount,
+            BalanceDirection::Give => amount,
+            BalanceDirection::Take => -amount,
         };
         Ok(Self { operation, changes: vec![BalanceChange { resource, amount }] })
     }

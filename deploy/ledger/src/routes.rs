@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::fencing::{FencingStamp, FieldSettings, TokenComparison};
-use crate::order::{ChangeDirection, LedgerResource, Order};
+use crate::order::{BalanceDirection, LedgerResource, Order};
 use crate::problem::{ApiError, ProblemResponder};
 use crate::store::{LedgerStore, OrderOutcome};
 
@@ -113,7 +113,7 @@ async fn debit(
     stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
-    pay(service, &id, ChangeDirection::Take, stamp, body).await
+    pay(service, &id, BalanceDirection::Take, stamp, body).await
 }
 
 async fn credit(
@@ -122,13 +122,13 @@ async fn credit(
     stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
-    pay(service, &id, ChangeDirection::Give, stamp, body).await
+    pay(service, &id, BalanceDirection::Give, stamp, body).await
 }
 
 async fn pay(
     service: AppState,
     id: &str,
-    direction: ChangeDirection,
+    direction: BalanceDirection,
     stamp: FencingStamp,
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
@@ -161,7 +161,7 @@ async fn reserve(
     body: Bytes,
 ) -> ApiResult<OrderResponse> {
     let ReservationRequest { operation, quantity } = serde_json::from_slice(&body)?;
-    let order = Order::parse(LedgerResource::sku(&sku)?, operation, ChangeDirection::Take, quantity)?;
+    let order = Order::parse(LedgerResource::sku(&sku)?, operation, BalanceDirection::Take, quantity)?;
     service.execute_single(order, stamp).await
 }
 

@@ -7,7 +7,7 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use hyper::header::HeaderValue;
 
 /// A ticket that a request presents and that a gateway of the installation has signed.
-pub enum CallerTicket {
+pub enum CallbackTicket {
     Valid(Rc<CallbackOrigin>),
     /// The ticket is no longer valid, with the reason.
     Expired(&'static str),

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use crate::{
     active_config::{PipelineEntryGuard, RunningRequestGuard},
-    callback::CallerTicket,
+    callback::CallbackTicket,
     clock_header::ClockHeader,
     concurrency_limit::ConcurrencyPermit,
     leases::PresentedLease,
@@ -73,7 +73,7 @@ pub struct RequestContext {
     /// The report of that gateway about the request.
     pub told: Cell<Option<PeerOutcome>>,
     /// The ticket of the dispatch in which the request was called, where some route may be called back.
-    pub shown: OnceCell<CallerTicket>,
+    pub shown: OnceCell<CallbackTicket>,
     /// The lease that the request shows, where the process grants leases.
     pub lease: OnceCell<PresentedLease>,
     /// The dispatch in which the request was called, where its route allows that.

@@ -142,7 +142,7 @@ impl PostgresBackend {
         let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
         self.metrics.set_active_keys(in_flight);
         self.metrics.set_in_doubt(in_doubt);
-        self.metrics.set_unseen_executions(self.postgres.silent_count());
+        self.metrics.set_unseen_executions(self.postgres.silent_doubt_count());
         self.metrics.set_store_keys(keys);
         self.metrics.set_quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
         self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));

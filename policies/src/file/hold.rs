@@ -10,7 +10,7 @@ use crate::{
 
 /// The fields that a fence or `defaults` has set so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PartialHold {
+pub(super) struct PartialHoldPolicy {
     kept: Option<HoldMode>,
     linger: Option<Duration>,
     max_local: Option<u32>,
@@ -50,7 +50,7 @@ impl LockKind {
     }
 }
 
-impl PartialHold {
+impl PartialHoldPolicy {
     /// The fields of `block`, and the inherited value of each field that `block` does not have.
     pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
         block.read_inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
@@ -78,9 +78,9 @@ impl PartialHold {
     }
 }
 
-fn hold(block: &mut MappingReader, inherited: &PartialHold, of: LockKind) -> PartialHold {
+fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockKind) -> PartialHoldPolicy {
     let mode = block.keyword("mode", &[("cached", HoldMode::Cached), ("strict", HoldMode::Strict)]);
-    let written = PartialHold {
+    let written = PartialHoldPolicy {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
         max_local: block.value("max_local", max_local).or(inherited.max_local),

@@ -54,7 +54,7 @@ async fn unseen_endpoint_keeps_key_closed() {
     assert!(one.record_silent(&service()));
     advance_time(&clock, &[&one, &other], Duration::from_secs(60)).await;
     assert!(is_closed(&other, "a", 21).await);
-    assert_eq!(one.silent_count(), 1);
+    assert_eq!(one.silent_doubt_count(), 1);
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
     // The endpoint answers, and is seen for as long as the execution may take.

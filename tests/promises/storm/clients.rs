@@ -23,10 +23,10 @@ const CLIENTS: usize = 40;
 pub(super) struct AttemptResult {
     pub(super) operation: OperationNumber,
     pub(super) attempt: usize,
-    pub(super) end: AttemptEnd,
+    pub(super) end: ClientAttemptEnd,
 }
 
-pub(super) enum AttemptEnd {
+pub(super) enum ClientAttemptEnd {
     Answer(Box<ClientResponse>),
     /// The client hung up.
     Impatient,
@@ -84,7 +84,8 @@ pub(super) async fn send_last_attempt(storm: &StormState, operation: OperationNu
         loop {
             let end = ask(storm, operation, attempt, 0, PATIENCE).await;
             match &end {
-                AttemptEnd::Answer(answer) if answer.outcome() == Some(FencingOutcome::NotDispatched) => {}
+                ClientAttemptEnd::Answer(answer)
+                    if answer.outcome() == Some(FencingOutcome::NotDispatched) => {}
                 _ => return AttemptResult { operation, attempt, end },
             }
             sleep(Duration::from_millis(50)).await;
@@ -99,17 +100,17 @@ async fn ask(
     attempt: usize,
     door: usize,
     patience: Duration,
-) -> AttemptEnd {
+) -> ClientAttemptEnd {
     let address: SocketAddr = *storm.doors[door].lock().expect("no thread panics here");
     match timeout(patience, operation.attempt_request(attempt).send_to(address)).await {
         Err(_) if patience == PATIENCE => panic!("no answer at all to {operation:?}"),
-        Err(_) => AttemptEnd::Impatient,
-        Ok(Err(_)) => AttemptEnd::Broken,
-        Ok(Ok(answer)) => AttemptEnd::Answer(Box::new(answer)),
+        Err(_) => ClientAttemptEnd::Impatient,
+        Ok(Err(_)) => ClientAttemptEnd::Broken,
+        Ok(Ok(answer)) => ClientAttemptEnd::Answer(Box::new(answer)),
     }
 }
 
-impl AttemptEnd {
+impl ClientAttemptEnd {
     /// True if the client need not ask again.
     pub(super) fn is_final(&self) -> bool {
         match self {

@@ -9,7 +9,7 @@ use fencegate_tests::{
 };
 
 use super::{
-    clients::{AttemptEnd, AttemptResult},
+    clients::{AttemptResult, ClientAttemptEnd},
     operation::{OperationNumber, operations},
     weather::StormFaults,
 };
@@ -77,8 +77,8 @@ impl StormJudge {
         let mut history = History::from_log(log);
         for told in self.told.values().flatten() {
             let answer = match &told.end {
-                AttemptEnd::Answer(answer) => Some(&**answer),
-                AttemptEnd::Impatient | AttemptEnd::Broken => None,
+                ClientAttemptEnd::Answer(answer) => Some(&**answer),
+                ClientAttemptEnd::Impatient | ClientAttemptEnd::Broken => None,
             };
             history.record_answer(told.operation.attempt(told.attempt), answer);
         }
@@ -101,7 +101,7 @@ fn cents(record: &RequestRecord) -> u64 {
 /// # Panics
 /// If it was told what is not so.
 fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
-    let AttemptEnd::Answer(answer) = &told.end else { return false };
+    let ClientAttemptEnd::Answer(answer) = &told.end else { return false };
     let at = || format!("{:?}, attempt {}: {answer:?}; executed: {executed:?}", told.operation, told.attempt);
     let outcome = answer.outcome().unwrap_or_else(|| panic!("says nothing: {}", at()));
     let receipt = format!("receipt 1 of operation {}", told.operation.0);
@@ -125,11 +125,11 @@ fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
 }
 
 impl EventCounts {
-    fn count(&mut self, end: &AttemptEnd) {
+    fn count(&mut self, end: &ClientAttemptEnd) {
         *match end {
-            AttemptEnd::Impatient => &mut self.hung_up,
-            AttemptEnd::Broken => &mut self.broken,
-            AttemptEnd::Answer(answer) => match answer.outcome() {
+            ClientAttemptEnd::Impatient => &mut self.hung_up,
+            ClientAttemptEnd::Broken => &mut self.broken,
+            ClientAttemptEnd::Answer(answer) => match answer.outcome() {
                 Some(FencingOutcome::Replayed) => &mut self.replayed,
                 Some(FencingOutcome::NotDispatched) => &mut self.not_dispatched,
                 Some(FencingOutcome::Unknown) if is_recorded(answer) => &mut self.recorded_unknown,

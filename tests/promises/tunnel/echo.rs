@@ -13,13 +13,13 @@ use tokio::{
 };
 
 /// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
-pub(super) struct EchoService {
+pub(super) struct TunnelEchoService {
     pub(super) address: SocketAddr,
     pub(super) heads: Arc<Mutex<Vec<String>>>,
     pub(super) heard: Arc<Mutex<Vec<u8>>>,
 }
 
-impl EchoService {
+impl TunnelEchoService {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -78,7 +78,7 @@ pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<S
 }
 
 /// The policy's routes, which let WebSocket pass, to an echo.
-pub(super) fn policy(site: &TestSite, name: &str, echo: &EchoService) -> TestPolicy {
+pub(super) fn policy(site: &TestSite, name: &str, echo: &TunnelEchoService) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", echo.address)]))
         .with("/routes/0/match/methods", json!(["GET", "POST"]))

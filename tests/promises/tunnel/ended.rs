@@ -19,14 +19,14 @@ use tokio::{
 };
 
 use super::echo::{
-    EchoService, assert_received, open_tunnel, policy, read_head, request_upgrade, wait_closed,
+    TunnelEchoService, assert_received, open_tunnel, policy, read_head, request_upgrade, wait_closed,
 };
 
 /// A tunnel ends when the deadline of its session passes, and no byte leaves after that.
 #[tokio::test]
 async fn tunnel_ends_with_its_session() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
     let gateway = Gateway::start(&cut_off).await;
@@ -46,7 +46,7 @@ async fn tunnel_ends_with_its_session() {
 #[tokio::test]
 async fn idle_or_overdue_tunnel_is_cut() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
     let gateway = Gateway::start(&idle).await;
     let mut stream = open_tunnel(&gateway, "/chat").await;
@@ -65,7 +65,7 @@ async fn idle_or_overdue_tunnel_is_cut() {
 #[tokio::test]
 async fn unread_tunnel_counts_as_idle() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
     let gateway = Gateway::start(&idle).await;
     let (mut stream, _) = request_upgrade(&gateway, "/chat").await;
@@ -80,7 +80,7 @@ async fn unread_tunnel_counts_as_idle() {
 #[tokio::test]
 async fn drain_gives_tunnels_half_its_time() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
     let gateway = Gateway::start(&policy).await;
     let mut stream = open_tunnel(&gateway, "/pay/7").await;
@@ -113,7 +113,7 @@ async fn assert_cut_by_drain(client: TunnelClient) {
     // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let ours = |name| {
         policy(&site, name, &echo)
             .with("/upstreams/ledger/fencing", "none")
@@ -158,7 +158,7 @@ enum TunnelEnd {
 async fn assert_ended_by_gateway(how: TunnelEnd) {
     const TIME: Duration = Duration::from_millis(1500);
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let policy = policy(&site, "gw-1", &echo)
         .with("/upstreams/ledger/fencing", "none")
         .with("/upstreams/ledger/response_timeout", "1500ms")
@@ -205,7 +205,7 @@ async fn start_upgrade_then_reset() -> SocketAddr {
 #[tokio::test]
 async fn reset_ends_tunnel_and_frees_key() {
     let site = TestSite::fresh().await;
-    let echo = EchoService::start().await;
+    let echo = TunnelEchoService::start().await;
     let endpoint = json!([format!("http://{}", start_upgrade_then_reset().await)]);
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;

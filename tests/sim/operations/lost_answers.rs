@@ -180,7 +180,7 @@ fn unanswered_read_retries_while_session_lives() {
 /// The client library has died: each request fails like this, for ever. Nothing was sent, and the next session reports
 /// that.
 #[test]
-fn admission_without_client_ends_with_session() {
+fn admission_fails_when_zookeeper_client_died() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);

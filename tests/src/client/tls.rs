@@ -14,14 +14,14 @@ use super::dial::connect;
 
 /// How a client speaks TLS.
 #[derive(Clone)]
-pub struct TlsClient {
+pub struct TestTlsClient {
     roots: RootCertStore,
     shown: Option<(CertificateDer<'static>, Arc<PrivateKeyDer<'static>>)>,
     versions: &'static [&'static SupportedProtocolVersion],
     protocols: Vec<Vec<u8>>,
 }
 
-impl TlsClient {
+impl TestTlsClient {
     /// Trusts certificates that these roots have signed, and offers no protocol.
     pub fn new(roots: RootCertStore) -> Self {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }

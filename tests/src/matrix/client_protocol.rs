@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::client::{ClientResponse, Http1Client, Http2Client, TestRequest, TlsClient};
+use crate::client::{ClientResponse, Http1Client, Http2Client, TestRequest, TestTlsClient};
 
 #[derive(Clone)]
 pub enum ProtocolConfig {
@@ -10,7 +10,7 @@ pub enum ProtocolConfig {
     /// By prior knowledge.
     Http2,
     /// HTTP/1.1 over TLS.
-    Tls(TlsClient),
+    Tls(TestTlsClient),
 }
 
 /// An open connection.

@@ -19,7 +19,7 @@ use super::{
     workload::WorkloadKind,
 };
 use crate::{
-    client::TlsClient,
+    client::TestTlsClient,
     ensemble::{Ensemble, SERVERS, free_ports},
     guard::{Guard, GuardLaunch},
     guarded::{GuardedSite, run_operator},
@@ -284,7 +284,7 @@ pub(super) fn client_protocol(
                 station.policy = station.policy.clone().with("/listeners/public/tls", shown.clone());
             }
             kept.push(Box::new(folder));
-            ProtocolConfig::Tls(TlsClient::new(authority.roots()).with_alpn(&["http/1.1"]))
+            ProtocolConfig::Tls(TestTlsClient::new(authority.roots()).with_alpn(&["http/1.1"]))
         }
     }
 }

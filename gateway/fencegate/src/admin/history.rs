@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::histogram::HistogramSummary;
+use fencegate_process::histogram::HistogramBuckets;
 
 use crate::metrics::Metrics;
 
@@ -24,8 +24,8 @@ pub const MOST: usize = 180;
 /// The counters as they were at one moment.
 #[derive(Debug, Clone)]
 struct HistogramSample {
-    wait: HistogramSummary,
-    hold: HistogramSummary,
+    wait: HistogramBuckets,
+    hold: HistogramBuckets,
 }
 
 /// The rates of one interval; `None` where nothing happened in it.
@@ -76,7 +76,7 @@ impl MetricHistory {
     }
 }
 
-fn percentiles(spread: &HistogramSummary) -> Option<Percentiles> {
+fn percentiles(spread: &HistogramBuckets) -> Option<Percentiles> {
     let half = spread.quantile(0.5)?;
     let most = spread.quantile(0.99)?;
     Some(Percentiles { half, most, count: spread.count() })
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn sample(counts: &[u64]) -> HistogramSample {
-        let spread = HistogramSummary::new(&[0.1, 1.0], counts);
+        let spread = HistogramBuckets::new(&[0.1, 1.0], counts);
         HistogramSample { wait: spread.clone(), hold: spread }
     }
 

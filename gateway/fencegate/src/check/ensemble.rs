@@ -33,7 +33,7 @@ use super::{acl, files, findings::FindingCollector, fleet};
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The installation in ZooKeeper.
-pub(super) struct Installation {
+pub(super) struct FoundInstallation {
     pub(super) meta: InstallationMeta,
     /// The member node of each gateway, by the gateway's name.
     pub(super) members: BTreeMap<String, MemberRecord>,
@@ -44,7 +44,7 @@ pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     memory: &TokenHistory,
-) -> Option<Installation> {
+) -> Option<FoundInstallation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
     let ensemble = match ZkServers::from_policy(zookeeper) {
@@ -207,7 +207,7 @@ async fn check_installation(
     gateway: &GatewayPlan,
     memory: &TokenHistory,
     link: &ZkSession,
-) -> Option<Installation> {
+) -> Option<FoundInstallation> {
     let paths = ZkPaths::new(&gateway.zookeeper.root);
     acl::check(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
@@ -255,7 +255,7 @@ async fn check_installation(
             BTreeMap::new()
         }
     };
-    Some(Installation { meta, members })
+    Some(FoundInstallation { meta, members })
 }
 
 /// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.

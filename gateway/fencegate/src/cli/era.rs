@@ -115,7 +115,7 @@ pub(super) struct EraReport {
     suspected_by: Option<String>,
     /// The record in `state_dir` on this machine for this installation, else for the one with the largest epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<StateDirRecord>,
+    state: Option<StateDirEpochReport>,
     /// The reason for which `state_dir` cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_unreadable: Option<String>,
@@ -123,7 +123,7 @@ pub(super) struct EraReport {
 
 /// A record in `state_dir`.
 #[derive(Debug, Serialize)]
-struct StateDirRecord {
+struct StateDirEpochReport {
     installation: String,
     era: u64,
     highest: u64,
@@ -251,7 +251,7 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandErro
             floor: floor.max(marked).max(ours.map_or(0, |record| record.highest)),
             suspect: suspect.as_ref().map(|mark| mark.highest),
             suspected_by: suspect.map(|mark| mark.by),
-            state: state.map(StateDirRecord::from),
+            state: state.map(StateDirEpochReport::from),
             state_unreadable,
             ensemble,
         })
@@ -293,7 +293,7 @@ fn bump(
     })
 }
 
-impl From<InstallationRecord> for StateDirRecord {
+impl From<InstallationRecord> for StateDirEpochReport {
     fn from(InstallationRecord { installation, era, highest }: InstallationRecord) -> Self {
         Self { installation, era, highest }
     }
@@ -308,7 +308,7 @@ impl EraReport {
              base          {base}\n\
              floor         {floor}   (no token that is known is above it)\n"
         );
-        if let Some(StateDirRecord { installation, era, highest }) = &self.state {
+        if let Some(StateDirEpochReport { installation, era, highest }) = &self.state {
             text.push_str(&format!("state_dir     {highest}, in era {era} of {installation}\n"));
         }
         if let Some(why) = &self.state_unreadable {

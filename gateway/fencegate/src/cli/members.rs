@@ -11,7 +11,7 @@ use super::{
     log::OutputFormat,
     out::print_result,
     table::TextTable,
-    times::format_since,
+    times::format_unix_seconds_and_age,
 };
 use crate::admin::models::{Members, pluralize};
 
@@ -48,7 +48,7 @@ fn text(registered: &[RegisteredGateway]) -> String {
             common_value(sessions, |one| one.peer.as_deref()),
             common_value(sessions, |one| one.version.as_deref()),
             ready_text(sessions),
-            sessions.iter().map(|one| one.since).min().map(format_since).unwrap_or_default(),
+            sessions.iter().map(|one| one.since).min().map(format_unix_seconds_and_age).unwrap_or_default(),
         ]);
     }
     format!("{}\n\n{table}", pluralize(gateways.len(), "gateway"))

@@ -14,7 +14,7 @@ use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
     log::OutputFormat,
-    times::format_since,
+    times::format_unix_seconds_and_age,
 };
 use crate::admin::extract::ResolvedAs;
 
@@ -138,7 +138,7 @@ fn describe(open: &UnresolvedOperation) -> String {
     if let Some(name) = &record.name {
         line("key", format!("Idempotency-Key: {name}"));
     }
-    line("since", format_since(record.admitted));
+    line("since", format_unix_seconds_and_age(record.admitted));
     line("token", record.token.to_string());
     line("resource", join_keys(&record.keys));
     if open.may_run {

@@ -11,7 +11,7 @@ use crate::run_locked::{
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
     lock_spec::{LockAccess, LockSpec, WaitPolicy},
     renewals::RenewalSchedule,
-    run_loop::{LockedCommandLoop, RepeatPolicy, RunCommandError, RunProgress},
+    run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
 };
 
 /// The exit codes of these verbs.
@@ -157,7 +157,7 @@ impl HoldArgs {
             return exit_not_run(&unfit);
         }
         let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
-        let campaign = LockedCommandLoop { spec: wanted, command: charge, repeat: turns };
+        let campaign = LockedRun { spec: wanted, command: charge, repeat: turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return exit_not_run(&RunCommandError::from(error)),

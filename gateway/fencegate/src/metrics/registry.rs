@@ -10,7 +10,7 @@ use fencegate_http::{
 use fencegate_lock::metrics::SessionMetrics;
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{
-    histogram::HistogramSummary,
+    histogram::HistogramBuckets,
     log_writer::{ErrorCounter, dropped_count, dropped_lines},
     metric_snapshot::MetricSnapshot,
     registry::{MetricDesc, MetricRegistry},
@@ -196,12 +196,12 @@ impl Metrics {
     }
 
     /// How long requests waited for their locks, over all routes.
-    pub fn wait_distribution(&self) -> HistogramSummary {
+    pub fn wait_distribution(&self) -> HistogramBuckets {
         self.requests.wait_distribution()
     }
 
     /// How long requests held their locks, over all routes.
-    pub fn hold_distribution(&self) -> HistogramSummary {
+    pub fn hold_distribution(&self) -> HistogramBuckets {
         self.requests.hold_distribution()
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use fencegate_policies::plan::{FencingLevel, ForwardPolicy, GatewayPlan};
 use fencegate_process::{
-    histogram::HistogramSummary,
+    histogram::HistogramBuckets,
     registry::{LONG, MetricRegistry, SHORT},
     sharded::ShardedMetric,
 };
@@ -153,11 +153,11 @@ impl RequestMetricFamilies {
         }
     }
 
-    pub(super) fn wait_distribution(&self) -> HistogramSummary {
-        HistogramSummary::from_collector(&self.lock_wait, SHORT)
+    pub(super) fn wait_distribution(&self) -> HistogramBuckets {
+        HistogramBuckets::from_collector(&self.lock_wait, SHORT)
     }
 
-    pub(super) fn hold_distribution(&self) -> HistogramSummary {
-        HistogramSummary::from_collector(&self.lock_hold, LONG)
+    pub(super) fn hold_distribution(&self) -> HistogramBuckets {
+        HistogramBuckets::from_collector(&self.lock_hold, LONG)
     }
 }

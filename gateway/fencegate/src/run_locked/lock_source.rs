@@ -18,11 +18,11 @@ pub enum LockSource {
 pub struct CommandLock {
     pub info: CommandLockInfo,
     pub renewals: RenewalSchedule,
-    backend: LockBackend,
+    backend: HeldCommandLock,
 }
 
 #[derive(Debug)]
-enum LockBackend {
+enum HeldCommandLock {
     Direct(DirectLock),
     Lease(RemoteLease),
 }
@@ -40,7 +40,7 @@ impl LockSource {
                 Ok(CommandLock {
                     info: held.info(),
                     renewals: ensemble.renewals(),
-                    backend: LockBackend::Direct(held),
+                    backend: HeldCommandLock::Direct(held),
                 })
             }
             Self::Gateway(gateway) => {
@@ -48,7 +48,7 @@ impl LockSource {
                 Ok(CommandLock {
                     info: held.info(),
                     renewals: held.renewals(),
-                    backend: LockBackend::Lease(held),
+                    backend: HeldCommandLock::Lease(held),
                 })
             }
         }
@@ -77,16 +77,16 @@ impl LockSource {
 impl CommandLock {
     pub fn status(&self) -> LockStatus {
         match &self.backend {
-            LockBackend::Direct(held) => held.status(),
-            LockBackend::Lease(held) => held.status(),
+            HeldCommandLock::Direct(held) => held.status(),
+            HeldCommandLock::Lease(held) => held.status(),
         }
     }
 
     /// Releases the lock. Nothing may run under it any more.
     pub async fn release(self) {
         match self.backend {
-            LockBackend::Direct(held) => held.release(),
-            LockBackend::Lease(held) => held.release().await,
+            HeldCommandLock::Direct(held) => held.release(),
+            HeldCommandLock::Lease(held) => held.release().await,
         }
     }
 }

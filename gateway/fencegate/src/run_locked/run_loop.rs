@@ -14,7 +14,7 @@ use super::{
 
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
-pub struct LockedCommandLoop {
+pub struct LockedRun {
     pub spec: LockSpec,
     pub command: LockedCommand,
     pub repeat: RepeatPolicy,
@@ -50,7 +50,7 @@ pub enum RunCommandError {
 /// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl LockedCommandLoop {
+impl LockedRun {
     /// Returns the exit code.
     ///
     /// # Errors

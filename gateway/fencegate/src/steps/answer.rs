@@ -44,7 +44,7 @@ pub trait ExchangeObserver: 'static {
 
 /// How much of an answer is buffered in full, and how long its parts may take.
 #[derive(Debug, Clone, Copy)]
-pub struct ResponseLimits {
+pub struct ResponseRelayLimits {
     /// The most bytes that are buffered in full.
     pub most: usize,
     /// How long the client may read nothing of a larger answer.
@@ -80,7 +80,7 @@ impl ReadResponseError {
 pub async fn receive_response<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
-    bounds: ResponseLimits,
+    bounds: ResponseRelayLimits,
     budget: &MemoryBudget,
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::{extract_claim::parse_headers, strip_headers::SanitizedRequest};
 use crate::{
-    callback::{CallbackOrigin, CallerTicket},
+    callback::{CallbackOrigin, CallbackTicket},
     headers::{FENCING_LEASE, FENCING_TOKEN},
     leases::{PresentedLease, api::context},
     ticket_issuer::TicketIssuer,
@@ -37,7 +37,7 @@ pub fn record_presented_ticket(tickets: Option<&TicketIssuer>, request: &Sanitiz
 
 /// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger gets no report
 /// of the mistake, and is served as a request without a ticket.
-fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> {
+fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallbackTicket> {
     let ticket = match parse_headers::ticket(presented) {
         Ok(ticket) => ticket,
         Err(TicketError::Missing) => return None,
@@ -45,18 +45,18 @@ fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<Caller
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
-        Err(TicketError::Expired { .. }) => return Some(CallerTicket::Expired("its ticket has expired")),
+        Err(TicketError::Expired { .. }) => return Some(CallbackTicket::Expired("its ticket has expired")),
         Err(bad) => return rejected_ticket(&bad),
     };
     let (Ok(Some(token)), Some(written)) = (parse_headers::token(presented), presented.get(FENCING_TOKEN))
     else {
-        return Some(CallerTicket::Expired("its ticket came without the token of the dispatch"));
+        return Some(CallbackTicket::Expired("its ticket came without the token of the dispatch"));
     };
     if !verified.claims.tenure.same_grant(token) {
-        return Some(CallerTicket::Expired("its ticket and its token are of two tenures"));
+        return Some(CallbackTicket::Expired("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
-    Some(CallerTicket::Valid(Rc::new(CallbackOrigin {
+    Some(CallbackTicket::Valid(Rc::new(CallbackOrigin {
         keys: keys.ok()?.into(),
         token,
         origin: verified.claims.origin.clone(),
@@ -65,7 +65,7 @@ fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<Caller
     })))
 }
 
-fn rejected_ticket(bad: &TicketError) -> Option<CallerTicket> {
+fn rejected_ticket(bad: &TicketError) -> Option<CallbackTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

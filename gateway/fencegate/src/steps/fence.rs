@@ -44,7 +44,7 @@ use crate::{
     request_context::RequestContext,
     request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard},
     steps::{
-        answer::{self, ResponseLimits},
+        answer::{self, ResponseRelayLimits},
         authorized::DispatchableRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
@@ -316,7 +316,7 @@ impl<N: Network> FenceDeps<N> {
             plan::HoldPolicy::Cached(caching) => caching.max_tenure,
             plan::HoldPolicy::Strict => CachedHoldLimits::default().max_tenure,
         };
-        let bounds = ResponseLimits {
+        let bounds = ResponseRelayLimits {
             most: fence.max_response,
             idle: upstream.response_body_idle,
             total: upstream.response_body_total,

@@ -34,7 +34,7 @@ use self::{
     probe::ProbeAnswer,
     replay::{replay, replayable_fields, unseen_answer},
 };
-use super::answer::{self, ExchangeObserver, ResponseLimits};
+use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
     refusal::{Outcome, Reason, Refusal},
@@ -91,7 +91,7 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
         AdmissionDecision::Replay(kept) => return replay(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = ResponseLimits {
+    let bounds = ResponseRelayLimits {
         most: MAX_BUFFERED,
         idle: upstream.response_body_idle,
         total: upstream.response_body_total,

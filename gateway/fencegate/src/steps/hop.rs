@@ -16,7 +16,7 @@ use hyper::{
 use smallvec::SmallVec;
 
 use crate::{
-    callback::CallerTicket,
+    callback::CallbackTicket,
     handler::ShortCircuit,
     steps::{callback_ticket, strip_headers::SanitizedRequest},
     ticket_issuer::TicketIssuer,
@@ -45,7 +45,7 @@ pub fn apply_hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<Sanit
     let mut hops = hop.name.chain(headers);
     // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
     // further lock of the same key, and the depth of calls is limited.
-    let called = matches!(context.shown.get(), Some(CallerTicket::Valid(_)));
+    let called = matches!(context.shown.get(), Some(CallbackTicket::Valid(_)));
     if called || context.forwarded.get().is_some() {
         hops.looped = false;
     }

@@ -133,7 +133,7 @@ impl AdmissionTable {
     }
 
     /// The number of executions in doubt whose time stands still, because their endpoint does not answer.
-    pub fn silent_count(&self) -> usize {
+    pub fn silent_doubt_count(&self) -> usize {
         self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
     }
 

@@ -113,7 +113,13 @@ impl LocalBackend {
         let (doubts, silent, keys, at_work, quarantine) = {
             let LocalBackendState { register: table, now, .. } = &*self.lock();
             let quarantine = table.quarantine(*now);
-            (table.doubt_count(), table.silent_count(), table.len(), table.active_key_count(), quarantine)
+            (
+                table.doubt_count(),
+                table.silent_doubt_count(),
+                table.len(),
+                table.active_key_count(),
+                quarantine,
+            )
         };
         self.metrics.set_unseen_executions(silent);
         self.metrics.set_active_keys(at_work);

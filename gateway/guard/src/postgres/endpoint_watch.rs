@@ -98,8 +98,8 @@ impl PostgresStore {
 
     /// The number of this guard's executions in doubt whose time stands still, because their endpoint does not
     /// answer.
-    pub fn silent_count(&self) -> usize {
-        self.instance.probed_doubts().map(|unseen| unseen.silent_count()).unwrap_or_default()
+    pub fn silent_doubt_count(&self) -> usize {
+        self.instance.probed_doubts().map(|unseen| unseen.silent_doubt_count()).unwrap_or_default()
     }
 
     /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is no dispatch of

@@ -64,7 +64,7 @@ pub(super) struct PostgresStoreInstance {
     pub(super) names: Arc<OwnedNameRegistry>,
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembership,
-    pub(super) acknowledged: AcknowledgedProgress,
+    pub(super) acknowledged: DatabaseProgress,
     /// Set if the endpoints are probed.
     pub(super) unseen: OnceLock<Mutex<ProbedDoubts>>,
     /// Set when there are metrics.
@@ -78,7 +78,7 @@ pub(super) struct PostgresStoreInstance {
 
 /// The progress that the database has acknowledged. If it has less later, it was rolled back.
 #[derive(Debug, Default)]
-pub(super) struct AcknowledgedProgress {
+pub(super) struct DatabaseProgress {
     /// Number of statements of this instance.
     pub(super) acts: AtomicI64,
     /// The largest epoch that any guard has announced, as far as it was reported to this one.
@@ -94,7 +94,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl AcknowledgedProgress {
+impl DatabaseProgress {
     pub(super) fn record_known_epoch(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
@@ -174,7 +174,7 @@ impl PostgresStoreInstance {
             names: Arc::default(),
             notifiers: KeyNotifiers::new(),
             membership: GuardMembership::default(),
-            acknowledged: AcknowledgedProgress::default(),
+            acknowledged: DatabaseProgress::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
             passed: Mutex::new(ClockSamples::new(sent)),

@@ -89,7 +89,7 @@ impl ProbedDoubts {
     }
 
     /// The number of doubts whose time stands still.
-    pub(super) fn silent_count(&self) -> usize {
+    pub(super) fn silent_doubt_count(&self) -> usize {
         self.doubts.values().filter(|doubt| self.is_stalled(doubt)).count()
     }
 
@@ -168,7 +168,7 @@ mod tests {
             assert!(unseen.record_alive(&two, answer(second)).is_empty(), "{second}");
         }
         assert!(unseen.record_silent(&one));
-        assert_eq!(unseen.silent_count(), 2);
+        assert_eq!(unseen.silent_doubt_count(), 2);
         assert!(unseen.record_alive(&one, answer(20)).is_empty());
         assert!(unseen.record_alive(&one, answer(21)).is_empty());
         let over = unseen.record_alive(&one, answer(22));

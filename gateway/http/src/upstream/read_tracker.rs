@@ -32,13 +32,13 @@ pub(super) struct ReadTracker<S> {
     /// Whether all is read, or nothing was read for too long.
     drained: bool,
     /// The first failed write. No other write is tried after it.
-    failed: Option<PendingWriteError>,
+    failed: Option<WithheldWriteError>,
     /// The task whose write stays pending.
     writer: Option<Waker>,
 }
 
 /// A failed write that stays pending.
-struct PendingWriteError {
+struct WithheldWriteError {
     how: io::ErrorKind,
     /// When it failed, or when bytes were last read after that.
     last: Instant,
@@ -50,7 +50,7 @@ struct PendingWriteError {
 /// kernel already.
 const SILENCE: Duration = Duration::from_secs(1);
 
-impl PendingWriteError {
+impl WithheldWriteError {
     fn new(how: io::ErrorKind) -> Self {
         let last = Instant::now();
         Self { how, last, timer: Box::pin(sleep_until(last + SILENCE)) }
@@ -91,7 +91,7 @@ impl<S: Unpin> ReadTracker<S> {
             Some(failed) => failed,
             None => match write(Pin::new(&mut self.io), cx) {
                 Poll::Ready(Err(error)) if is_peer_closed(&error) => {
-                    self.failed.insert(PendingWriteError::new(error.kind()))
+                    self.failed.insert(WithheldWriteError::new(error.kind()))
                 }
                 polled => return polled,
             },

@@ -119,7 +119,7 @@ mod tests {
     }
 
     /// How many requests are admitted beside so many leases.
-    fn count_admitted(leases: usize, capacity: KeyCapacityLimits) -> usize {
+    fn count_requests_beside(leases: usize, capacity: KeyCapacityLimits) -> usize {
         let occupancy = Arc::<KeyCapacityLimiter>::default();
         let key = key();
         let enter = |of| occupancy.take_slot(&key, of, capacity);
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn waiting_leases_use_no_request_capacity() {
         let capacity = KeyCapacityLimits { hold: 1, wait: 3 };
-        assert_eq!([0, 1, 2, 10].map(|leases| count_admitted(leases, capacity)), [4, 3, 3, 3]);
+        assert_eq!([0, 1, 2, 10].map(|leases| count_requests_beside(leases, capacity)), [4, 3, 3, 3]);
         let permits = KeyCapacityLimits { hold: 3, wait: 2 };
-        assert_eq!([0, 1, 3, 10].map(|leases| count_admitted(leases, permits)), [5, 4, 2, 2]);
+        assert_eq!([0, 1, 3, 10].map(|leases| count_requests_beside(leases, permits)), [5, 4, 2, 2]);
     }
 }

@@ -101,7 +101,7 @@ mod tests {
 
     /// A record of a newer format or with garbled content is an error and never counts as clean.
     #[test]
-    fn unreadable_record_is_not_clean() {
+    fn unreadable_grant_record_is_not_clean() {
         let newer = GrantRecord::parse(br#"{"format":2,"left":"well"}"#);
         assert_eq!(newer, Err(ParseGrantRecordError::Newer(2)));
         for garbled in [&b"x"[..], b"{}", br#"{"format":1,"state":"gone","epoch":1,"delay_ms":0}"#] {

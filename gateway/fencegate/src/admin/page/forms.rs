@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{
     layout::{ErrorPage, Page, VERSION},
     parts::OperationRow,
-    times::format_since,
+    times::format_unix_seconds,
 };
 use crate::admin::{
     audit::AuditAction,
@@ -108,7 +108,7 @@ pub(super) fn operation_row(open: &UnresolvedOperation, names: KeyRedaction) -> 
         of: names.display_each(&record.keys),
         token: record.token.to_string(),
         named: record.name.clone(),
-        since: format_since(record.admitted),
+        since: format_unix_seconds(record.admitted),
         may_run: open.may_run,
         closes: None,
     }

@@ -13,7 +13,7 @@ use super::{
     forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
     layout::{ErrorPage, FlashMessage, Page, VERSION, assets},
     parts::{CounterRow, OperationRow, ProcessStatus, Tile},
-    times::{format_millis, format_now, format_since, format_time},
+    times::{format_millis, format_now, format_time, format_unix_seconds},
 };
 use crate::admin::{
     audit::AuditAction,
@@ -167,7 +167,7 @@ fn operation_row(open: Open) -> OperationRow {
         of: open.keys,
         token: open.token.to_string(),
         named: open.idempotency_key,
-        since: open.admitted.map_or_else(|| "not known".into(), format_since),
+        since: open.admitted.map_or_else(|| "not known".into(), format_unix_seconds),
         may_run: open.closes_key_for_ms.is_some(),
         closes: open.closes_key_for_ms.map(|ms| match &open.endpoint {
             Some(endpoint) if open.endpoint_silent => {

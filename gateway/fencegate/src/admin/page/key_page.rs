@@ -62,7 +62,7 @@ struct KeyPage<'a> {
 
 /// The form that finds a key.
 #[derive(Deserialize)]
-pub(super) struct KeyForm {
+pub(super) struct KeySearchForm {
     key: String,
     #[serde(default)]
     request: String,
@@ -77,7 +77,7 @@ pub(super) struct KeyQuery {
 }
 
 /// Redirects from the form to the page: a form cannot build a path.
-pub(super) async fn redirect_to_key(Query(KeyForm { key, request }): Query<KeyForm>) -> Redirect {
+pub(super) async fn redirect_to_key(Query(KeySearchForm { key, request }): Query<KeySearchForm>) -> Redirect {
     let key = encode(key.trim());
     let request = encode(request.trim());
     match request.is_empty() {

@@ -31,7 +31,7 @@ pub(super) struct ErrorPage(pub(super) ApiError);
 
 #[derive(Template)]
 #[template(path = "fault.html")]
-struct ErrorTemplate<'a> {
+struct ErrorPageTemplate<'a> {
     said: &'a str,
     version: &'static str,
 }
@@ -44,7 +44,7 @@ impl From<ApiError> for ErrorPage {
 
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let page = Page(ErrorTemplate { said: &self.0.message, version: VERSION }).into_response();
+        let page = Page(ErrorPageTemplate { said: &self.0.message, version: VERSION }).into_response();
         (self.0.code.status(), self.0.action.map(Extension), page).into_response()
     }
 }

@@ -23,6 +23,6 @@ pub(super) fn format_time(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-pub(super) fn format_since(seconds: u64) -> String {
+pub(super) fn format_unix_seconds(seconds: u64) -> String {
     format_time(UNIX_EPOCH + Duration::from_secs(seconds))
 }

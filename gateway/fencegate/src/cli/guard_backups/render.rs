@@ -8,10 +8,10 @@ use std::{
 use fencegate_guard::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
-use crate::cli::{log::OutputFormat, times::format_since};
+use crate::cli::{log::OutputFormat, times::format_unix_seconds_and_age};
 
 /// The result of a restore.
-pub(super) struct RestoreOutcome {
+pub(super) struct GuardRestoreOutcome {
     pub(super) path: PathBuf,
     pub(super) backup: PathBuf,
     /// The description of the backup.
@@ -42,8 +42,8 @@ pub(super) fn backup_text(file: &Path, header: &BackupHeader, format: OutputForm
     }
 }
 
-pub(super) fn restore_text(outcome: &RestoreOutcome, format: OutputFormat) -> String {
-    let RestoreOutcome { path, header, restored, aside, closed_for, .. } = outcome;
+pub(super) fn restore_text(outcome: &GuardRestoreOutcome, format: OutputFormat) -> String {
+    let GuardRestoreOutcome { path, header, restored, aside, closed_for, .. } = outcome;
     match format {
         OutputFormat::Json => format!(
             "{:#}",
@@ -57,8 +57,8 @@ pub(super) fn restore_text(outcome: &RestoreOutcome, format: OutputFormat) -> St
     }
 }
 
-fn describe(outcome: &RestoreOutcome) -> String {
-    let RestoreOutcome { path, backup, header, restored, aside, closed_for } = outcome;
+fn describe(outcome: &GuardRestoreOutcome) -> String {
+    let GuardRestoreOutcome { path, backup, header, restored, aside, closed_for } = outcome;
     let aside = aside.as_ref().map(|aside| format!("moved aside  {}\n", aside.display()));
     format!(
         "{}: made of {}\n\
@@ -78,11 +78,11 @@ fn describe(outcome: &RestoreOutcome) -> String {
         backup.display(),
         restored.store,
         header.identity.store,
-        format_since(header.taken),
+        format_unix_seconds_and_age(header.taken),
         restored.floor,
         header.operations,
         aside.unwrap_or_default(),
-        format_since(header.taken),
+        format_unix_seconds_and_age(header.taken),
         humantime::format_duration(*closed_for),
     )
 }

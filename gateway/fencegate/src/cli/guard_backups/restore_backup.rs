@@ -13,7 +13,7 @@ use fencegate_process::randomness::{Guid, SystemRandomness};
 use super::{
     args::RestoreArgs,
     error::BackupCommandError,
-    render::{self, RestoreOutcome},
+    render::{self, GuardRestoreOutcome},
 };
 use crate::{
     backups::{
@@ -38,7 +38,7 @@ fn restore(
     restoring: &RestoreArgs,
     guard: &plan::GuardPlan,
     gateway: Option<(&Path, &plan::GatewayPlan)>,
-) -> Result<RestoreOutcome, BackupCommandError> {
+) -> Result<GuardRestoreOutcome, BackupCommandError> {
     let plan::StoreLocation::Redb(path) = &guard.store else {
         return Err(BackupCommandError::Shared(
             "restore the database with its own tools; its guards take a store that went back for what it is",
@@ -62,7 +62,14 @@ fn restore(
         max_execution: guard.max_execution,
     };
     let RestoredStore { header, aside, closed_for } = place.restore(backup, &restored)?;
-    Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
+    Ok(GuardRestoreOutcome {
+        path: path.clone(),
+        backup: backup.clone(),
+        header,
+        restored,
+        aside,
+        closed_for,
+    })
 }
 
 /// The highest epoch by ZooKeeper: no token above this was issued.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::admin::extract::ResolvedAs;
 use crate::{
     admin::outcomes::{Kind, Open},
-    cli::times::format_since,
+    cli::times::format_unix_seconds_and_age,
 };
 
 /// The watermarks of a guard for a key.
@@ -53,7 +53,7 @@ pub(super) fn describe(open: &Open) -> String {
         line("key", format!("Idempotency-Key: {name}"));
     }
     if let Some(admitted) = open.admitted {
-        line("since", format_since(admitted));
+        line("since", format_unix_seconds_and_age(admitted));
     }
     line("token", open.token.to_string());
     line("resource", resource_text(open));

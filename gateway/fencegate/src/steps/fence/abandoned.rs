@@ -354,7 +354,7 @@ mod tests {
     /// Where late requests are refused, one may start until its deadline and not later, and its time counts from then
     /// on.
     #[tokio::test]
-    async fn enforced_deadline_bounds_late_start() {
+    async fn abandoned_time_counts_from_enforced_deadline() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Late).await;
         let enforced =
             |level| AbandonPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };

@@ -21,7 +21,7 @@ use super::{
     wait_or_forward::LockWaitOutcome,
 };
 use crate::{
-    callback::{CallbackOrigin, CallerTicket},
+    callback::{CallbackOrigin, CallbackTicket},
     leases::id::LeaseId,
     metrics::AcquireLabel,
     refusal::{Reason, Refusal},
@@ -70,8 +70,8 @@ impl<N: Network> FenceDeps<N> {
             return self.lease_context(request, fence);
         };
         let from = match shown {
-            CallerTicket::Valid(from) => from,
-            CallerTicket::Expired(error) => return Err(stale(error)),
+            CallbackTicket::Valid(from) => from,
+            CallbackTicket::Expired(error) => return Err(stale(error)),
         };
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::{
-    callback::CallerTicket,
+    callback::CallbackTicket,
     headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN},
     leases::PresentedLease,
     metrics::{PeerForwardLabel, WorkerMetrics},
@@ -214,7 +214,7 @@ impl<N: Network> PeerForwarder<N> {
         // Marked as sensitive, so that no library stores or logs it.
         value.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
-        if let Some(CallerTicket::Valid(from)) = request.notes.shown.get() {
+        if let Some(CallbackTicket::Valid(from)) = request.notes.shown.get() {
             // The gateway that holds the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());

@@ -164,13 +164,13 @@ fn silent_endpoint_is_reported_once() {
     let mut table = probed_table();
     put_in_doubt(&mut table, 20, Some(first_target()));
     assert!(table.record_silent(&first_target()) && !table.record_silent(&first_target()), "told once");
-    assert_eq!(table.silent_count(), 1);
+    assert_eq!(table.silent_doubt_count(), 1);
     assert!(table.open_doubts(NOW)[0].silent);
     assert!(
         table.record_alive(&first_target(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
         "it answers again"
     );
-    assert_eq!(table.silent_count(), 0);
+    assert_eq!(table.silent_doubt_count(), 0);
 }
 
 /// A probe or an operator can resolve a doubt about a watched endpoint.

@@ -4,19 +4,18 @@
 //! Routes, fences and upstreams are taken apart field by field, without `..`: a field that is added to one of them does not
 //! compile until it is shown here.
 
+mod duration;
 mod route;
 #[cfg(test)]
 mod tests;
 mod upstream;
-
-use std::time::Duration;
 
 use fencegate_policies::plan::{
     GatewayPlan, LeasePlan, Principal, PrincipalCredential, Route, UnmatchedPolicy,
 };
 use serde::Serialize;
 
-use self::{route::EffectiveRoute, upstream::EffectiveUpstream};
+use self::{duration::format_duration, route::EffectiveRoute, upstream::EffectiveUpstream};
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -122,8 +121,4 @@ fn effective_principal(principal: &Principal) -> EffectivePrincipal {
         keys: principal.keys.iter().map(ToString::to_string).collect(),
         operator: principal.operator,
     }
-}
-
-fn format_duration(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }

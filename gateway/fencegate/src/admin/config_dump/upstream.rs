@@ -9,7 +9,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::format_duration;
+use super::duration::format_duration;
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -19,8 +19,8 @@ use crate::{
     diagnostics::{Code, Diagnostic},
     fnv::fnv1a,
     plan::{
-        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlanPolicy, ReservedFieldNames, Route, RouteId,
-        RouteTable, ServingPlan, UnmatchedPolicy, Upstream, ZooKeeperSettings,
+        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlanPolicy, OnceStore, ReservedFieldNames,
+        Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream, ZooKeeperSettings,
     },
 };
 
@@ -200,7 +200,11 @@ fn lock_fingerprint(fence: &Fence) -> String {
     // Gateways that name operations by different rules do not recognise each other's operations.
     let operations = fence.once.as_ref().map_or_else(String::new, |once| {
         let (store, scope, key, principal) = once.identity();
-        format!(" once {store:?} {scope} {key} {}", principal.unwrap_or_default())
+        let store = match store {
+            OnceStore::Guard => "Guard",
+            OnceStore::ZooKeeper => "ZooKeeper",
+        };
+        format!(" once {store} {scope} {key} {}", principal.unwrap_or_default())
     });
     let place = match &fence.placing {
         LockPlacement::Native => String::new(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    host::HostMatcher,
+    host::{HostMatcher, HostPattern},
     key::{self, KeyError, RequestValues},
 };
 
@@ -66,20 +66,31 @@ impl MatchConditions {
     }
 }
 
-/// The form in the fingerprint of a plan; empty where there are no conditions.
+/// The form in the fingerprint of a plan; empty where there are no conditions. Gateways of two versions compare their
+/// fingerprints: the words are written out here, so that no name of a type can change them.
 impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return Ok(());
         }
-        write!(f, " {:?} {:?} {:?}", self.hosts, self.headers, self.query)
+        match &self.hosts {
+            HostMatcher::Any => f.write_str(" Any")?,
+            HostMatcher::Only(patterns) => {
+                let patterns = patterns.iter().map(|pattern| match pattern {
+                    HostPattern::Host(name) => format!("Host({name:?})"),
+                    HostPattern::Below(suffix) => format!("Below({suffix:?})"),
+                });
+                write!(f, " Only([{}])", patterns.collect::<Vec<_>>().join(", "))?;
+            }
+        }
+        write!(f, " {:?} {:?}", self.headers, self.query)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{file::load, host::HostPattern, key::HeaderField, path::CanonicalPath, plan::RouteId};
+    use crate::{file::load, key::HeaderField, path::CanonicalPath, plan::RouteId};
 
     /// A request: its host, the values of `x-tenant`, its query.
     struct FixedRequestValues(&'static str, &'static [&'static str], &'static str);
@@ -113,6 +124,17 @@ mod tests {
             headers: pairs("x-tenant", headers),
             query: pairs("dry", query),
         }
+    }
+
+    /// Fingerprints are compared between versions, so their form never changes.
+    #[test]
+    fn fingerprint_form_is_fixed() {
+        let hosts = conditions(&["a.example", "*.b.example"], &["acme"], &[]);
+        let wanted = r#" Only([Host("a.example"), Below(".b.example")]) [("x-tenant", "acme")] []"#;
+        assert_eq!(hosts.to_string(), wanted);
+        let query = conditions(&[], &[], &["yes"]);
+        assert_eq!(query.to_string(), r#" Any [] [("dry", "yes")]"#);
+        assert_eq!(MatchConditions::default().to_string(), "");
     }
 
     /// A request matches only if all conditions hold.

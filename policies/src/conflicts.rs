@@ -61,7 +61,7 @@ pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) ->
     for (one, other) in pairs {
         if !found.contains(&one)
             && !ours.routes[one].excludes(&theirs.routes[other])
-            && may_match_same_request((&ours, one), (&theirs, other))
+            && may_match_same_request(&ours, one, &theirs, other)
         {
             found.insert(one);
         }
@@ -164,10 +164,7 @@ fn crossing_pairs(ours: &ComparedPlan, theirs: &ComparedPlan) -> Option<Vec<(usi
 }
 
 /// Some request may match both.
-fn may_match_same_request(
-    (ours, one): (&ComparedPlan, usize),
-    (theirs, other): (&ComparedPlan, usize),
-) -> bool {
+fn may_match_same_request(ours: &ComparedPlan, one: usize, theirs: &ComparedPlan, other: usize) -> bool {
     let route = &ours.routes[one];
     let there = &theirs.routes[other];
     let methods = route.methods.is_empty()

@@ -130,7 +130,7 @@ async fn wait_all_settled(gateway: &Gateway, all: usize, kept: impl AsyncFn() ->
 }
 
 /// Asserts that some heads were refused and others kept within the quota, and that requests with small heads are served.
-async fn assert_others_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
+async fn assert_others_served(gateway: &Gateway, refused: f64, kept: f64) {
     println!("{refused} refused, {kept} kept, {} MiB at most", gateway.peak() / MIB);
     assert!(refused > 0.0 && kept > 20.0, "{refused} refused, {kept} kept");
     let metrics = gateway.metrics().await;
@@ -181,8 +181,8 @@ async fn http2_head_flood_is_partly_refused() {
         flood.push(client);
     }
     let waiting = async || flood_counts(&gateway).await.1;
-    let counts = wait_all_settled(&gateway, CONNECTIONS * STREAMS, waiting).await;
-    assert_others_served(&gateway, counts).await;
+    let (refused, kept) = wait_all_settled(&gateway, CONNECTIONS * STREAMS, waiting).await;
+    assert_others_served(&gateway, refused, kept).await;
     drop(flood);
     assert_quota_freed(&site, &gateway, holder).await;
 }
@@ -206,8 +206,8 @@ async fn unfinished_http2_heads_are_partly_refused() {
         // Four times the largest head that the HTTP library reads.
         gateway.metrics().await.sum("fencegate_buffered_head_bytes", &[]) / (4 * (80 << 10)) as f64
     };
-    let counts = wait_all_settled(&gateway, CONNECTIONS, kept).await;
-    assert_others_served(&gateway, counts).await;
+    let (refused, kept) = wait_all_settled(&gateway, CONNECTIONS, kept).await;
+    assert_others_served(&gateway, refused, kept).await;
     drop(flood);
     assert_quota_freed(&site, &gateway, holder).await;
 }
@@ -269,8 +269,8 @@ async fn http1_head_flood_is_partly_refused() {
         flood.push(client);
     }
     let waiting = async || flood_counts(&gateway).await.1;
-    let counts = wait_all_settled(&gateway, CONNECTIONS, waiting).await;
-    assert_others_served(&gateway, counts).await;
+    let (refused, kept) = wait_all_settled(&gateway, CONNECTIONS, waiting).await;
+    assert_others_served(&gateway, refused, kept).await;
     let refused = async {
         for client in flood.iter_mut().rev().take(10) {
             let answer = client.read_response().await.expect("answered");

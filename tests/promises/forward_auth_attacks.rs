@@ -392,7 +392,7 @@ async fn traefik(
     ];
     let starts = format!("global: {{checkNewVersion: false}}\n{}", documented_block("yaml", "entryPoints:"));
     let proxy =
-        ProxyProcess::traefik_with(binary, (&starts, &documented_block("yaml", "http:")), ":8080", &instead);
+        ProxyProcess::traefik_with(binary, &starts, &documented_block("yaml", "http:"), ":8080", &instead);
     // It listens before it has read its routes.
     let routed = async {
         while TestRequest::get("/w/routed")

@@ -44,12 +44,13 @@ impl Ensemble {
 
     /// The same with clients at this address of the machine.
     pub async fn start_at(host: Ipv4Addr) -> Self {
-        Self::of((host, SERVERS), PLAIN, |_| String::new()).await
+        Self::of(host, SERVERS, PLAIN, |_| String::new()).await
     }
 
     /// `count` servers, one or three, with `more` in their configuration. Returns when all of them serve.
     async fn of(
-        (host, count): (Ipv4Addr, usize),
+        host: Ipv4Addr,
+        count: usize,
         class_path: &'static str,
         more: impl Fn(usize) -> String,
     ) -> Self {

@@ -268,7 +268,7 @@ impl GatewayLaunch {
             arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
         let process =
-            TestProcess::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
+            TestProcess::start(&self.binary, &self.failpoints, self.names, "public", arguments).await;
         let mut process = process.unwrap_or_else(|error| panic!("{error}"));
         if let Some(token) = &self.token {
             process.set_admin_token(token);

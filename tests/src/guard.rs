@@ -275,7 +275,8 @@ impl GuardLaunch {
     /// With its log, if it ends or is silent instead.
     pub async fn try_start(&self) -> Result<Guard, String> {
         let process = TestProcess::start(
-            (&self.binary, &self.failpoints),
+            &self.binary,
+            &self.failpoints,
             self.behind.clone(),
             "guard",
             self.arguments(),

@@ -139,7 +139,8 @@ impl ProxyProcess {
     /// If it does not start.
     pub fn traefik_with(
         binary: &Path,
-        (starts, routes): (&str, &str),
+        starts: &str,
+        routes: &str,
         port: &str,
         instead: &[(&str, String)],
     ) -> Self {

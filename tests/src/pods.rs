@@ -105,7 +105,7 @@ impl FakeCluster {
         before.extend(environment(&container, address).iter().map(|(name, value)| format!("{name}={value}")));
         let listener = if container["name"] == "guard" { "guard" } else { "public" };
         let started =
-            TestProcess::start((&binary(), &Failpoints::default()), before, listener, arguments.collect())
+            TestProcess::start(&binary(), &Failpoints::default(), before, listener, arguments.collect())
                 .await;
         let process = started.unwrap_or_else(|error| panic!("{name}: {error}"));
         PodProcess { name, process, container, address }

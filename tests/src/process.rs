@@ -57,7 +57,8 @@ impl TestProcess {
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub(crate) async fn start(
-        (binary, failpoints): (&Path, &Failpoints),
+        binary: &Path,
+        failpoints: &Failpoints,
         names: Vec<String>,
         listener: &'static str,
         arguments: Vec<String>,

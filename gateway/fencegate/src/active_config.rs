@@ -62,7 +62,7 @@ impl ActiveConfig {
         let mut known = vec![None; plan.upstreams.len()];
         let mut left = Vec::new();
         let mut moved = old.unfinished_moved_generations();
-        for group in group_services((&old.plan, old.tracked_upstreams()), &plan, rekeyed) {
+        for group in group_services(&old.plan, old.tracked_upstreams(), &plan, rekeyed) {
             let mut before = group.generations();
             if group.keys == KeyRulesChange::Moved {
                 moved = dedup_generations(moved.into_iter().chain(before));

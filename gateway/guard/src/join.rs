@@ -100,7 +100,8 @@ impl Guard {
             clock.clone(),
             metrics.clone(),
             handle,
-            (ending, gone),
+            ending,
+            gone,
         );
         let guard =
             Self::new(config, identity, instance, GuardBackend::Postgres(Box::new(backend)), clock, metrics);

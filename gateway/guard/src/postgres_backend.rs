@@ -56,7 +56,8 @@ impl PostgresBackend {
         clock: SharedClock,
         metrics: GuardMetrics,
         runtime: Handle,
-        (ending, gone): (watch::Sender<StopSignal>, watch::Receiver<()>),
+        ending: watch::Sender<StopSignal>,
+        gone: watch::Receiver<()>,
     ) -> Self {
         postgres.set_metrics(metrics.clone());
         if let Some(watch) = config.watch.clone() {

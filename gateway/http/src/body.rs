@@ -127,7 +127,8 @@ impl Body {
 
     /// The body of a response in this version. `idle`: how long each chunk may take.
     pub fn from_upstream(
-        (incoming, version): (Incoming, Version),
+        incoming: Incoming,
+        version: Version,
         trailers: TrailerPolicy,
         idle: Duration,
     ) -> Self {

@@ -35,7 +35,7 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> P
     let read = file.read_inner("leases", |block| {
         let ttl = LeaseTtlBounds::read(block);
         let max_age = block.value("max_age", scalar::keep).unwrap_or(LeasePlan::MAX_AGE);
-        check_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
+        check_order(block, "max_ttl", ttl.max, "max_age", max_age, "no lease gets that old");
         let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeasePlan::MAX_WAIT);
         let most = block.value("most", scalar::limit).unwrap_or(LeasePlan::MOST);
         let per_principal = block.value("per_principal", scalar::limit);
@@ -67,11 +67,11 @@ impl LeaseTtlBounds {
         let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeasePlan::MIN_TTL);
         let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeasePlan::MAX_TTL);
         let usual = block.value("default_ttl", scalar::time_limit);
-        check_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
+        check_order(block, "min_ttl", min, "max_ttl", max, "no lease can be asked for");
         if let Some(usual) = usual {
             let consequence = "a client that asks for no time would get one that is not allowed";
-            check_order(block, ("min_ttl", min), ("default_ttl", usual), consequence);
-            check_order(block, ("default_ttl", usual), ("max_ttl", max), consequence);
+            check_order(block, "min_ttl", min, "default_ttl", usual, consequence);
+            check_order(block, "default_ttl", usual, "max_ttl", max, consequence);
         }
         // For bad bounds a fault was reported already.
         let within = |ttl: Duration| ttl.min(max).max(min);
@@ -82,8 +82,10 @@ impl LeaseTtlBounds {
 /// Reports two durations that are in the wrong order, at one that the file writes.
 fn check_order(
     block: &mut MappingReader,
-    (less, shorter): (&'static str, Duration),
-    (more, longer): (&'static str, Duration),
+    less: &'static str,
+    shorter: Duration,
+    more: &'static str,
+    longer: Duration,
     consequence: &str,
 ) {
     if shorter <= longer {

@@ -65,7 +65,7 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
     }
     let (shows, shown) = parse_credential(block).unzip();
     if let (Some(shows), Some(field), Some(name)) = (&shows, shown, &name) {
-        check_duplicate(block, field, (shows, name), taken);
+        check_duplicate(block, field, shows, name, taken);
     }
     let operator = block.keyword("operator", &[("true", true), ("false", false)]).unwrap_or_default();
     let keys = keys(block, name.as_deref(), operator);
@@ -102,7 +102,8 @@ fn parse_credential(block: &mut MappingReader) -> Option<(PrincipalCredential, &
 fn check_duplicate(
     block: &mut MappingReader,
     field: &'static str,
-    (shows, name): (&PrincipalCredential, &str),
+    shows: &PrincipalCredential,
+    name: &str,
     taken: &mut SeenPrincipals,
 ) {
     let compared = match shows {

@@ -194,7 +194,7 @@ fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Ups
         terms.check_hops(block, fencing);
     }
     written?;
-    let upstream = terms?.into_upstream(name?.into(), reached?, fencing?, (direct, expiry));
+    let upstream = terms?.into_upstream(name?.into(), reached?, fencing?, direct, expiry);
     delay::check_delay_covers_timeout(block, &upstream);
     Some(upstream)
 }
@@ -283,7 +283,7 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
         let mut upstream =
-            terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, (direct, expiry));
+            terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, direct, expiry);
         upstream.has_fenced_routes = true;
         upstream.service.is_fenced = true;
         Some(GuardUpstream { upstream, place })
@@ -401,7 +401,8 @@ impl UpstreamSettings {
         name: Arc<str>,
         reached: EndpointsWithTls,
         fencing: FencingLevel,
-        (direct, expiry): (bool, LateDispatchPolicy),
+        direct: bool,
+        expiry: LateDispatchPolicy,
     ) -> Upstream {
         Upstream {
             name,

@@ -26,7 +26,8 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
             run,
             &counter.command_prefix(&run.gateway()),
             name,
-            (listen, endpoint),
+            listen,
+            endpoint,
             &ensemble,
         )?;
         let mut policy = policy("gw-counted", zookeeper.address(), service.address, UpstreamKind::Guard);

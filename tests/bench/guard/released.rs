@@ -50,7 +50,7 @@ impl BenchGuard {
         service: &str,
         ensemble: &str,
     ) -> BenchResult<Self> {
-        Self::start_command(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
+        Self::start_command(run, &[run.gateway().display().to_string()], name, listen, service, ensemble)
     }
 
     /// The same, started with these arguments.
@@ -58,7 +58,8 @@ impl BenchGuard {
         run: &BenchRun,
         words: &[String],
         name: &str,
-        (listen, service): (&str, &str),
+        listen: &str,
+        service: &str,
         ensemble: &str,
     ) -> BenchResult<Self> {
         let store = new_file(run, name);

@@ -74,7 +74,7 @@ fn assert_done_once(site: &TestSite, results: &[AttemptResult]) {
 }
 
 /// The policy of a gateway before the service, at one of the steps.
-fn policy_of_step(site: &TestSite, service: &JavaService, (name, fence): (&str, &Value)) -> TestPolicy {
+fn policy_of_step(site: &TestSite, service: &JavaService, name: &str, fence: &Value) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
         .with("/routes/0/fence", fence.clone())
@@ -91,7 +91,7 @@ async fn service_moves_behind_gateways_under_load() {
     let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
-    let step = |name: &str, fence: &Value| policy_of_step(&site, &service, (name, fence));
+    let step = |name: &str, fence: &Value| policy_of_step(&site, &service, name, fence);
     let fences = fence_steps(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
     let load = RunningLoad::start("through", &LoadPlan::payments(&[&one, &two], 3, 6, 100_000));
@@ -132,7 +132,7 @@ async fn operations_execute_once_during_lock_move() {
     let locks = format!("/moving{}/locks", site.root);
     let service = JavaService::start(&site, &locks, "service").await;
     let step = |name: &str, fence: &Value| {
-        policy_of_step(&site, &service, (name, fence))
+        policy_of_step(&site, &service, name, fence)
             .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
     };
     let fences = fence_steps(&locks);

@@ -64,7 +64,7 @@ pub(super) async fn run(start: GatewayStartOptions) {
     let belongings = ProcessResources { memory, name, kept: None, ours };
     let file = folder.join(format!("gw-{number}.json"));
     let options = GatewayOptions { file: file.clone(), watch: false, init: true, beside: false, workers: 1 };
-    let made = GatewayParts::assemble(&plan, &options, (&base, &belongings), None, host.clone());
+    let made = GatewayParts::assemble(&plan, &options, &base, &belongings, None, host.clone());
     let mut made = made.expect("it needs no file");
 
     let close = CancellationToken::new();

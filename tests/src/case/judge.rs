@@ -141,7 +141,7 @@ fn check_client(
         }
         ExpectedStatus::Refusal(expected, reason) => {
             let dispatched = matches!(exchange.upstream, ExpectedUpstream::Sees(_));
-            check_refusal((*expected, reason), dispatched, status, message, wrong);
+            check_refusal(*expected, reason, dispatched, status, message, wrong);
         }
         ExpectedStatus::Status(_) => check_response(case, message, wrong),
     }
@@ -159,7 +159,8 @@ fn check_response(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String
 
 /// A refusal states its reason and the outcome of the request, both in its body and in its fields.
 fn check_refusal(
-    (expected, reason): (u16, &str),
+    expected: u16,
+    reason: &str,
     dispatched: bool,
     status: u16,
     message: &WireMessage,

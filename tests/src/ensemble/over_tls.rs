@@ -83,7 +83,7 @@ impl TlsEnsemble {
                 trusted.display(),
             )
         };
-        let ensemble = Ensemble::of((Ipv4Addr::LOCALHOST, count), WITH_NETTY, more).await;
+        let ensemble = Ensemble::of(Ipv4Addr::LOCALHOST, count, WITH_NETTY, more).await;
         Self { authority, ensemble, ports, home, known: Mutex::new(()) }
     }
 

@@ -114,7 +114,7 @@ impl ClientPool {
 
     /// The same under a lease.
     pub fn send_with_lease(&self, lease: &ClientLease, gateway: usize, path: &str, work: Duration) -> String {
-        self.spawn_attempt(PATIENT, gateway, (path, Some(lease)), work)
+        self.spawn_attempt(PATIENT, gateway, path, Some(lease), work)
     }
 
     /// The same for a client that hangs up after `patience`.
@@ -125,14 +125,15 @@ impl ClientPool {
         path: &str,
         work: Duration,
     ) -> String {
-        self.spawn_attempt(patience, gateway, (path, None), work)
+        self.spawn_attempt(patience, gateway, path, None, work)
     }
 
     fn spawn_attempt(
         &self,
         patience: Duration,
         gateway: usize,
-        (path, lease): (&str, Option<&ClientLease>),
+        path: &str,
+        lease: Option<&ClientLease>,
         work: Duration,
     ) -> String {
         let shared = Arc::clone(&self.shared);

@@ -67,21 +67,30 @@ impl RunEnvironment {
         apparatus: CaseSetup,
         level: MatrixLevel,
         seed: u64,
-        (ensemble, namespaces): (Ensemble, Option<NetworkNamespaces>),
+        ensemble: Ensemble,
+        namespaces: Option<NetworkNamespaces>,
     ) -> Self {
         let dice = SeededRng::new(seed);
         let mut kept = RunResources::new();
         let site = TestSite::at(ensemble.address(0)).await.with_accounts(level.rule());
         let guarded = GuardedSite::new(site).await;
         let tickets = topology::tickets(&apparatus, &mut kept).await;
-        let what = (&apparatus, level);
         let place = RunContext { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() };
         let mut relayed = Vec::new();
-        let guards = topology::guards(what, &place, tickets.as_ref(), (&mut relayed, &mut kept)).await;
+        let guards =
+            topology::guards(&apparatus, level, &place, tickets.as_ref(), &mut relayed, &mut kept).await;
         let mut stations = Vec::new();
         for number in 0..apparatus.gateways {
-            let before = (guards.as_slice(), tickets.as_ref());
-            stations.push(topology::create_gateway_node(what, &place, before, number, &mut relayed).await);
+            let station = topology::create_gateway_node(
+                &apparatus,
+                level,
+                &place,
+                &guards,
+                tickets.as_ref(),
+                number,
+                &mut relayed,
+            );
+            stations.push(station.await);
         }
         place.enter_namespaces(&mut stations, &mut kept);
         topology::enable_leases(apparatus.errand, &mut stations, &mut kept);

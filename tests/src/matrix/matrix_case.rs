@@ -79,7 +79,9 @@ impl CaseRun {
     }
 
     async fn play_at(self, place: (Ensemble, Option<NetworkNamespaces>)) -> (RunVerdict, Ensemble) {
-        let mut lab = RunEnvironment::open(self.case.apparatus, self.level, self.seed, place).await;
+        let (ensemble, namespaces) = place;
+        let mut lab =
+            RunEnvironment::open(self.case.apparatus, self.level, self.seed, ensemble, namespaces).await;
         match (self.case.accident)(&mut lab).await {
             Ok(from) => {
                 let (shown, ensemble) = lab.finish(from, self.case.recovers_within).await;

@@ -78,10 +78,12 @@ impl RunContext<'_> {
 
 /// The guards at level `guard`. The list is empty at other levels.
 pub(super) async fn guards(
-    (apparatus, level): (&CaseSetup, MatrixLevel),
+    apparatus: &CaseSetup,
+    level: MatrixLevel,
     place: &RunContext<'_>,
     tickets: Option<&Value>,
-    (relayed, kept): (&mut Vec<ServiceRelay>, &mut RunResources),
+    relayed: &mut Vec<ServiceRelay>,
+    kept: &mut RunResources,
 ) -> Vec<Guard> {
     if level != MatrixLevel::Guard {
         return Vec::new();
@@ -156,9 +158,11 @@ fn not_after_setting(hops: HopSetup) -> &'static str {
 
 /// The n-th gateway, not started yet.
 pub(super) async fn create_gateway_node(
-    (apparatus, level): (&CaseSetup, MatrixLevel),
+    apparatus: &CaseSetup,
+    level: MatrixLevel,
     place: &RunContext<'_>,
-    (guards, tickets): (&[Guard], Option<&Value>),
+    guards: &[Guard],
+    tickets: Option<&Value>,
     number: usize,
     relayed: &mut Vec<ServiceRelay>,
 ) -> GatewayNode {

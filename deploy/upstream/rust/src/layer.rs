@@ -96,7 +96,7 @@ where
         let method = request.method().clone();
         let uri = request.uri().clone();
         let handled = self.inner.call(request);
-        Box::pin(async move { judged(&fence, handled.await, &answers, (&method, &uri)) })
+        Box::pin(async move { judged(&fence, handled.await, &answers, &method, &uri) })
     }
 }
 
@@ -105,7 +105,8 @@ fn judged<B, E>(
     fence: &Fence,
     answered: Result<Response<B>, E>,
     answers: &impl Answers<B>,
-    (method, uri): (&Method, &Uri),
+    method: &Method,
+    uri: &Uri,
 ) -> Result<Response<B>, E> {
     let status = answered.as_ref().map_or(StatusCode::INTERNAL_SERVER_ERROR, Response::status);
     let Some(refusal) = fence.overrules(status.as_u16() < 400) else { return answered };

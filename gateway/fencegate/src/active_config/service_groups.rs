@@ -82,7 +82,8 @@ pub(super) fn upstream_identities(plan: &ServingPlan) -> impl Iterator<Item = Up
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a key generation, or may have taken requests from each other.
 pub(super) fn group_services<'e>(
-    (old, before): (&ServingPlan, Vec<&'e TrackedUpstream>),
+    old: &ServingPlan,
+    before: Vec<&'e TrackedUpstream>,
     plan: &ServingPlan,
     rekeyed: &[String],
 ) -> Vec<ServiceGroup<'e>> {

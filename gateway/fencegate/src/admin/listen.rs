@@ -46,7 +46,8 @@ const BODY_BYTES: usize = 16 * 1024;
 pub fn start(
     listener: TcpListener,
     routes: Router,
-    (admin_auth, certificates): (AdminAuth, Option<Arc<ListenerCertificates>>),
+    admin_auth: AdminAuth,
+    certificates: Option<Arc<ListenerCertificates>>,
     meanwhile: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -83,9 +84,9 @@ async fn accept(
                 let address = peer.ip().to_canonical();
                 let place = Arc::new(places.acquire(address));
                 drop(tokio::spawn(async move {
-                    let routes = (routes, place.clone());
+                    let certificates = certificates.as_deref();
                     tokio::select! {
-                        () = open_connection(stream, address, certificates.as_deref(), routes) => {}
+                        () = open_connection(stream, address, certificates, routes, place.clone()) => {}
                         () = place.wait_evicted() => debug!(%address, "admin: hung up on"),
                     }
                 }));
@@ -104,10 +105,12 @@ async fn open_connection(
     stream: TcpStream,
     address: IpAddr,
     certificates: Option<&ListenerCertificates>,
-    routes: (Router, Arc<AdminConnectionSlot>),
+    routes: Router,
+    place: Arc<AdminConnectionSlot>,
 ) {
     let Some(certificates) = certificates else {
-        return serve(stream, AdminConnection { address, certificate: None, secured: false }, routes).await;
+        let caller = AdminConnection { address, certificate: None, secured: false };
+        return serve(stream, caller, routes, place).await;
     };
     match timeout(HANDSHAKE, handshake(certificates, stream)).await {
         Ok(Ok(HandshakeResult::Secured(stream, secured, _))) => {
@@ -115,7 +118,7 @@ async fn open_connection(
                 let named: Vec<String> = [client.subject].into_iter().chain(client.names).collect();
                 format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
             });
-            serve(stream, AdminConnection { address, certificate, secured: true }, routes).await;
+            serve(stream, AdminConnection { address, certificate, secured: true }, routes, place).await;
         }
         Ok(Ok(HandshakeResult::Failed(error, stream))) => {
             debug!(%address, %error, "admin: handshake");
@@ -135,7 +138,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     caller: AdminConnection,
-    (routes, place): (Router, Arc<AdminConnectionSlot>),
+    routes: Router,
+    place: Arc<AdminConnectionSlot>,
 ) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());

@@ -63,17 +63,18 @@ pub(super) async fn check_gateway_upstream(
         FencingLevel::None | FencingLevel::Delay(_) => ExpectedService::Service,
         FencingLevel::Upstream => ExpectedService::ComparingService,
     };
-    check_upstream(findings, (upstream, expected), &["upstreams", &upstream.name], "endpoints").await
+    check_upstream(findings, upstream, expected, &["upstreams", &upstream.name], "endpoints").await
 }
 
 /// Checks the service behind a guard.
 pub(super) async fn check_guard_upstream(findings: &FindingCollector, upstream: &Upstream) {
-    check_upstream(findings, (upstream, ExpectedService::Service), &["upstream"], "endpoints").await;
+    check_upstream(findings, upstream, ExpectedService::Service, &["upstream"], "endpoints").await;
 }
 
 async fn check_upstream(
     findings: &FindingCollector,
-    (upstream, expected): (&Upstream, ExpectedService),
+    upstream: &Upstream,
+    expected: ExpectedService,
     way: &[&str],
     list: &str,
 ) -> Vec<ProbedGuard> {
@@ -86,7 +87,7 @@ async fn check_upstream(
     };
     let visits = upstream.endpoints.iter().enumerate().map(|(number, endpoint)| {
         let secured = secured.as_ref();
-        async move { (number, endpoint, probe_endpoint((upstream, expected), endpoint, secured).await) }
+        async move { (number, endpoint, probe_endpoint(upstream, expected, endpoint, secured).await) }
     });
     let mut met = Vec::new();
     let mut missed = Vec::new();
@@ -145,7 +146,8 @@ struct ProbeResult {
 
 /// Checks every address of an endpoint.
 async fn probe_endpoint(
-    (upstream, expected): (&Upstream, ExpectedService),
+    upstream: &Upstream,
+    expected: ExpectedService,
     endpoint: &Arc<str>,
     secured: Option<&UpstreamTls>,
 ) -> Vec<Result<ProbedAddress, Diagnostic>> {
@@ -166,7 +168,7 @@ async fn probe_endpoint(
             addresses.dedup();
             let reached = addresses
                 .into_iter()
-                .map(|address| probe_address((upstream, expected), endpoint, address, secured));
+                .map(|address| probe_address(upstream, expected, endpoint, address, secured));
             join_all(reached).await
         }
     }
@@ -181,7 +183,8 @@ pub(super) async fn resolve(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
 }
 
 async fn probe_address(
-    (upstream, expected): (&Upstream, ExpectedService),
+    upstream: &Upstream,
+    expected: ExpectedService,
     endpoint: &str,
     address: ConnectTarget,
     secured: Option<&UpstreamTls>,
@@ -202,7 +205,7 @@ async fn probe_address(
     })?;
     let Some(secured) = secured else {
         let http2 = upstream.protocol == UpstreamProtocol::Http2;
-        let met = identify((upstream, expected), endpoint, &address, stream, http2).await?;
+        let met = identify(upstream, expected, endpoint, &address, stream, http2).await?;
         return Ok(ProbedAddress { address, until: None, met });
     };
     let shaken = timeout(limit, secured.connect(endpoint, stream, alpn_protocols(upstream.protocol))).await;
@@ -211,7 +214,7 @@ async fn probe_address(
     let session = stream.get_ref().1;
     let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
     let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
-    let met = identify((upstream, expected), endpoint, &address, stream, http2).await?;
+    let met = identify(upstream, expected, endpoint, &address, stream, http2).await?;
     Ok(ProbedAddress { address, until, met })
 }
 
@@ -224,7 +227,8 @@ fn tls_diagnostic(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Dia
 
 /// Requests the identity of the process at the address.
 async fn identify<S>(
-    (upstream, expected): (&Upstream, ExpectedService),
+    upstream: &Upstream,
+    expected: ExpectedService,
     endpoint: &str,
     address: &ConnectTarget,
     stream: S,
@@ -238,7 +242,7 @@ where
         ExpectedService::ComparingService => return Ok(ProbeResult::default()),
         ExpectedService::Service => {
             let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
-            let probe = send_request((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
+            let probe = send_request(Method::HEAD, path, endpoint, stream, http2, upstream.scheme());
             // A service need not answer this, and the content of its response does not matter.
             let answer = timeout(LONGEST, probe).await.ok().and_then(Result::ok);
             let hop = answer.and_then(|answer| intermediary::find_intermediary_field(answer.headers()));
@@ -265,7 +269,7 @@ async fn fetch_announcement<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let answer = send_request((Method::GET, ANNOUNCEMENT), endpoint, stream, http2, scheme).await?;
+    let answer = send_request(Method::GET, ANNOUNCEMENT, endpoint, stream, http2, scheme).await?;
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
@@ -276,7 +280,8 @@ where
 
 /// One request without a body.
 async fn send_request<S>(
-    (method, path): (Method, &str),
+    method: Method,
+    path: &str,
     endpoint: &str,
     stream: S,
     http2: bool,

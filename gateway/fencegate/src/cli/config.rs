@@ -104,12 +104,14 @@ pub(super) fn resolve_target(
     of: CommandTarget,
 ) -> AdminTargetSource {
     let named = |name| env_var(name).map(|value| value.to_string_lossy().into_owned());
-    choose_target((admin, file), (named(ADMIN), env_var(CONFIG)), of, Path::exists)
+    choose_target(admin, file, named(ADMIN), env_var(CONFIG), of, Path::exists)
 }
 
 fn choose_target(
-    (admin, file): (Option<&str>, Option<&Path>),
-    (admin_of_environment, file_of_environment): (Option<String>, Option<OsString>),
+    admin: Option<&str>,
+    file: Option<&Path>,
+    admin_of_environment: Option<String>,
+    file_of_environment: Option<OsString>,
     of: CommandTarget,
     is_there: impl Fn(&Path) -> bool,
 ) -> AdminTargetSource {
@@ -140,7 +142,8 @@ mod tests {
         let only_file = || (None, Some(OsString::from("env.yaml")));
         let there = |_: &Path| true;
         let not_there = |_: &Path| false;
-        for (line, environment, is_there, expected) in [
+        let of = CommandTarget::Guard;
+        for ((admin, file), (admin_of_environment, file_of_environment), is_there, expected) in [
             (
                 (admin, None),
                 environment(),
@@ -153,7 +156,8 @@ mod tests {
             ((None, None), (None, None), there, AdminTargetSource::File("/etc/fencegate/guard.yaml".into())),
             ((None, None), (None, None), not_there, AdminTargetSource::Default("127.0.0.1:9902")),
         ] {
-            assert_eq!(choose_target(line, environment, CommandTarget::Guard, is_there), expected);
+            let chosen = choose_target(admin, file, admin_of_environment, file_of_environment, of, is_there);
+            assert_eq!(chosen, expected);
         }
         assert_eq!(env_or_default(None, CommandTarget::Gateway, not_there), None);
         assert_eq!(

@@ -273,8 +273,7 @@ fn bump(
             round += 1;
             let era = era::read(link, paths).await?;
             let seen = state.baseline_for(request.name.unwrap_or(&era.meta.uuid));
-            let next =
-                era_bump::next_era(link, paths, &era, (seen.as_ref(), request), &SystemRandomness).await;
+            let next = era_bump::next_era(link, paths, &era, seen.as_ref(), request, &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
             let bumped = match next {
                 Ok(next) => era_bump::bump(link, paths, &era, next.meta).await,

@@ -348,7 +348,8 @@ impl GuardRegistry {
     pub fn record_admitted(
         &self,
         upstream: &Upstream,
-        (address, by): (&EndpointAddress, &Arc<str>),
+        address: &EndpointAddress,
+        by: &Arc<str>,
         epoch: u64,
         at: BootInstant,
     ) {

@@ -43,7 +43,8 @@ impl ElectionWatches {
     pub fn subscribe(
         &self,
         name: &str,
-        (principal, most): (&Arc<str>, usize),
+        principal: &Arc<str>,
+        most: usize,
         watch: impl FnOnce(Arc<watch::Sender<ElectionState>>),
     ) -> Option<ElectionSubscriber> {
         let mut all = self.lock_watches();
@@ -159,11 +160,10 @@ mod tests {
         let followed = ElectionWatches::default();
         let mut looks = Vec::new();
         let jobs: Arc<str> = "jobs".into();
-        let by = (&jobs, 2);
-        let mut one = followed.subscribe("primary", by, |told| looks.push(told)).expect("the first");
+        let mut one = followed.subscribe("primary", &jobs, 2, |told| looks.push(told)).expect("the first");
         let mut other =
-            followed.subscribe("primary", by, |_| panic!("a second one looks")).expect("the second");
-        assert!(followed.subscribe("other", by, |_| panic!("a third one looks")).is_none());
+            followed.subscribe("primary", &jobs, 2, |_| panic!("a second one looks")).expect("the second");
+        assert!(followed.subscribe("other", &jobs, 2, |_| panic!("a third one looks")).is_none());
         assert_eq!(followed.watch_count(), 1);
         looks[0].send_modify(|seen| assert!(seen.replace_if_newer(led_by(Some(1)))));
         for follower in [&mut one, &mut other] {
@@ -172,7 +172,7 @@ mod tests {
         drop((one, other));
         assert!(looks[0].is_closed(), "somebody looks for nobody");
         assert_eq!(followed.watch_count(), 0);
-        let again = followed.subscribe("primary", by, |told| looks.push(told));
+        let again = followed.subscribe("primary", &jobs, 2, |told| looks.push(told));
         assert!(again.is_some(), "those that have left count");
         assert_eq!(looks.len(), 2);
     }

@@ -130,7 +130,7 @@ impl<N: Network> LeaseWorker<N> {
                 }
                 LeaseCommand::AskPeer { member, question, told } => {
                     let remotes = remotes.clone();
-                    drop(spawn_local(async move { remotes.run((member, question), told).await }));
+                    drop(spawn_local(async move { remotes.run(member, question, told).await }));
                 }
             }
         }

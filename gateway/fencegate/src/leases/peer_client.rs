@@ -66,7 +66,8 @@ pub(super) struct PeerClient<N> {
 impl<N: Network> PeerClient<N> {
     pub(super) async fn run(
         &self,
-        (member, question): (String, PeerRequest),
+        member: String,
+        question: PeerRequest,
         mut reply: oneshot::Sender<Result<PeerResponse, Refusal>>,
     ) {
         let longest = question.patience + MARGIN;

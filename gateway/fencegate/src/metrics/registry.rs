@@ -52,7 +52,7 @@ impl Metrics {
         let session = SessionMetrics::register(&families);
         let guard = GuardMetrics::register(&unexposed_families());
         let leases = LeaseMetrics::register(&families);
-        let metrics = Self::new((session, guard, leases), families);
+        let metrics = Self::new(session, guard, leases, families);
         metrics.describe_build();
         metrics.apply_plan(gateway);
         Arc::new(metrics)
@@ -62,7 +62,7 @@ impl Metrics {
         let families = MetricRegistry::new().with_process();
         let session = SessionMetrics::register(&unexposed_families());
         let own = GuardMetrics::register(&families);
-        let metrics = Self::new((session, own, LeaseMetrics::register(&unexposed_families())), families);
+        let metrics = Self::new(session, own, LeaseMetrics::register(&unexposed_families()), families);
         metrics.describe_build();
         Arc::new(metrics)
     }
@@ -71,13 +71,15 @@ impl Metrics {
         let families = MetricRegistry::new().with_process();
         let session = SessionMetrics::register(&unexposed_families());
         let guard = GuardMetrics::register(&unexposed_families());
-        let metrics = Self::new((session, guard, LeaseMetrics::register(&unexposed_families())), families);
+        let metrics = Self::new(session, guard, LeaseMetrics::register(&unexposed_families()), families);
         metrics.describe_build();
         Arc::new(metrics)
     }
 
     fn new(
-        (session, guard, leases): (SessionMetrics, GuardMetrics, LeaseMetrics),
+        session: SessionMetrics,
+        guard: GuardMetrics,
+        leases: LeaseMetrics,
         families: MetricRegistry,
     ) -> Self {
         let hung_seconds = Opts::new(

@@ -78,7 +78,7 @@ impl ApiDocument {
             "delete" => HttpMethod::Delete,
             other => panic!("{other} is no method of ours"),
         };
-        self.operation(method, path, (name, says), Vec::new())
+        self.operation(method, path, name, says, Vec::new())
     }
 
     /// An operation that reads.
@@ -86,7 +86,8 @@ impl ApiDocument {
         self.operation(
             HttpMethod::Get,
             path,
-            (name, says),
+            name,
+            says,
             vec![ApiErrorCode::Host, ApiErrorCode::Credentials, ApiErrorCode::Late],
         )
     }
@@ -100,14 +101,15 @@ impl ApiDocument {
             ApiErrorCode::Late,
             ApiErrorCode::Unknown,
         ];
-        self.operation(HttpMethod::Post, path, (name, says), faults)
+        self.operation(HttpMethod::Post, path, name, says, faults)
     }
 
     fn operation(
         &mut self,
         method: HttpMethod,
         path: &'static str,
-        (name, says): (&str, &str),
+        name: &str,
+        says: &str,
         faults: Vec<ApiErrorCode>,
     ) -> PathOperation<'_> {
         let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));

@@ -169,7 +169,7 @@ impl<N: Network> DialOptions<'_, N> {
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
         let gated = Gated::new(stream, gate.clone());
-        let (speaks, generation) = match self.secured {
+        let ((sender, running), generation) = match self.secured {
             None => {
                 (client_connection::handshake_http1_with_limits(gated, RESPONSE_HEAD_LIMITS).await?, None)
             }
@@ -181,7 +181,7 @@ impl<N: Network> DialOptions<'_, N> {
                 )
             }
         };
-        Ok(Connection::new(speaks, gate, generation))
+        Ok(Connection::new(sender, running, gate, generation))
     }
 }
 
@@ -280,7 +280,7 @@ impl PeerConnection {
     /// The body of an answer. At its end the connection returns to the pool.
     pub fn into_body(self, incoming: Incoming, trailers: TrailerPolicy, idle: Duration) -> Body {
         let lent = ReturnToPoolOnEnd(Some(self));
-        Body::from_upstream((incoming, Version::HTTP_11), trailers, idle).with_observer(Box::new(lent))
+        Body::from_upstream(incoming, Version::HTTP_11, trailers, idle).with_observer(Box::new(lent))
     }
 }
 

@@ -63,7 +63,7 @@ impl BoundAdminListener {
         routes: Router,
         meanwhile: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        admin::listen::start(self.listener, routes, (self.door, self.certificates), meanwhile)
+        admin::listen::start(self.listener, routes, self.door, self.certificates, meanwhile)
     }
 }
 

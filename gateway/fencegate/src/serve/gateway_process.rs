@@ -34,7 +34,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
     let resources = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;
-    let mut made = GatewayParts::assemble(&gateway, &options, (&base, &resources), page, Sockets)?;
+    let mut made = GatewayParts::assemble(&gateway, &options, &base, &resources, page, Sockets)?;
     let ProcessResources { memory, name, kept, .. } = resources;
 
     let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;

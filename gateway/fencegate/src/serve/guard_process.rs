@@ -66,7 +66,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     let fleet = shared.edition.fleets.get(UpstreamId(0)).clone();
     let staff = WorkerPool::start(shared)?;
 
-    let end = admin_setup::start_admin(reception, plan, &base, (guard.clone(), unbelieved))?;
+    let end = admin_setup::start_admin(reception, plan, &base, guard.clone(), unbelieved)?;
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {

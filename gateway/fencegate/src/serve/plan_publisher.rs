@@ -98,7 +98,7 @@ impl PlanPublisher {
                 published.set_published(next, &nameplate);
             }
             // The next plan's routes do not wait for leases.
-            drop(tokio::spawn(unpublish_ended_leases((published, nameplate, compat), turn, held)));
+            drop(tokio::spawn(unpublish_ended_leases(published, nameplate, compat, turn, held)));
         }));
     }
 }
@@ -107,7 +107,9 @@ impl PlanPublisher {
 /// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
 /// its own task does that.
 async fn unpublish_ended_leases(
-    (published, nameplate, compat): (Arc<Mutex<PublishedPlanState>>, LocalMember, Arc<PlanCompat>),
+    published: Arc<Mutex<PublishedPlanState>>,
+    nameplate: LocalMember,
+    compat: Arc<PlanCompat>,
     turn: u64,
     mut held: Vec<Arc<Lease>>,
 ) {

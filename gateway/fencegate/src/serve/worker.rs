@@ -183,16 +183,29 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let running = TaskTracker::new();
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
-    let places = || (share, shared.shares.clone(), shared.budget.clone());
     let clients = shared.metrics.clients();
-    let acceptor =
-        Rc::new(Acceptor::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
+    let acceptor = Rc::new(Acceptor::new(
+        listens,
+        shared.certificates.clone(),
+        share,
+        shared.shares.clone(),
+        shared.budget.clone(),
+        shared.drain.clone(),
+        clients,
+    ));
     let among = shared.ours.as_ref().map(|ours| {
         let listens = ours.listener(listens);
         let certificates = ours.certificates.clone();
-        Rc::new(
-            Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients).reject_when_full(),
-        )
+        let acceptor = Acceptor::new(
+            &listens,
+            certificates,
+            share,
+            shared.shares.clone(),
+            shared.budget.clone(),
+            shared.drain.clone(),
+            clients,
+        );
+        Rc::new(acceptor.reject_when_full())
     });
     let factory = PipelineFactory {
         in_flight: ConcurrencyLimit::new(1),

@@ -125,7 +125,7 @@ pub async fn receive_response<K: ExchangeObserver>(
         let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
         let answer =
             LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
-        running.spawn_local(answer.pipe((pieces, more), body, feed));
+        running.spawn_local(answer.pipe(pieces, more, body, feed));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
     body.wait_settled().await;
@@ -150,9 +150,9 @@ impl<K: ExchangeObserver> LargeResponse<K> {
     /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
     /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
     /// came out.
-    async fn pipe(self, begun: (ChunkBuffer, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Chunk>) {
+    async fn pipe(self, begun: ChunkBuffer, more: Option<Bytes>, mut rest: Body, feed: mpsc::Sender<Chunk>) {
         let mut feed = Some(feed);
-        if let Err(error) = self.pump(begun, &mut rest, &mut feed).await {
+        if let Err(error) = self.pump(begun, more, &mut rest, &mut feed).await {
             warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
             drop(rest);
             return error.notify(self.keep);
@@ -169,7 +169,8 @@ impl<K: ExchangeObserver> LargeResponse<K> {
     /// client then sees an answer that breaks off.
     async fn pump(
         &self,
-        (begun, more): (ChunkBuffer, Option<Bytes>),
+        begun: ChunkBuffer,
+        more: Option<Bytes>,
         rest: &mut Body,
         feed: &mut Option<mpsc::Sender<Chunk>>,
     ) -> Result<(), ReadResponseError> {

@@ -75,7 +75,7 @@ async fn buffer_body(
     let limit = plan.listener.timeouts.request_body;
     // The limit counts for the beginning of a large body as well: a client that is slow from the start never gets the
     // key.
-    let taken = timeout(limit, read_body(&mut body, (most, large), budget)).await;
+    let taken = timeout(limit, read_body(&mut body, most, large, budget)).await;
     let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (BufferedBody::Whole(whole), _) => {
@@ -121,7 +121,8 @@ enum BufferedBody {
 
 async fn read_body(
     body: &mut Body,
-    (most, large): (usize, LargeBodyPolicy),
+    most: usize,
+    large: LargeBodyPolicy,
     budget: &MemoryBudget,
 ) -> Result<BufferedBody, Refusal> {
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
@@ -157,7 +158,7 @@ mod tests {
         let budget = MemoryBudget::new(memory, BufferMetrics::detached());
         let most = body_limit(1 << 20, budget.largest_body(), large);
         let mut body = Body::from_bytes(Bytes::from(vec![7; size]));
-        match read_body(&mut body, (most, large), &budget).await {
+        match read_body(&mut body, most, large, &budget).await {
             Ok(BufferedBody::Whole(whole)) => Ok(Some(whole.len())),
             Ok(BufferedBody::Prefix(_)) => Ok(None),
             Err(refusal) => Err(refusal.reason),

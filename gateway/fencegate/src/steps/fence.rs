@@ -70,18 +70,26 @@ pub async fn fence<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
             let context = request.notes.clone();
             let staying = active_request(&request, &fenced);
             let stay = Rc::new(fencing.stays.track(&fenced.keys, &staying));
-            let asked = (request, fenced, stay.clone());
-            let came = Box::pin(with_lock(fencing, asked, (called, waits), client, next)).await;
+            let tracked = LockingRequest { request, fenced, stay: stay.clone() };
+            let came = Box::pin(with_lock(fencing, tracked, called, waits, client, next)).await;
             stay.record_finished(&finished_request(staying, &context, &came));
             came
         }
     }
 }
 
+/// A request that needs a lock, the lock, and its entry among the running requests.
+struct LockingRequest {
+    request: KeyedRequest,
+    fenced: RequestLock,
+    stay: Rc<RequestTrackGuard>,
+}
+
 async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
-    (mut request, fenced, stay): (KeyedRequest, RequestLock, Rc<RequestTrackGuard>),
-    (called, waits): (Result<CallerContext, Refusal>, WaitPlace),
+    LockingRequest { mut request, fenced, stay }: LockingRequest,
+    called: Result<CallerContext, Refusal>,
+    waits: WaitPlace,
     mut client: ClientDisconnectWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -116,14 +124,14 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         let waited = match &called {
             // Boxed, so that other requests do not carry this future along.
             CallerContext::SameKeys(from) => {
-                Box::pin(fencing.run_in_caller_dispatch(&request, (&fenced, fence), from, &mut client)).await
+                Box::pin(fencing.run_in_caller_dispatch(&request, &fenced, fence, from, &mut client)).await
             }
             CallerContext::UnderLease(id) => {
-                Box::pin(fencing.acquire_under_lease(&request, (&fenced, fence), id, (deadline, &mut client)))
+                Box::pin(fencing.acquire_under_lease(&request, &fenced, fence, id, deadline, &mut client))
                     .await
             }
             CallerContext::NoCaller | CallerContext::OtherKeys => {
-                fencing.wait_or_forward(&request, &fenced, fence, (deadline, waits), &mut client).await
+                fencing.wait_or_forward(&request, &fenced, fence, deadline, waits, &mut client).await
             }
         };
         let held = match waited.map_err(|refusal| called.as_deadlock(refusal)) {

@@ -249,7 +249,7 @@ impl<N: Network> UpstreamForwarder<N> {
             );
             let Self { clock, metrics, running, drain, .. } = self;
             let around = TunnelContext { clock, metrics, running, drain };
-            return Ok(switch.tunnel(&around, response, (checkout, validity), (plan, context)));
+            return Ok(switch.tunnel(&around, response, checkout, validity, plan, context));
         }
         if has_content_coding(response.headers()) {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
@@ -344,8 +344,8 @@ impl<N: Network> UpstreamForwarder<N> {
         context.replayed.set(account.replayed);
         context.observed.set(account.observed);
         let judged = account.check(answer.response.status(), self.guards.is_direct(upstream));
-        if let (true, Some(guard)) = (account.has_admitted(), answer.lend.verified_process()) {
-            self.guards.record_admitted(upstream, guard, token.number(), self.clock.now());
+        if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
+            self.guards.record_admitted(upstream, address, by, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
         self.metrics

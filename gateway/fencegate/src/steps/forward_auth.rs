@@ -151,7 +151,7 @@ async fn take_lock(
     let request = Some(config.track_request(upstream));
     let wanted = NewLease {
         request,
-        placed: interface.check_lease_locks(gateway.clone(), &keys, (mode, None)).await?,
+        placed: interface.check_lease_locks(gateway.clone(), &keys, mode, None).await?,
         permits: None,
         keys: keys.into(),
         mode,

@@ -9,7 +9,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     driver,
     error::PostgresError,
-    instance::{GuardTimeLimits, PostgresStore, PostgresStoreInstance},
+    instance::{GuardTimeLimits, InstanceRow, PostgresStore, PostgresStoreInstance},
     migrate,
 };
 use crate::store::StoreIdentity;
@@ -83,9 +83,12 @@ impl PostgresStore {
         let row =
             connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
         let instance = PostgresStoreInstance::new(
-            (place.clone(), identity, terms),
-            (row.get(0), name.to_owned()),
-            (clock, randomness),
+            place.clone(),
+            identity,
+            terms,
+            InstanceRow { id: row.get(0), name: name.to_owned() },
+            clock,
+            randomness,
             sent,
         );
         *instance.beating.lock().await = Some(connection);

@@ -76,6 +76,12 @@ pub(super) struct PostgresStoreInstance {
     reading: tokio::sync::Mutex<Option<Arc<PostgresConnection>>>,
 }
 
+/// The row of an instance in the store: its id, and the name of the process.
+pub(super) struct InstanceRow {
+    pub(super) id: i32,
+    pub(super) name: String,
+}
+
 /// The progress that the database has acknowledged. If it has less later, it was rolled back.
 #[derive(Debug, Default)]
 pub(super) struct DatabaseProgress {
@@ -157,17 +163,20 @@ impl PostgresStore {
 
 impl PostgresStoreInstance {
     pub(super) fn new(
-        (place, identity, terms): (PostgresConfig, StoreIdentity, GuardTimeLimits),
-        (id, name): (i32, String),
-        (clock, randomness): (SharedClock, Arc<dyn Randomness>),
+        place: PostgresConfig,
+        identity: StoreIdentity,
+        terms: GuardTimeLimits,
+        row: InstanceRow,
+        clock: SharedClock,
+        randomness: Arc<dyn Randomness>,
         sent: BootInstant,
     ) -> Self {
         Self {
             place,
             identity,
             terms,
-            id,
-            name,
+            id: row.id,
+            name: row.name,
             clock,
             randomness,
             requests: Arc::default(),

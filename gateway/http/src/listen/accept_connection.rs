@@ -23,7 +23,7 @@ use super::{
     linger,
     metrics::ClientConnectionMetrics,
     proxy_protocol,
-    serve_connection::{HttpServer, LAST_REQUEST},
+    serve_connection::{ConnectionContext, HttpServer, LAST_REQUEST},
     time_limit::ListenerTimeLimit,
 };
 use crate::{
@@ -56,7 +56,8 @@ impl ListenerConfig {
         certificates: Option<Arc<ListenerCertificates>>,
         drain: CancellationToken,
         metrics: Rc<ClientConnectionMetrics>,
-        (budget, quotas): (MemoryBudget, ClientQuotas),
+        budget: MemoryBudget,
+        quotas: ClientQuotas,
     ) -> Self {
         Self {
             server: HttpServer::new(listener, budget, quotas),
@@ -241,9 +242,8 @@ impl ListenerConfig {
         I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let address = peer.address;
-        if let Err(error) =
-            self.server.serve(protocol, stream, peer, slot, (handler, &self.metrics), &self.drain).await
-        {
+        let context = ConnectionContext { handler, metrics: &self.metrics, drain: &self.drain };
+        if let Err(error) = self.server.serve(protocol, stream, peer, slot, context).await {
             debug!(peer = %address, %error, "client connection ended");
         }
     }

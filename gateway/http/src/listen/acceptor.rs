@@ -45,13 +45,21 @@ impl Acceptor {
     pub fn new(
         listener: &Listener,
         certificates: Option<Arc<ListenerCertificates>>,
-        (share, quotas, budget): (usize, ClientQuotas, MemoryBudget),
+        share: usize,
+        quotas: ClientQuotas,
+        budget: MemoryBudget,
         drain: CancellationToken,
         metrics: &ClientConnectionMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
-        let counted = (budget.clone(), quotas.clone());
-        let entry = ListenerConfig::new(listener, certificates, drain.clone(), metrics.clone(), counted);
+        let entry = ListenerConfig::new(
+            listener,
+            certificates,
+            drain.clone(),
+            metrics.clone(),
+            budget.clone(),
+            quotas.clone(),
+        );
         let slots = ConnectionSlots::new(share.max(1));
         let entry = RefCell::new(Rc::new(entry));
         Self { config: entry, drain, slots, quotas, rejects_when_full: false, metrics, budget }
@@ -68,8 +76,10 @@ impl Acceptor {
         let certificates = self.config.borrow().certificates();
         let drain = self.drain.clone();
         let metrics = self.metrics.clone();
-        let counted = (self.budget.clone(), self.quotas.clone());
-        self.config.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
+        let budget = self.budget.clone();
+        let quotas = self.quotas.clone();
+        let entry = ListenerConfig::new(listener, certificates, drain, metrics, budget, quotas);
+        self.config.replace(Rc::new(entry));
     }
 
     /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.

@@ -60,6 +60,13 @@ pub(super) struct HttpServer {
     proxies: TrustedProxies,
 }
 
+/// What the connections of one listener share.
+pub(super) struct ConnectionContext<'c> {
+    pub(super) handler: &'c Rc<dyn HttpHandler>,
+    pub(super) metrics: &'c Rc<ClientConnectionMetrics>,
+    pub(super) drain: &'c CancellationToken,
+}
+
 impl HttpServer {
     pub(super) fn new(listener: &Listener, budget: MemoryBudget, quotas: ClientQuotas) -> Self {
         let limits = &listener.limits;
@@ -98,12 +105,12 @@ impl HttpServer {
         stream: I,
         peer: ConnectionInfo,
         slot: &ConnectionSlot,
-        (handler, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientConnectionMetrics>),
-        drain: &CancellationToken,
+        context: ConnectionContext<'_>,
     ) -> hyper::Result<()>
     where
         I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
+        let ConnectionContext { handler, metrics, drain } = context;
         let state = match protocol {
             DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
             DetectedProtocol::Http2 => ConnectionState::new_http2(),
@@ -116,8 +123,8 @@ impl HttpServer {
             let pause = self.timeouts.request_body;
             (ConnectionService::new(handler.clone(), peer, state.clone(), pause, memory), heads)
         };
-        let told = (handler.clone(), metrics.clone());
-        let paced = TimedIo::new(stream, state.clone(), self.timeouts.clone(), told, heads);
+        let timeouts = self.timeouts.clone();
+        let paced = TimedIo::new(stream, state.clone(), timeouts, handler.clone(), metrics.clone(), heads);
         let stream = TokioIo::new(paced);
         let state = &*state;
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.

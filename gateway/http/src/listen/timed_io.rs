@@ -59,7 +59,8 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
         stream: I,
         state: Rc<ConnectionState>,
         timeouts: ListenerTimeouts,
-        (handler, metrics): (Rc<dyn HttpHandler>, Rc<ClientConnectionMetrics>),
+        handler: Rc<dyn HttpHandler>,
+        metrics: Rc<ClientConnectionMetrics>,
         heads: PartialHead,
     ) -> Self {
         state.unsent.set_patience(timeouts.response_write);

@@ -28,7 +28,8 @@ pub struct Connection {
 impl Connection {
     /// A new connection. `gate`: the gate directly above its socket.
     pub fn new(
-        (sender, running): (RequestSender, ConnectionTasks),
+        sender: RequestSender,
+        running: ConnectionTasks,
         gate: Rc<WriteGate>,
         generation: Option<TlsGeneration>,
     ) -> Self {

@@ -280,7 +280,7 @@ impl<N: Network> ConnectionPool<N> {
         let gated = Gated::new(stream, gate.clone());
         let protocol = endpoint_set.upstream.protocol;
         let fields = endpoint_set.upstream.response_fields;
-        let (speaks, generation) = match &endpoint_set.tls {
+        let ((sender, running), generation) = match &endpoint_set.tls {
             None if protocol == UpstreamProtocol::Http2 => {
                 (client_connection::handshake_http2(gated, Scheme::HTTP).await?, None)
             }
@@ -300,10 +300,10 @@ impl<N: Network> ConnectionPool<N> {
                 (speaks, Some(generation))
             }
         };
-        if let RequestSender::Http2(_, frames, _) = &speaks.0 {
+        if let RequestSender::Http2(_, frames, _) = &sender {
             gate.observe_http2(frames);
         }
-        let connection = Connection::new(speaks, gate, generation);
+        let connection = Connection::new(sender, running, gate, generation);
         let endpoint = endpoint.clone();
         let process = None;
         let handed_on = 0;

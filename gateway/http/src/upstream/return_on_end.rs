@@ -32,8 +32,9 @@ pub fn upstream_body(
     checkout: CheckedOutConnection,
     fenced: bool,
 ) -> Body {
+    let (incoming, version) = incoming;
     let lent = ReturnConnectionOnEnd { lend: Some(checkout), settles_itself: !fenced };
-    Body::from_upstream(incoming, trailers, idle).with_observer(Box::new(lent))
+    Body::from_upstream(incoming, version, trailers, idle).with_observer(Box::new(lent))
 }
 
 impl BodyObserver for ReturnConnectionOnEnd {

@@ -55,7 +55,7 @@ pub async fn list_unresolved(
     for shard in children(link, &paths.operations_path()).await? {
         let shard = format!("{}/{shard}", paths.operations_path());
         for name in children(link, &shard).await? {
-            open.extend(read_unresolved(link, paths, base, (&shard, &name)).await?);
+            open.extend(read_unresolved(link, paths, base, &shard, &name).await?);
         }
     }
     open.sort_by_key(|open| open.record.admitted);
@@ -67,7 +67,8 @@ async fn read_unresolved(
     link: &impl ZkClient,
     paths: &ZkPaths,
     base: u64,
-    (shard, name): (&str, &str),
+    shard: &str,
+    name: &str,
 ) -> Result<Option<UnresolvedOperation>, ResolveOperationError> {
     let path = format!("{shard}/{name}");
     let (data, seen) = match link.data(&path).await {
@@ -107,7 +108,7 @@ pub async fn find_unresolved(
     let shard = format!("{}/{}", paths.operations_path(), &reference[..SHARD]);
     let mut found = Vec::new();
     for name in children(link, &shard).await?.iter().filter(|name| name.starts_with(reference)) {
-        found.extend(read_unresolved(link, paths, base, (&shard, name)).await?);
+        found.extend(read_unresolved(link, paths, base, &shard, name).await?);
     }
     match (found.pop(), found.is_empty()) {
         (Some(open), true) => Ok(open),

@@ -244,7 +244,8 @@ impl LockManager {
                     enrolled.set_granted(&grant, self.clock.now());
                     return Ok(uncached_lock::grant_lock(
                         grant,
-                        (request.mode, of),
+                        request.mode,
+                        of,
                         over,
                         enrolled,
                         self.clock.clone(),

@@ -42,7 +42,8 @@ struct UncachedLockState {
 /// Grants the lock to its request.
 pub(super) fn grant_lock(
     grant: Grant,
-    (mode, of): (Mode, HolderKind),
+    mode: Mode,
+    of: HolderKind,
     over: oneshot::Sender<bool>,
     enrolled: UncachedLockEntryGuard,
     clock: SharedClock,
@@ -216,7 +217,7 @@ mod tests {
         enrolled.set_granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
         let (_, outer) =
-            grant_lock(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
+            grant_lock(grant, mode, HolderKind::Request, sender, enrolled, Arc::<ManualClock>::default());
         Fixture { roll, keys, over, outer }
     }
 

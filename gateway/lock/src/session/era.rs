@@ -194,7 +194,8 @@ pub async fn register_session(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &Era,
-    (member, data): (&str, &[u8]),
+    member: &str,
+    data: &[u8],
     namings: &[String],
 ) -> Result<(), MultiError> {
     let meta = paths.meta_path();

@@ -78,7 +78,8 @@ pub async fn next_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &Era,
-    (seen, request): (Option<&InstallationRecord>, &BumpEraRequest<'_>),
+    seen: Option<&InstallationRecord>,
+    request: &BumpEraRequest<'_>,
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
     let floor = era::find_epoch_floor(link, paths, era, randomness).await.map_err(|error| match error {

@@ -40,7 +40,7 @@ pub(super) async fn evaluate_peers<L: ZkClient>(
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(Vec::new()) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
-    let (others, _) = peer_plans(&live.client, &live.paths, &live.local_member, (&ours, own)).await?;
+    let (others, _) = peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
     publishes.judge.evaluate(live.client.id(), &ours, &others);
     Ok(others)
 }
@@ -53,7 +53,7 @@ pub(crate) async fn published_plans<L: ZkClient>(
     let Some((_, announced)) = live.plan_publisher() else { return Ok(None) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
-    let (others, same) = peer_plans(&live.client, &live.paths, &live.local_member, (&ours, own)).await?;
+    let (others, same) = peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
     Ok(Some((ours, others, same)))
 }
 
@@ -65,7 +65,7 @@ pub async fn compare_plan(
     plan: u64,
     ours: &PlanPublication,
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
-    peer_plans(link, paths, &LocalMember::new(plan), (ours, 0)).await
+    peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
 }
 
 /// Evaluates the peers' plans whenever a gateway comes or goes, and each `every`. Publishes the new plan when the
@@ -188,7 +188,8 @@ pub(super) async fn peer_plans(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plate: &LocalMember,
-    (ours, since): (&PlanPublication, i64),
+    ours: &PlanPublication,
+    since: i64,
 ) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members_path()).await?;

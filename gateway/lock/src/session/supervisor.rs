@@ -341,7 +341,7 @@ async fn register_member(
         namings =
             plan_nodes::member_paths(paths, publication, &ZkPaths::member_name(&settings.gateway, link.id()));
     }
-    era::register_session(link, paths, era, (member, &settings.member.data()), &namings).await?;
+    era::register_session(link, paths, era, member, &settings.member.data(), &namings).await?;
     let epoch =
         era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
     let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;

@@ -52,7 +52,7 @@ fn restore(
     // Queried only now: everything that the guard of this store has admitted is below ZooKeeper's present epoch.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
-        (None, Some(gateway)) => read_floor(gateway, &header)?,
+        (None, Some((policy, gateway))) => read_floor(policy, gateway, &header)?,
         (None, None) => return Err(BackupCommandError::NoFloor),
     };
     let restored = RestoreOptions {
@@ -74,7 +74,8 @@ fn restore(
 
 /// The highest epoch by ZooKeeper: no token above this was issued.
 fn read_floor(
-    (policy, gateway): (&Path, &plan::GatewayPlan),
+    policy: &Path,
+    gateway: &plan::GatewayPlan,
     header: &BackupHeader,
 ) -> Result<u64, BackupCommandError> {
     let shown = era::show(gateway)?;

@@ -25,7 +25,7 @@ pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result
                 guard.show(about.as_deref(), running.format).await
             }
             OutcomesCommand::Resolve { reference, outcome, force, guard: running } => {
-                guard.resolve(reference, (*outcome, *force), running.format).await
+                guard.resolve(reference, *outcome, *force, running.format).await
             }
             OutcomesCommand::Forget { reference, guard: running } => {
                 guard.forget(reference, running.format).await
@@ -67,7 +67,8 @@ impl GuardClient<'_> {
     async fn resolve(
         &mut self,
         reference: &str,
-        (outcome, force): (ResolvedAs, bool),
+        outcome: ResolvedAs,
+        force: bool,
         format: OutputFormat,
     ) -> Result<String, AdminClientError> {
         // Read before the request is resolved: afterwards the list no longer has it.

@@ -32,20 +32,22 @@ impl RegistryFixture {
     fn announce(
         &self,
         asking: IdentityCheckStart,
-        (store, instance): (&str, &str),
+        store: &str,
+        instance: &str,
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        self.announce_at(&self.address, asking, (store, instance), highest)
+        self.announce_at(&self.address, asking, store, instance, highest)
     }
 
     fn announce_at(
         &self,
         address: &Arc<EndpointAddress>,
         asking: IdentityCheckStart,
-        (store, instance): (&str, &str),
+        store: &str,
+        instance: &str,
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let announced = announcement((store, instance), highest);
+        let announced = announcement(store, instance, highest);
         self.guards.record_announcement(
             &self.upstream,
             address,
@@ -59,10 +61,11 @@ impl RegistryFixture {
     fn announce_shared(
         &self,
         address: &Arc<EndpointAddress>,
-        (instance, database): (&str, &str),
+        instance: &str,
+        database: &str,
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let alone = announcement(("s", instance), highest);
+        let alone = announcement("s", instance, highest);
         let announced = Announcement { shared: Some(database.into()), ..alone };
         let asking = self.guards.begin_check(&self.upstream);
         self.guards.record_announcement(
@@ -85,9 +88,10 @@ impl RegistryFixture {
     fn check_and_announce(
         &self,
         address: &Arc<EndpointAddress>,
-        guard: (&str, &str),
+        store: &str,
+        instance: &str,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        self.announce_at(address, self.guards.begin_check(&self.upstream), guard, 20)
+        self.announce_at(address, self.guards.begin_check(&self.upstream), store, instance, 20)
     }
 
     fn is_trusted(&self, address: &EndpointAddress, instance: &str) -> bool {
@@ -95,12 +99,12 @@ impl RegistryFixture {
     }
 
     fn record_admitted(&self, instance: &str, epoch: u64) {
-        let guard = (&*self.address, &instance.into());
-        self.guards.record_admitted(&self.upstream, guard, epoch, BootInstant::from_nanos(0));
+        let now = BootInstant::from_nanos(0);
+        self.guards.record_admitted(&self.upstream, &self.address, &instance.into(), epoch, now);
     }
 }
 
-fn announcement((store, instance): (&str, &str), highest: u64) -> Announcement {
+fn announcement(store: &str, instance: &str, highest: u64) -> Announcement {
     Announcement {
         format: 1,
         store: store.into(),
@@ -121,11 +125,11 @@ fn announcement((store, instance): (&str, &str), highest: u64) -> Announcement {
 fn guards_sharing_store_are_trusted_together() {
     let met = RegistryFixture::new();
     let beside = met.other_address();
-    let both = met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
+    let both = met.announce_shared(&met.address, "one", "d", 20).expect("the first");
     for (address, instance) in
         [(&beside, "two"), (&met.address, "one"), (&met.address, "two"), (&met.address, "one")]
     {
-        assert_eq!(met.announce_shared(address, (instance, "d"), 20), Ok(both.clone()), "{instance}");
+        assert_eq!(met.announce_shared(address, instance, "d", 20), Ok(both.clone()), "{instance}");
     }
     assert!(met.is_trusted(&met.address, &both) && met.is_trusted(&beside, &both));
     assert_eq!(met.guards.check_consistent(&met.upstream), Ok(()));
@@ -135,23 +139,23 @@ fn guards_sharing_store_are_trusted_together() {
 #[test]
 fn sharing_guard_behind_peer_is_refused() {
     let met = RegistryFixture::new();
-    let both = met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
+    let both = met.announce_shared(&met.address, "one", "d", 20).expect("the first");
     met.record_admitted(&both, 30);
     let behind = GuardIdentityError::RolledBack { announced: 20, known: 30 };
-    assert_eq!(met.announce_shared(&met.other_address(), ("two", "d"), 20), Err(behind));
-    assert_eq!(met.announce_shared(&met.other_address(), ("two", "d"), 30), Ok(both));
+    assert_eq!(met.announce_shared(&met.other_address(), "two", "d", 20), Err(behind));
+    assert_eq!(met.announce_shared(&met.other_address(), "two", "d", 30), Ok(both));
 }
 
 /// One store in two databases is a copy: neither guard is used, nor a guard alone with a store of this name.
 #[test]
 fn store_in_two_databases_is_split() {
     let met = RegistryFixture::new();
-    met.announce_shared(&met.address, ("one", "d"), 20).expect("the first");
-    assert_eq!(met.announce_shared(&met.other_address(), ("two", "e"), 20), Err(GuardIdentityError::Split));
+    met.announce_shared(&met.address, "one", "d", 20).expect("the first");
+    assert_eq!(met.announce_shared(&met.other_address(), "two", "e", 20), Err(GuardIdentityError::Split));
     // The first guard returns with another database.
-    assert!(met.announce_shared(&met.address, ("one", "e"), 20).is_ok());
+    assert!(met.announce_shared(&met.address, "one", "e", 20).is_ok());
     // A guard that uses its store alone does not belong to guards that share one, even if the stores have one name.
-    assert_eq!(met.check_and_announce(&met.other_address(), ("s", "three")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&met.other_address(), "s", "three"), Err(GuardIdentityError::Split));
 }
 
 /// An epoch that a guard admits after it was asked for its announcement does not make the announcement a rollback.
@@ -159,41 +163,41 @@ fn store_in_two_databases_is_split() {
 fn admission_during_check_is_no_rollback() {
     let met = RegistryFixture::new();
     let asking = met.guards.begin_check(&met.upstream);
-    assert!(met.announce(asking, ("s", "one"), 20).is_ok());
+    assert!(met.announce(asking, "s", "one", 20).is_ok());
     let slow = met.guards.begin_check(&met.upstream);
     met.record_admitted("one", 30);
-    assert!(met.announce(slow, ("s", "one"), 20).is_ok(), "it has answered before");
+    assert!(met.announce(slow, "s", "one", 20).is_ok(), "it has answered before");
     let later = met.guards.begin_check(&met.upstream);
     let older = Err(GuardIdentityError::RolledBack { announced: 20, known: 30 });
-    assert_eq!(met.announce(later, ("s", "one"), 20), older);
+    assert_eq!(met.announce(later, "s", "one", 20), older);
 }
 
 /// A new store, whatever its name, is refused if it is behind an epoch that the store before has admitted.
 #[test]
 fn next_store_behind_epoch_is_refused() {
     let met = RegistryFixture::new();
-    assert!(met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20).is_ok());
+    assert!(met.announce(met.guards.begin_check(&met.upstream), "s", "one", 20).is_ok());
     let slow = met.guards.begin_check(&met.upstream);
     met.record_admitted("one", 30);
     let older = Err(GuardIdentityError::RolledBack { announced: 29, known: 30 });
     assert_eq!(
-        met.announce(slow, ("other", "two"), 29),
+        met.announce(slow, "other", "two", 29),
         older,
         "another process cannot have let it in meanwhile"
     );
-    assert!(met.announce(met.guards.begin_check(&met.upstream), ("new", "three"), 30).is_ok());
+    assert!(met.announce(met.guards.begin_check(&met.upstream), "new", "three", 30).is_ok());
 }
 
 /// A connection is trusted while its process is the last that answered, and no longer once two processes answer.
 #[test]
 fn connection_is_trusted_for_current_process() {
     let met = RegistryFixture::new();
-    let one = met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20).expect("believed");
+    let one = met.announce(met.guards.begin_check(&met.upstream), "s", "one", 20).expect("believed");
     assert!(met.is_trusted(&met.address, &one));
-    let two = met.announce(met.guards.begin_check(&met.upstream), ("s", "two"), 20).expect("believed");
+    let two = met.announce(met.guards.begin_check(&met.upstream), "s", "two", 20).expect("believed");
     assert!(!met.is_trusted(&met.address, &one) && met.is_trusted(&met.address, &two));
     assert_eq!(
-        met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20),
+        met.announce(met.guards.begin_check(&met.upstream), "s", "one", 20),
         Err(GuardIdentityError::MultipleProcesses)
     );
     assert!(!met.is_trusted(&met.address, &two));
@@ -210,7 +214,7 @@ fn names_at_one_address_are_separate() {
     for _ in 0..3 {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
             (met.upstream.name, met.address) = (name.into(), at(&format!("{name}.example:80")));
-            let said = met.announce(met.guards.begin_check(&met.upstream), (store, instance), 20);
+            let said = met.announce(met.guards.begin_check(&met.upstream), store, instance, 20);
             assert!(met.is_trusted(&met.address, &said.expect("believed")), "{name}");
         }
     }
@@ -218,9 +222,9 @@ fn names_at_one_address_are_separate() {
     assert!(met.is_trusted(&at("a.example:80"), "one"), "the other one has not taken its place");
     met.upstream.name = "b".into();
     // Under one name they count as two guards.
-    let said = met.announce(met.guards.begin_check(&met.upstream), ("s", "one"), 20);
+    let said = met.announce(met.guards.begin_check(&met.upstream), "s", "one", 20);
     assert!(said.is_ok(), "it is new there");
-    let said = met.announce(met.guards.begin_check(&met.upstream), ("t", "two"), 20);
+    let said = met.announce(met.guards.begin_check(&met.upstream), "t", "two", 20);
     assert_eq!(said, Err(GuardIdentityError::MultipleProcesses));
 }
 
@@ -231,26 +235,26 @@ fn lost_address_counts_when_reachable_again() {
     let here = met.address.clone();
     let beside = met.other_address();
     assert!(
-        met.check_and_announce(&here, ("s", "one")).is_ok()
-            && met.check_and_announce(&beside, ("s", "one")).is_ok()
+        met.check_and_announce(&here, "s", "one").is_ok()
+            && met.check_and_announce(&beside, "s", "one").is_ok()
     );
     assert_eq!(met.guards.check_due(&met.upstream, &here), IdentityCheckDue::NotDue, "they agree");
     // The guard at `here` was restarted, and the announcement of the other address is out of date.
-    assert_eq!(met.check_and_announce(&here, ("s", "two")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&here, "s", "two"), Err(GuardIdentityError::Split));
     assert!(
         [&here, &beside]
             .iter()
             .all(|address| met.guards.check_due(&met.upstream, address) == IdentityCheckDue::Before)
     );
     met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
-    assert!(met.check_and_announce(&here, ("s", "two")).is_ok() && met.is_trusted(&here, "two"));
+    assert!(met.check_and_announce(&here, "s", "two").is_ok() && met.is_trusted(&here, "two"));
     assert_eq!(
         met.guards.check_due(&met.upstream, &beside),
         IdentityCheckDue::NotDue,
         "who connects there is told"
     );
     // Another guard starts at the other address.
-    assert_eq!(met.check_and_announce(&beside, ("t", "three")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&beside, "t", "three"), Err(GuardIdentityError::Split));
     assert!(!met.is_trusted(&here, "two") && !met.is_trusted(&beside, "three"));
 }
 
@@ -261,10 +265,10 @@ fn lost_guard_connection_yields_to_another() {
     let met = RegistryFixture::new();
     let here = met.address.clone();
     let beside = met.other_address();
-    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
+    assert!(met.check_and_announce(&here, "s", "one").is_ok());
     met.guards.record_no_guard(&met.upstream, &here, met.guards.begin_attempt());
     assert!(met.is_trusted(&here, "one"), "nobody else is known");
-    assert!(met.check_and_announce(&beside, ("t", "two")).is_ok());
+    assert!(met.check_and_announce(&beside, "t", "two").is_ok());
     assert!(met.is_trusted(&beside, "two") && !met.is_trusted(&here, "one"));
 }
 
@@ -274,9 +278,9 @@ fn failed_attempt_keeps_newer_announcement() {
     let met = RegistryFixture::new();
     let here = met.address.clone();
     let beside = met.other_address();
-    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
+    assert!(met.check_and_announce(&here, "s", "one").is_ok());
     let slow = met.guards.begin_attempt();
-    assert_eq!(met.check_and_announce(&beside, ("t", "two")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&beside, "t", "two"), Err(GuardIdentityError::Split));
     met.guards.record_no_guard(&met.upstream, &beside, slow);
     assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
     met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
@@ -291,8 +295,8 @@ fn guard_outside_plan_causes_no_split() {
         "127.0.0.3:8000".parse::<SocketAddr>().expect("an address"),
         "127.0.0.3:8000".into(),
     );
-    assert!(met.check_and_announce(&met.address, ("s", "one")).is_ok());
-    assert!(met.check_and_announce(&elsewhere, ("t", "two")).is_ok() && met.is_trusted(&met.address, "one"));
+    assert!(met.check_and_announce(&met.address, "s", "one").is_ok());
+    assert!(met.check_and_announce(&elsewhere, "t", "two").is_ok() && met.is_trusted(&met.address, "one"));
 }
 
 /// An address without a guard is checked again after a while, by one request. A guard there may serve another
@@ -302,7 +306,7 @@ fn lost_address_is_rechecked_once() {
     let met = RegistryFixture::new();
     let here = met.address.clone();
     let beside = met.other_address();
-    assert!(met.check_and_announce(&here, ("s", "one")).is_ok());
+    assert!(met.check_and_announce(&here, "s", "one").is_ok());
     met.guards.record_no_guard(&met.upstream, &beside, met.guards.begin_attempt());
     let due = |address| met.guards.check_due(&met.upstream, address);
     assert_eq!(
@@ -313,6 +317,6 @@ fn lost_address_is_rechecked_once() {
     met.guards.age_by(met.upstream.sharing.dns.refresh);
     assert_eq!((due(&here), due(&beside)), (IdentityCheckDue::NotDue, IdentityCheckDue::Background));
     assert_eq!(due(&beside), IdentityCheckDue::NotDue, "somebody is on the way");
-    assert_eq!(met.check_and_announce(&beside, ("t", "two")), Err(GuardIdentityError::Split));
+    assert_eq!(met.check_and_announce(&beside, "t", "two"), Err(GuardIdentityError::Split));
     assert_eq!(met.guards.check_consistent(&met.upstream), Err(GuardIdentityError::Split));
 }

@@ -75,7 +75,7 @@ pub(super) async fn acquire(
     let in_time = !prefers_async(&headers);
     let permits = request.permits.map(parse_permits).transpose()?;
     let wanted = NewLease {
-        placed: interface.check_lease_locks(plan, &keys, (request.mode, permits)).await?,
+        placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
         permits,
         keys: keys.into(),
         mode: request.mode,
@@ -193,7 +193,8 @@ impl LeaseApi {
         &self,
         plan: Arc<GatewayPlan>,
         keys: &[ResourceKey],
-        (mode, permits): (Mode, Option<Permits>),
+        mode: Mode,
+        permits: Option<Permits>,
     ) -> Result<CheckedLeaseLocks, Refusal> {
         let session = self.leases.check_plan_compat(&plan, keys).await?;
         if keys.iter().any(|key| plan_delays_key(&plan, key)) {

@@ -81,7 +81,7 @@ fn stream_election(
     let drain = interface.drain.clone();
     let elections = interface.elections.clone();
     let most = interface.leases.settings().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
-    let seen = elections.subscribe(&name.clone(), (principal, most), |sender| {
+    let seen = elections.subscribe(&name.clone(), principal, most, |sender| {
         drop(tokio::spawn(interface.watch_election(name, key, sender)));
     });
     let seen = seen.ok_or_else(|| {

@@ -47,7 +47,8 @@ impl<N: Network> GatewayParts<N> {
     pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        (base, resources): (&ProcessContext, &ProcessResources),
+        base: &ProcessContext,
+        resources: &ProcessResources,
         page: Option<PageAddress>,
         network: N,
     ) -> Result<Self, ProcessError> {
@@ -70,17 +71,10 @@ impl<N: Network> GatewayParts<N> {
                 .collect()
         };
         let in_force = CurrentConfig::new(gateway.clone());
-        let config_and_compat = (&in_force, &compat);
-        let granted = lease_setup::set_up_leases(
-            gateway,
-            (resources, &lock_manager),
-            config_and_compat,
-            base,
-            network,
-        )?;
+        let granted =
+            lease_setup::set_up_leases(gateway, resources, &lock_manager, &in_force, &compat, base, network)?;
         let (leases, lease_worker) = granted.unzip();
-        let role =
-            GatewayRole::new(gateway, (name, lock_manager.clone(), leases), memory, compat, &in_force)?;
+        let role = GatewayRole::new(gateway, name, lock_manager.clone(), leases, memory, compat, &in_force)?;
         let workers = options.workers;
         let beside = options.beside;
         let equipment =

@@ -25,8 +25,10 @@ type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
 /// A file with a token cannot be used.
 pub(super) fn set_up_leases<N: Network>(
     gateway: &GatewayPlan,
-    (ProcessResources { name, ours, .. }, lock_manager): (&ProcessResources, &LockManager),
-    (in_force, compat): (&CurrentConfig, &Arc<PlanCompat>),
+    resources: &ProcessResources,
+    lock_manager: &LockManager,
+    in_force: &CurrentConfig,
+    compat: &Arc<PlanCompat>,
     base: &ProcessContext,
     network: N,
 ) -> Result<Option<LeaseSetup<N>>, ProcessError> {
@@ -35,7 +37,7 @@ pub(super) fn set_up_leases<N: Network>(
     }
     let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(ProcessError::LeaseToken)?;
     let equipment = LeaseWorkerDeps {
-        name: name.clone(),
+        name: resources.name.clone(),
         keeper: lock_manager.clone(),
         clock: base.clock.clone(),
         metrics: base.metrics.leases(),
@@ -44,7 +46,7 @@ pub(super) fn set_up_leases<N: Network>(
         drain: base.drain.clone(),
         network,
         turning: Box::pin(base.threads.register(ThreadRole::Leases)),
-        ours: ours.clone(),
+        ours: resources.ours.clone(),
     };
     Ok(Some(LeaseWorker::new(equipment, terms)))
 }

@@ -48,7 +48,9 @@ impl GatewayRole {
     /// The key that tickets are signed with cannot be read.
     pub(super) fn new(
         gateway: &GatewayPlan,
-        (name, lock_manager, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
+        name: &Arc<str>,
+        lock_manager: LockManager,
+        leases: Option<Arc<LeaseTable>>,
         memory: &Arc<TokenHistory>,
         compat: Arc<PlanCompat>,
         in_force: &CurrentConfig,

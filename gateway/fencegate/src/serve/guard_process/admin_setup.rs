@@ -24,7 +24,8 @@ pub(super) fn start_admin(
     reception: BoundAdminListener,
     plan: &plan::GuardPlan,
     base: &ProcessContext,
-    (guard, unbelieved): (Arc<Guard>, Arc<RejectedCallers>),
+    guard: Arc<Guard>,
+    unbelieved: Arc<RejectedCallers>,
 ) -> io::Result<CancellationToken> {
     let end = CancellationToken::new();
     let asked = guard.clone();

@@ -86,7 +86,7 @@ impl AbandonPolicy {
         let refuses = self.expiry == LateDispatchPolicy::Enforced || self.level == FencingLevel::Guard;
         let not_after = context.not_after.get().filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
-        if let Some(until) = self.in_doubt_until((gate, begun_by), end) {
+        if let Some(until) = self.in_doubt_until(gate, begun_by, end) {
             let running = hold.running.clone();
             // Not among the tasks that a stopping process waits for: the next process has no record of it either.
             spawn_local(async move {
@@ -94,7 +94,7 @@ impl AbandonPolicy {
                 drop(running);
             });
         }
-        let Some(until) = self.keep_until((gate, begun_by), hold.tenure.validity(), end, now) else { return };
+        let Some(until) = self.keep_until(gate, begun_by, hold.tenure.validity(), end, now) else { return };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %HumanDuration(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
@@ -115,7 +115,8 @@ impl AbandonPolicy {
     /// itself, and the hold is kept only until that moment, after any end that is not known.
     fn keep_until(
         &self,
-        (gate, begun_by): (&WriteGate, Option<Instant>),
+        gate: &WriteGate,
+        begun_by: Option<Instant>,
         validity: &LockValidity,
         end: ExchangeEnd,
         now: BootInstant,
@@ -153,7 +154,8 @@ impl AbandonPolicy {
     /// relay behind a guard has may be started later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,
-        (gate, begun_by): (&WriteGate, Option<Instant>),
+        gate: &WriteGate,
+        begun_by: Option<Instant>,
         end: ExchangeEnd,
     ) -> Option<Instant> {
         let longest = match self.level {
@@ -231,7 +233,8 @@ mod tests {
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(
                 abandon_policy(FencingLevel::None).keep_until(
-                    (&gate, None),
+                    &gate,
+                    None,
                     &validity,
                     ExchangeEnd::Broken,
                     at(5)
@@ -241,7 +244,7 @@ mod tests {
             );
             for level in [FencingLevel::Guard, FencingLevel::Upstream] {
                 assert_eq!(
-                    abandon_policy(level).keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(5)),
+                    abandon_policy(level).keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(5)),
                     None,
                     "{reason:?}: tokens are compared"
                 );
@@ -249,7 +252,8 @@ mod tests {
             let (gate, _, validity) = shut_gate(b"", reason).await;
             assert_eq!(
                 abandon_policy(FencingLevel::None).keep_until(
-                    (&gate, None),
+                    &gate,
+                    None,
                     &validity,
                     ExchangeEnd::Broken,
                     at(5)
@@ -271,27 +275,28 @@ mod tests {
             let (gate, session_deadline, validity) = shut_gate(b"x", reason).await;
             session_deadline.extend(at(50));
             assert_eq!(
-                terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(6)),
+                terms.keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(6)),
                 Some(gate.last_write() + LIMIT),
                 "{reason:?}"
             );
         }
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
-        assert_eq!(terms.keep_until((&gate, None), &validity, ExchangeEnd::Broken, at(4)), None);
+        assert_eq!(terms.keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(4)), None);
     }
 
     /// Where no side has reported the end of the exchange, the key is kept, unless tokens are compared.
     #[tokio::test]
     async fn key_is_kept_without_reported_end() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
-        let until = |level, end| abandon_policy(level).keep_until((&gate, None), &validity, end, at(4));
+        let until = |level, end| abandon_policy(level).keep_until(&gate, None, &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Abandoned), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         assert_eq!(until(FencingLevel::Upstream, ExchangeEnd::Abandoned), None, "tokens are compared");
         let (gate, _, validity) = shut_gate(b"", GateShutReason::Abandoned).await;
         assert_eq!(
             abandon_policy(FencingLevel::None).keep_until(
-                (&gate, None),
+                &gate,
+                None,
                 &validity,
                 ExchangeEnd::Abandoned,
                 at(4)
@@ -306,13 +311,13 @@ mod tests {
     async fn key_is_kept_after_unfinished_answer() {
         let (gate, _, validity) = sent_gate(b"x").await;
         gate.disarm();
-        let until = |level, end| abandon_policy(level).keep_until((&gate, None), &validity, end, at(4));
+        let until = |level, end| abandon_policy(level).keep_until(&gate, None, &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         for level in [FencingLevel::Guard, FencingLevel::Upstream, FencingLevel::Delay(LIMIT)] {
             assert_eq!(until(level, ExchangeEnd::Unfinished), None, "{level:?}: others see to it");
         }
-        let in_doubt = |level| abandon_policy(level).in_doubt_until((&gate, None), ExchangeEnd::Unfinished);
+        let in_doubt = |level| abandon_policy(level).in_doubt_until(&gate, None, ExchangeEnd::Unfinished);
         assert_eq!(in_doubt(FencingLevel::Guard), Some(gate.last_write() + LIMIT));
         assert_eq!(in_doubt(FencingLevel::Delay(LIMIT * 2)), Some(gate.last_write() + LIMIT * 2));
         assert_eq!(in_doubt(FencingLevel::Upstream), None, "tokens are compared under every name");
@@ -322,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn in_doubt_blocks_keys_of_other_names() {
         let (gate, _, _) = shut_gate(b"x", GateShutReason::Abandoned).await;
-        let until = |level, end| abandon_policy(level).in_doubt_until((&gate, None), end);
+        let until = |level, end| abandon_policy(level).in_doubt_until(&gate, None, end);
         for end in [ExchangeEnd::Abandoned, ExchangeEnd::Broken] {
             assert_eq!(until(FencingLevel::Guard, end), Some(gate.last_write() + LIMIT), "{end:?}");
             let delay = FencingLevel::Delay(LIMIT * 2);
@@ -345,7 +350,7 @@ mod tests {
         );
         let (gate, _, _) = shut_gate(b"", GateShutReason::Abandoned).await;
         assert_eq!(
-            abandon_policy(FencingLevel::Guard).in_doubt_until((&gate, None), ExchangeEnd::Abandoned),
+            abandon_policy(FencingLevel::Guard).in_doubt_until(&gate, None, ExchangeEnd::Abandoned),
             None,
             "nothing was sent"
         );
@@ -360,7 +365,7 @@ mod tests {
             |level| AbandonPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };
         let begun_by = gate.last_write() + LIMIT;
         let until =
-            |level, end, begun_by| enforced(level).keep_until((&gate, Some(begun_by)), &validity, end, at(4));
+            |level, end, begun_by| enforced(level).keep_until(&gate, Some(begun_by), &validity, end, at(4));
         let at_none = until(FencingLevel::None, ExchangeEnd::Abandoned, begun_by);
         assert_eq!(at_none, Some(begun_by + LIMIT), "it has its time from then on");
         let before = gate.last_write() - Duration::from_millis(1);
@@ -372,7 +377,7 @@ mod tests {
             let at_delay = until(FencingLevel::Delay(LIMIT), end, begun_by);
             assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
             assert_eq!(
-                abandon_policy(FencingLevel::Delay(LIMIT)).keep_until((&gate, None), &validity, end, at(4)),
+                abandon_policy(FencingLevel::Delay(LIMIT)).keep_until(&gate, None, &validity, end, at(4)),
                 None
             );
         }
@@ -382,7 +387,7 @@ mod tests {
         // Under another name the resource is in doubt for as long, where no other rule makes requests wait.
         for level in [FencingLevel::Delay(LIMIT), FencingLevel::Guard] {
             let in_doubt =
-                |begun_by| abandon_policy(level).in_doubt_until((&gate, begun_by), ExchangeEnd::Abandoned);
+                |begun_by| abandon_policy(level).in_doubt_until(&gate, begun_by, ExchangeEnd::Abandoned);
             assert_eq!(in_doubt(Some(begun_by)), Some(begun_by + LIMIT), "{level:?}");
             assert_eq!(in_doubt(Some(before)), in_doubt(None), "{level:?}");
         }
@@ -397,7 +402,8 @@ mod tests {
             gate.disarm_if_held();
             gate.shut(reason);
             let until = abandon_policy(FencingLevel::None).keep_until(
-                (&gate, None),
+                &gate,
+                None,
                 &validity,
                 ExchangeEnd::Broken,
                 at(4),

@@ -42,7 +42,8 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         fence: &Fence,
-        (wait, waits): (Duration, WaitPlace),
+        wait: Duration,
+        waits: WaitPlace,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AcquireOutcome, Refusal> {
         let metrics = self.metrics.route(fenced.route);

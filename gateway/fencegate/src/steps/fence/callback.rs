@@ -43,6 +43,16 @@ pub(super) enum CallerContext {
     UnderLease(Rc<LeaseId>),
 }
 
+/// The tenure of another request or of a lease, which a request has entered.
+pub(super) struct EnteredTenure {
+    /// All keys of the tenure, as its ticket has them.
+    pub(super) keys: Rc<[ResourceKey]>,
+    /// The dispatch in which the request was called.
+    pub(super) from: Option<Token>,
+    pub(super) tenure: GrantGuard,
+    pub(super) mode: Mode,
+}
+
 /// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -89,33 +99,29 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn run_in_caller_dispatch(
         &self,
         request: &KeyedRequest,
-        (fenced, fence): (&RequestLock, &Fence),
+        fenced: &RequestLock,
+        fence: &Fence,
         from: &CallbackOrigin,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         match self.keeper.start_callback(&from.keys, from.token, fenced.mode) {
             Ok((tenure, mode)) => {
-                let part = (from.keys.clone(), Some(from.token));
-                Ok(LockWaitOutcome::Held(self.build_request_grant(
-                    request,
-                    (fenced, fence),
-                    part,
-                    (tenure, mode),
-                )))
+                let keys = from.keys.clone();
+                let entered = EnteredTenure { keys, from: Some(from.token), tenure, mode };
+                Ok(LockWaitOutcome::Held(self.build_request_grant(request, fenced, fence, entered)))
             }
             Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
             Err(error) => Err(Refusal::from_callback_error(error)),
         }
     }
 
-    /// `keys` are all keys of the tenure, as its ticket has them. `from` is the dispatch in which the request was
-    /// called.
+    /// The grant for a request that runs under a lock that another request or a lease has acquired.
     pub(super) fn build_request_grant(
         &self,
         request: &KeyedRequest,
-        (fenced, fence): (&RequestLock, &Fence),
-        (keys, from): (Rc<[ResourceKey]>, Option<Token>),
-        (tenure, mode): (GrantGuard, Mode),
+        fenced: &RequestLock,
+        fence: &Fence,
+        EnteredTenure { keys, from, tenure, mode }: EnteredTenure,
     ) -> RequestGrant {
         let metrics = self.metrics.route(fenced.route);
         request.notes.waited.set(Some(Duration::ZERO));

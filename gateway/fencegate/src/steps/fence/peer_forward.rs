@@ -148,7 +148,7 @@ impl<N: Network> PeerForwarder<N> {
             let Some(again) = request.try_clone() else {
                 return PeerForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.build_request(*again.http, request, (route, key, until)) else {
+            let Some(http) = self.build_request(*again.http, request, route, key, until) else {
                 return PeerForwardOutcome::Requeue("its key does not fit into a field");
             };
             request.notes.record_sent(Instant::now(), &route.gateway);
@@ -205,7 +205,9 @@ impl<N: Network> PeerForwarder<N> {
         &self,
         mut http: Request<Body>,
         request: &KeyedRequest,
-        (route, key, until): (&HolderRoute, &ResourceKey, Instant),
+        route: &HolderRoute,
+        key: &ResourceKey,
+        until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
         let certificate = request.notes.certificate.get().map(|digest| &**digest);

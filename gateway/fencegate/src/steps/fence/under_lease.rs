@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     acquire::visible_keys,
-    callback::CallerContext,
+    callback::{CallerContext, EnteredTenure},
     deps::FenceDeps,
     peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     wait_or_forward::LockWaitOutcome,
@@ -57,13 +57,15 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn acquire_under_lease(
         &self,
         request: &KeyedRequest,
-        (fenced, fence): (&RequestLock, &Fence),
+        fenced: &RequestLock,
+        fence: &Fence,
         id: &LeaseId,
-        (deadline, client): (Instant, &mut ClientDisconnectWatch),
+        deadline: Instant,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
         if !leases.is_local(id) {
-            return self.forward_to_issuer(leases, request, fenced, id, (deadline, client)).await;
+            return self.forward_to_issuer(leases, request, fenced, id, deadline, client).await;
         }
         let lease = leases.find(id)?;
         if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
@@ -86,9 +88,10 @@ impl<N: Network> FenceDeps<N> {
             }
             () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
         };
-        let tenured = entered.map_err(unusable_refusal)?;
-        let keys = visible_keys(&tenured.0, &(*lease.keys).into());
-        let held = self.build_request_grant(request, (fenced, fence), (keys, None), tenured);
+        let (tenure, mode) = entered.map_err(unusable_refusal)?;
+        let keys = visible_keys(&tenure, &(*lease.keys).into());
+        let entered = EnteredTenure { keys, from: None, tenure, mode };
+        let held = self.build_request_grant(request, fenced, fence, entered);
         request.notes.waited.set(Some(asked.elapsed()));
         Ok(LockWaitOutcome::Held(held))
     }
@@ -100,7 +103,8 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         id: &LeaseId,
-        (deadline, client): (Instant, &mut ClientDisconnectWatch),
+        deadline: Instant,
+        client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.

@@ -67,14 +67,15 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fenced: &RequestLock,
         fence: &Fence,
-        (deadline, mut waits): (Instant, WaitPlace),
+        deadline: Instant,
+        mut waits: WaitPlace,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         let key = &fenced.keys[0];
         let mut sendings = 0;
         loop {
             let left = || deadline.saturating_duration_since(Instant::now());
-            let route = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
+            let route = match self.acquire(request, fenced, fence, left(), waits, client).await? {
                 AcquireOutcome::Held(hold) => return Ok(LockWaitOutcome::Held(hold)),
                 AcquireOutcome::ForwardTo(route) => route,
             };

@@ -42,8 +42,10 @@ impl PendingUpgrade {
         self,
         around: &TunnelContext<'_>,
         answer: Response<Incoming>,
-        (checkout, permission): (CheckedOutConnection, Option<Arc<dyn SendPermission>>),
-        (plan, context): (&ServingPlan, &RequestContext),
+        checkout: CheckedOutConnection,
+        permission: Option<Arc<dyn SendPermission>>,
+        plan: &ServingPlan,
+        context: &RequestContext,
     ) -> Reply {
         let bounds = TunnelTimeouts {
             idle: checkout.upstream().tunnel_idle,

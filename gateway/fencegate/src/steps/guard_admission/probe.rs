@@ -54,7 +54,7 @@ pub(super) async fn probe_operation<N: Network>(
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> ProbeAnswer {
-    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, (probe, entry), place)).await;
+    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, probe, entry, place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => ProbeAnswer::Done,
         Ok(status) if probe.not_done.contains(&status) => ProbeAnswer::NotDone,
@@ -74,7 +74,8 @@ pub(super) async fn probe_operation<N: Network>(
 async fn fetch_probe_status<N: Network>(
     pool: &ConnectionPool<N>,
     fleet: &Arc<EndpointSet>,
-    (probe, entry): (&OutcomeProbe, &JournalEntry),
+    probe: &OutcomeProbe,
+    entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
     let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;

@@ -94,7 +94,7 @@ pub async fn answer_query<L: ZkClient>(
             reply_while_open(answer, in_turn).await;
         }
         AdminQuery::Break { key, site, holder, answer } => {
-            let result = remove_holder(&live, (&key, &site), &holder, || !answer.is_closed()).await;
+            let result = remove_holder(&live, &key, &site, &holder, || !answer.is_closed()).await;
             reply(answer, result);
         }
         AdminQuery::Resolve { resolution, answer } => {
@@ -189,7 +189,8 @@ fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: b
 /// Removes the named node and no other. The operator's list may be old, and then the node is gone already.
 async fn remove_holder<L: ZkClient>(
     live: &ActiveSession<L>,
-    (key, site): (&ResourceKey, &LockSite),
+    key: &ResourceKey,
+    site: &LockSite,
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<BreakLockOutcome, AdminQueryError> {

@@ -53,7 +53,7 @@ fn fixture(mode: Mode) -> Fixture {
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
     let (lock, held) =
-        uncached_lock::grant_lock(grant, (mode, HolderKind::Client), sender, enrolled, clock.clone());
+        uncached_lock::grant_lock(grant, mode, HolderKind::Client, sender, enrolled, clock.clone());
     Fixture { lease: LeasedLock::new(lock, held), over, proof, clock }
 }
 

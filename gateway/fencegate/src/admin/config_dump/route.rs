@@ -8,7 +8,7 @@ use fencegate_policies::{
     plan::{
         BodyTypeRequirement, CachedHoldLimits, Enforcement, Fence, ForwardPolicy, HoldPolicy,
         LargeBodyPolicy, LockPlacement, MatchConditions, MigratedLock, NestedRequestPolicy, OnceRule,
-        OnceStore, OperationQuota, Route,
+        OnceStore, OperationQuota, Route, is_credential,
     },
 };
 use serde::Serialize;
@@ -41,7 +41,9 @@ pub struct EffectiveRoute {
 #[cfg_attr(feature = "openapi", schema(as = EffectiveNamedValue))]
 pub struct NamedValue {
     pub name: String,
-    pub value: String,
+    /// Absent for a field that authenticates clients, such as `authorization`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -176,7 +178,11 @@ fn format_host(pattern: &HostPattern) -> String {
 }
 
 fn named_values(pairs: &[(String, String)]) -> Vec<NamedValue> {
-    pairs.iter().map(|(name, value)| NamedValue { name: name.clone(), value: value.clone() }).collect()
+    let shown = |(name, value): &(String, String)| NamedValue {
+        name: name.clone(),
+        value: (!is_credential(name)).then(|| value.clone()),
+    };
+    pairs.iter().map(shown).collect()
 }
 
 impl EffectiveFence {

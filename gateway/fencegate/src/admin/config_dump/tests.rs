@@ -68,3 +68,14 @@ fn dump_shows_every_route_field() {
 fn dump_shows_every_upstream_field() {
     assert_eq!(missing_fields("upstreams"), ["ca_file", "client_certificate_file", "client_key_file"]);
 }
+
+/// A route may be chosen by a field that authenticates clients, whose value is a secret.
+#[test]
+fn credentials_in_conditions_are_hidden() {
+    let fields = "headers: {authorization: canary, x-region: eu}";
+    let policy = MINIMAL.replace("match: {", &format!("match: {{{fields}, "));
+    let plan = file::load(&policy).plan.expect("a sound policy");
+    let dump = serde_json::to_value(Effective::new(&plan)).expect("JSON");
+    let headers = serde_json::json!([{"name": "authorization"}, {"name": "x-region", "value": "eu"}]);
+    assert_eq!(dump["routes"][0]["headers"], headers);
+}

@@ -52,8 +52,10 @@ pub(super) struct FenceDefaults {
 const MODES: [(&str, ModeRule); 3] =
     [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
 
-pub(super) const ENFORCE: [(&str, Enforcement); 2] =
-    [("refuse", Enforcement::Refuse), ("observe", Enforcement::Observe)];
+pub(super) const ENFORCE: [(&str, Enforcement); 2] = [
+    (Enforcement::Refuse.as_str(), Enforcement::Refuse),
+    (Enforcement::Observe.as_str(), Enforcement::Observe),
+];
 
 impl FenceDefaults {
     /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.

@@ -123,6 +123,16 @@ pub enum Enforcement {
     Observe,
 }
 
+impl Enforcement {
+    /// The word of `enforce` in a policy.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Observe => "observe",
+        }
+    }
+}
+
 impl LeasePolicy {
     pub fn as_str(self) -> &'static str {
         match self {

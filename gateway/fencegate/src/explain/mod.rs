@@ -25,8 +25,8 @@ use fencegate_lock::session::paths::ZkPaths;
 use fencegate_policies::{
     permits::Permits,
     plan::{
-        CachedHoldLimits, Enforcement, Fence, ForwardPolicy, GatewayPlan, HoldPolicy, LargeBodyPolicy,
-        LeasePolicy, LockPlacement, Mode, OnceStore, Upstream,
+        CachedHoldLimits, Fence, ForwardPolicy, GatewayPlan, HoldPolicy, LargeBodyPolicy, LeasePolicy,
+        LockPlacement, Mode, OnceStore, Upstream,
     },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -177,10 +177,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
             LargeBodyPolicy::Refuse => None,
             LargeBodyPolicy::Stream { within } => Some(render::format_duration(within)),
         },
-        enforce: match fence.enforce {
-            Enforcement::Refuse => "refuse",
-            Enforcement::Observe => "observe",
-        },
+        enforce: fence.enforce.as_str(),
     })
 }
 

@@ -6,9 +6,9 @@ use fencegate_policies::{
     host::{HostMatcher, HostPattern},
     permits::Permits,
     plan::{
-        BodyTypeRequirement, CachedHoldLimits, Enforcement, Fence, ForwardPolicy, HoldPolicy,
-        LargeBodyPolicy, LockPlacement, MatchConditions, MigratedLock, NestedRequestPolicy, OnceRule,
-        OnceStore, OperationQuota, Route, is_credential,
+        BodyTypeRequirement, CachedHoldLimits, Fence, ForwardPolicy, HoldPolicy, LargeBodyPolicy,
+        LockPlacement, MatchConditions, MigratedLock, NestedRequestPolicy, OnceRule, OnceStore,
+        OperationQuota, Route, is_credential,
     },
 };
 use serde::Serialize;
@@ -252,10 +252,7 @@ impl EffectiveFence {
             only: *only,
             sources: conflicts.sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
-            enforce: match enforce {
-                Enforcement::Refuse => "refuse",
-                Enforcement::Observe => "observe",
-            },
+            enforce: enforce.as_str(),
             lease: lease.as_str(),
         }
     }

@@ -152,10 +152,7 @@ impl EffectiveUpstream {
                 UpstreamProtocol::Auto => "auto",
             },
             fencing: fencing.as_str(),
-            delay: match fencing {
-                FencingLevel::Delay(delay) => Some(format_duration(*delay)),
-                FencingLevel::None | FencingLevel::Guard | FencingLevel::Upstream => None,
-            },
+            delay: fencing.delay().map(format_duration),
             direct: *direct,
             not_after: expiry.as_str(),
             fields: EffectiveTokenFields { token: token.clone(), number: number.clone() },

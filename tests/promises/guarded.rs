@@ -51,12 +51,30 @@ impl DelayedRequest {
         Self { guarded, guard, victim, next, asked, hold, _relay: relay }
     }
 
-    /// The victim is stopped past the end of its session, another gateway has its turn, and the held bytes arrive.
-    async fn overtake(&self) {
+    /// The victim is stopped past the end of its session, and another gateway has its turn.
+    async fn overtake_held(&self) {
         self.victim.signal(Signal::STOP);
         let next = self.next.send(&ask(NEXT)).await;
         assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)));
+    }
+
+    /// The same, and then the held bytes arrive while the victim is stopped.
+    async fn overtake(&self) {
+        self.overtake_held().await;
         self.hold.release();
+    }
+
+    /// The upstream has so many executions, and the client's answer does not contradict them.
+    fn assert_history(&self, answer: &ClientResponse, executions: usize) {
+        let log = self.guarded.site.origin.log();
+        let tokens: Vec<_> = log.records.iter().map(|record| record.expect_token()).collect();
+        assert_eq!(tokens.len(), executions);
+        if executions == 2 {
+            assert_eq!(answer.token(), Some(tokens[1]));
+        }
+        let mut history = History::from_log(&log);
+        history.record_answer(OLD, Some(answer));
+        history.assert_holds();
     }
 
     async fn answer(&mut self) -> ClientResponse {
@@ -71,22 +89,39 @@ impl DelayedRequest {
     }
 }
 
-/// The delayed request of a paused holder is refused as stale, and sent once more when the holder wakes.
+/// The delayed request of a paused holder is refused as stale, and sent once more by the holder, which has a session again.
 #[tokio::test]
 async fn delayed_request_is_refused_and_redispatched() {
+    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
+    delayed.overtake_held().await;
+    delayed.victim.signal(Signal::CONT);
+    delayed.victim.wait_line("the end of the session", |line| line.message() == "session.ended").await;
+    delayed.victim.wait_ready().await;
+    delayed.hold.release();
+    let answer = delayed.answer().await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
+    assert_eq!(delayed.guard.decision_count("stale").await, 1.0);
+    assert_eq!(delayed.executed_attempts(), [NEXT, OLD], "the upstream has seen nothing of the refused one");
+    delayed.assert_history(&answer, 2);
+}
+
+/// A holder that wakes with the refusal waiting for it may have no session yet. It then says that nothing was dispatched.
+#[tokio::test]
+async fn refusal_on_wake_repeats_or_dispatches_nothing() {
     let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
     delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
     assert_eq!(delayed.executed_attempts(), [NEXT], "the upstream has seen nothing of it");
     delayed.victim.signal(Signal::CONT);
     let answer = delayed.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
-    let log = delayed.guarded.site.origin.log();
-    let tokens: Vec<_> = log.records.iter().map(|record| record.expect_token()).collect();
-    assert_eq!((tokens.len(), answer.token()), (2, Some(tokens[1])));
-    let mut history = History::from_log(&log);
-    history.record_answer(OLD, Some(&answer));
-    history.assert_holds();
+    match (answer.status, answer.outcome()) {
+        (200, Some(FencingOutcome::Done)) => delayed.assert_history(&answer, 2),
+        (503, Some(FencingOutcome::NotDispatched)) => {
+            assert_eq!(answer.reason(), "lock-service");
+            delayed.assert_history(&answer, 1);
+        }
+        _ => panic!("{answer:?}"),
+    }
 }
 
 /// A stale request whose client has gone is not sent once more.

@@ -146,12 +146,20 @@ async fn closing_connection_costs_no_request() {
     for n in 0..20 {
         let answer = gateway.send(&TestRequest::post("/pay/7/last")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "request {n}");
-        // The upstream's GOAWAY is on its way to the gateway.
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // The gateway has read the upstream's GOAWAY: it closes the connection.
+        origin.wait_closed(n + 1).await;
     }
-    let used = origin.requests().iter().map(|got| got.connection).collect::<BTreeSet<_>>().len();
-    // The gateway may use a connection whose GOAWAY has not arrived yet. The upstream takes such a request.
-    assert!(used >= 15, "{used}");
+    // And while the GOAWAY is on its way. The upstream takes such a request.
+    for n in 0..20 {
+        let answer = gateway.send(&TestRequest::post("/pay/7/last")).await;
+        assert_eq!(
+            (answer.status, answer.outcome()),
+            (200, Some(FencingOutcome::Done)),
+            "request {n} at once"
+        );
+    }
+    let connections: Vec<_> = origin.requests().iter().take(20).map(|got| got.connection).collect();
+    assert_eq!(connections, (0..20).collect::<Vec<_>>(), "each of the first has a connection of its own");
 }
 
 /// Nothing of a request is written to an upstream that does not speak HTTP/2.

@@ -24,9 +24,11 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     net::TcpStream,
-    sync::Notify,
+    sync::{Notify, watch},
     task::{JoinHandle, JoinSet},
 };
+
+use crate::wait::wait_until;
 
 /// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
 /// `/late` takes [`LATE`], `/last` is the last one of its connection; all others are answered with their body, and a
@@ -40,6 +42,8 @@ pub struct OriginH2 {
 #[derive(Default)]
 struct OriginState {
     records: Mutex<Vec<H2Request>>,
+    /// Connections that are over.
+    closed: watch::Sender<usize>,
 }
 
 /// A request.
@@ -93,6 +97,16 @@ impl OriginH2 {
         self.shared.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Waits until so many connections are over: both sides have closed them.
+    pub async fn wait_closed(&self, connections: usize) {
+        let mut closed = self.shared.closed.subscribe();
+        let reached = async {
+            closed.wait_for(|count| *count >= connections).await.expect("the origin lives");
+        };
+        wait_until("connections to be over", reached, || format!("{} are", *self.shared.closed.borrow()))
+            .await;
+    }
+
     pub fn requests_on(&self, path: &str) -> Vec<H2Request> {
         self.requests().into_iter().filter(|got| got.path == path).collect()
     }
@@ -115,6 +129,7 @@ async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream
     let last = Arc::new(Notify::new());
     let service = {
         let last = last.clone();
+        let shared = shared.clone();
         service_fn(move |request| {
             let talk = H2Connection { shared: shared.clone(), connection, last: last.clone() };
             let beside = beside.clone();
@@ -137,6 +152,7 @@ async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream
             drop(served.await);
         }
     }
+    shared.closed.send_modify(|count| *count += 1);
 }
 
 struct H2Connection {

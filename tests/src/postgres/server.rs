@@ -72,6 +72,8 @@ impl PostgresServer {
             format!("port={}", self.port),
             format!("unix_socket_directories={}", self.state.display()),
             "shared_buffers=32MB".to_owned(),
+            // In its own folder, which goes with the test: those of POSIX would stay in `/dev/shm` when it is killed.
+            "dynamic_shared_memory_type=mmap".to_owned(),
             "max_connections=200".to_owned(),
             // A wait of this long is one for ever in a test.
             "deadlock_timeout=200ms".to_owned(),

@@ -12,6 +12,7 @@ use fencegate_tests::{
             literal, post,
         },
     },
+    effort::effort,
     gateway::Gateway,
     policy::TestPolicy,
     site::TestSite,
@@ -90,10 +91,10 @@ fn opened_request(n: u32, flags: u8) -> Vec<u8> {
 /// Sends frames of one kind on a connection, as fast as the gateway takes them. The flood stops when the connection
 /// ends or the time is over.
 async fn flood_frames(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
-    const FLOODED: Duration = Duration::from_secs(4);
+    let flooded = Duration::from_millis(effort(1500, 4000) as u64);
     let mut bare = FrameClient::connect(public).await;
     let flooding = bare.send_without_reading(std::iter::once(first).chain((0..).map(frames)));
-    drop(tokio::time::timeout(FLOODED, flooding).await);
+    drop(tokio::time::timeout(flooded, flooding).await);
 }
 
 /// The bound on the growth by one flood: the windows and buffers of one connection, and slack of the allocator.
@@ -165,13 +166,15 @@ const SLOW: usize = 1000;
 async fn slow_clients_delay_no_other_client() {
     let site = TestSite::alone().await;
     let service = BulkService::start().await;
-    // Each kind has ten seconds and a gateway of its own.
+    // All of them are connected after two seconds, and each of them does something every two seconds.
+    let seconds = format!("-l{}", effort(6, 10));
+    // Each kind has a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
         let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;
         let (clients, url) = (format!("-c{SLOW}"), format!("http://{}{path}", gateway.public));
         let arguments = [
-            mode, &clients, "-r500", "-i2", "-l10", "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t", method,
-            "-u", &url,
+            mode, &clients, "-r500", "-i2", &seconds, "-x16", "-p5", "-w1", "-y2", "-n2", "-z1", "-t",
+            method, "-u", &url,
         ];
         let (output, grown) =
             peak_growth(&gateway, run_program("slowhttptest", &arguments.map(str::to_owned))).await;

@@ -22,7 +22,7 @@ fn promtool(arguments: &[&str]) {
 #[test]
 fn rules_pass_promtool_tests() {
     promtool(&["check", "config", "prometheus.yml"]);
-    promtool(&["test", "rules", "rules.test.yml"]);
+    promtool(&["test", "rules", "rules.test.yml", "rules.day.test.yml"]);
 }
 
 /// Alertmanager, Grafana and pagers open `runbook_url`, so it is a complete URL. All alerts share one base, next to that

@@ -9,6 +9,7 @@ use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf,
 use fencegate_guard::identity::ANNOUNCEMENT;
 use fencegate_tests::{
     client::TestRequest,
+    effort::effort,
     gateway::GatewayLaunch,
     guard::GuardFixture,
     leases::{CLIENT, ClientLease, LeaseTokens},
@@ -58,7 +59,7 @@ async fn assert_answers_with(name: &str, address: SocketAddr, known: &str, argum
         "--url",
         &format!("http://{address}"),
         "--max-examples",
-        "20",
+        &effort(8, 20).to_string(),
         "--seed",
         "1",
         "--phases",

@@ -12,21 +12,27 @@ use std::{
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::TestRequest,
+    effort::effort,
     gateway::{Gateway, PolicyFile, command},
     history::History,
     load::{LoadPlan, RunningLoad},
+    origin::OriginLog,
     policy::TestPolicy,
     scratch,
     site::TestSite,
     wait::wait_until,
 };
-use serde_json::Value;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::foreign::{ForeignLock, ForeignProgram, lock_path};
+use self::foreign::{ForeignLock, ForeignProgram, SharedAccount, lock_path};
 
 /// The number of turns of each side.
-const TURNS: usize = 200;
+fn turns() -> usize {
+    effort(80, 200)
+}
+
 const CLIENTS: usize = 6;
 
 fn policy(site: &TestSite, name: &str, layout: &str) -> TestPolicy {
@@ -67,7 +73,7 @@ async fn assert_queue_together(
         if !readers {
             return hold(policy);
         }
-        let both = policy.with("/routes/0/match/methods", serde_json::json!(["POST", "GET"]));
+        let both = policy.with("/routes/0/match/methods", json!(["POST", "GET"]));
         hold(both.with("/routes/0/fence/mode", "by-method"))
     };
     let policies = ["gw-1", "gw-2"].map(|name| sharing(policy(&site, name, layout)));
@@ -81,11 +87,12 @@ async fn assert_queue_together(
     let writing = RunningLoad::start("writing", &plan);
     let reading = readers.then(|| RunningLoad::start_with(TestRequest::get, "reading", &plan));
     let theirs = |site: &TestSite| request_count(site, |door| !is_gateway(door));
-    for turns in (TURNS / 4..=TURNS).step_by(TURNS / 4) {
+    let turns = turns();
+    for count in (turns / 4..=turns).step_by(turns / 4) {
         site.origin
-            .wait_for(&format!("{turns} turns of either side"), |log| {
+            .wait_for(&format!("{count} turns of either side"), |log| {
                 let ours = log.records.iter().filter(|record| is_gateway(&record.gateway)).count();
-                (ours >= turns && log.records.len() - ours >= turns).then_some(())
+                (ours >= count && log.records.len() - ours >= count).then_some(())
             })
             .await;
     }
@@ -99,7 +106,7 @@ async fn assert_queue_together(
     let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
-    assert!(history.hand_overs() >= TURNS / 4, "not exercised: {} hand-overs", history.hand_overs());
+    assert!(history.hand_overs() >= turns / 4, "not exercised: {} hand-overs", history.hand_overs());
     assert_fair(&history, theirs(&site));
 }
 
@@ -159,7 +166,7 @@ async fn cached_gateway_yields_to_kazoo() {
     let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
 
     let load = RunningLoad::start("load", &on_one_account(load(&[&gateway])));
-    site.origin.wait_more("one", TURNS / 2).await;
+    site.origin.wait_more("one", turns() / 2).await;
     drop(program);
     let results = load.stop().await;
 
@@ -212,8 +219,7 @@ async fn kazoo_without_credentials_shares_closed_queue() {
     site.root = site.root.replace("/t/", "/closed-");
     site.origin.set_work_time(Duration::from_millis(2));
     let home = scratch::temp_dir();
-    let digest =
-        serde_json::json!({"user": "fencegate", "password_file": write_private_file(&home, "secret")});
+    let digest = json!({"user": "fencegate", "password_file": write_private_file(&home, "secret")});
     let policy = policy(&site, "gw-1", "kazoo").with("/zookeeper/digest", digest);
     let gateway = Gateway::start(&policy.with("/zookeeper/acl", "closed")).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "it makes the parents");
@@ -272,80 +278,135 @@ async fn wait_two_queued(show: &[&str]) -> Value {
     }
 }
 
-/// Longer than its session of 2 s.
-const FROZEN: Duration = Duration::from_millis(3500);
+/// Longer than a session of 2 s.
+const FROZEN: Duration = Duration::from_secs(3);
+
+/// The programs of one library, each on an account of its own: a fault meets all kinds of its locks at once.
+struct ForeignPrograms<'s> {
+    site: &'s TestSite,
+    /// The listeners of the programs at the origin.
+    doors: Vec<String>,
+    programs: Vec<ForeignProgram>,
+}
+
+impl<'s> ForeignPrograms<'s> {
+    /// `generation` sets their listeners apart from those of earlier programs.
+    async fn start(
+        site: &'s TestSite,
+        kinds: &[ForeignLock],
+        accounts: &[SharedAccount],
+        generation: usize,
+    ) -> Self {
+        let doors: Vec<_> = kinds.iter().map(|kind| format!("{kind:?}-{generation}")).collect();
+        let each = kinds.iter().zip(accounts).zip(&doors);
+        let started =
+            each.map(|((kind, account), door)| ForeignProgram::start_on(site, *kind, door, account, 0));
+        let programs = join_all(started).await;
+        Self { site, doors, programs }
+    }
+
+    fn signal(&self, signal: Signal) {
+        self.programs.iter().for_each(|program| program.signal(signal));
+    }
+
+    /// Waits until each of them has had ten further turns.
+    async fn wait_turns(&self) {
+        join_all(self.doors.iter().map(|door| self.site.origin.wait_more(door, 10))).await;
+    }
+}
+
+/// Waits until a gateway has had ten further turns on each account.
+async fn wait_turns_of(site: &TestSite, gateway: &str, accounts: &[SharedAccount]) {
+    let count = |log: &OriginLog, account: &SharedAccount| {
+        log.requests_for(&account.target).filter(|record| record.gateway == gateway).count()
+    };
+    let before: Vec<usize> = accounts.iter().map(|account| count(&site.origin.log(), account)).collect();
+    let more = |log: &OriginLog| {
+        let mut each = accounts.iter().zip(&before);
+        each.all(|(account, before)| count(log, account) >= before + 10).then_some(())
+    };
+    site.origin.wait_for(&format!("ten more of each account through {gateway}"), more).await;
+}
+
+/// Adds a route whose locks are read-write locks of this layout.
+fn with_read_write_route(site: &TestSite, policy: TestPolicy, layout: &str) -> TestPolicy {
+    let lock_path = format!("/beside{}/rw/{{path.account}}", site.root);
+    policy.with_route(json!({
+        "name": "read-write",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/rw/{account}"},
+        "fence": {
+            "key": "rw/{path.account}", "wait": "20s", "queue": 50, "layout": layout, "lock_path": lock_path,
+        },
+    }))
+}
+
+/// An account of that route.
+fn read_write_account(site: &TestSite, number: u32) -> SharedAccount {
+    SharedAccount {
+        lock: format!("/beside{}/rw/{number}", site.root),
+        key: format!("rw/{number}"),
+        target: format!("/rw/{number}"),
+    }
+}
 
 /// A frozen program cannot detect when it resumes that its lock is gone, and nothing stops the program. Its writes are
 /// refused by their number.
-async fn assert_faults_are_safe(layout: &str, kind: ForeignLock) {
+///
+/// `layout` is that of the first kind of lock, and `read_write` that of the other two.
+async fn assert_faults_are_safe(layout: &str, read_write: &str, kinds: [ForeignLock; 3]) {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
-    let gateway = Gateway::start(&policy(&site, "gw-0", layout)).await;
-    let steady = Gateway::start(&policy(&site, "gw-steady", layout)).await;
-    let program = ForeignProgram::start(&site, kind, "program-0", 0).await;
-    let plan = LoadPlan { pause: Duration::from_millis(5), ..on_one_account(load(&[&gateway, &steady])) };
+    let policies = ["gw-0", "gw-steady"]
+        .map(|name| with_read_write_route(&site, policy(&site, name, layout), read_write));
+    let (gateway, steady) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let accounts = [SharedAccount::seven(&site), read_write_account(&site, 8), read_write_account(&site, 9)];
+    let programs = ForeignPrograms::start(&site, &kinds, &accounts, 0).await;
+    let paths = accounts.iter().map(|account| account.target.clone()).collect();
+    let plan = LoadPlan { paths, pause: Duration::from_millis(5), ..load(&[&gateway, &steady]) };
     let load = RunningLoad::start("load", &plan);
-    site.origin.wait_more("program-0", 10).await;
+    programs.wait_turns().await;
 
-    // The program freezes at an arbitrary moment, mostly while it waits or holds.
-    program.signal(Signal::STOP);
+    // The programs freeze at an arbitrary moment, mostly while they wait or hold.
+    programs.signal(Signal::STOP);
     tokio::time::sleep(FROZEN).await;
-    site.origin.wait_more("gw-steady", 10).await;
-    program.signal(Signal::CONT);
-    site.origin.wait_more("program-0", 10).await;
+    wait_turns_of(&site, "gw-steady", &accounts).await;
+    programs.signal(Signal::CONT);
+    programs.wait_turns().await;
 
     gateway.signal(Signal::STOP);
     tokio::time::sleep(FROZEN).await;
-    site.origin.wait_more("program-0", 10).await;
+    programs.wait_turns().await;
     gateway.signal(Signal::CONT);
-    site.origin.wait_more("gw-0", 10).await;
+    wait_turns_of(&site, "gw-0", &accounts).await;
 
-    program.signal(Signal::KILL);
+    programs.signal(Signal::KILL);
     gateway.signal(Signal::KILL);
-    site.origin.wait_more("gw-steady", 10).await;
-    let next = ForeignProgram::start(&site, kind, "program-1", 0).await;
-    site.origin.wait_more("program-1", 10).await;
+    wait_turns_of(&site, "gw-steady", &accounts).await;
+    let next = ForeignPrograms::start(&site, &kinds, &accounts, 1).await;
+    next.wait_turns().await;
     drop(next);
     let results = load.stop().await;
     let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
-    assert!(history.hand_overs() >= 20, "not exercised: {} hand-overs", history.hand_overs());
+    for (kind, account) in kinds.iter().zip(&accounts) {
+        let hand_overs = history.of_keys(&account.key).hand_overs();
+        assert!(hand_overs >= 20, "not exercised: {hand_overs} hand-overs of {kind:?}");
+    }
 }
 
-/// Nothing overlaps when gateways or programs with kazoo's lock are killed or frozen.
+/// Nothing overlaps when gateways or programs with kazoo's lock, write lock or read lock are killed or frozen.
 #[tokio::test]
-async fn exclusion_survives_faults_with_kazoo_lock() {
-    assert_faults_are_safe("kazoo", ForeignLock::KazooLock).await;
+async fn exclusion_survives_faults_with_kazoo() {
+    let kinds = [ForeignLock::KazooLock, ForeignLock::KazooWrite, ForeignLock::KazooRead];
+    assert_faults_are_safe("kazoo", "kazoo", kinds).await;
 }
 
-/// Nothing overlaps when gateways or programs with kazoo's write lock are killed or frozen.
+/// Nothing overlaps when gateways or programs with Curator's mutex, write lock or read lock are killed or frozen.
 #[tokio::test]
-async fn exclusion_survives_faults_with_kazoo_writer() {
-    assert_faults_are_safe("kazoo", ForeignLock::KazooWrite).await;
-}
-
-/// Nothing overlaps when gateways or programs with kazoo's read lock are killed or frozen.
-#[tokio::test]
-async fn exclusion_survives_faults_with_kazoo_reader() {
-    assert_faults_are_safe("kazoo", ForeignLock::KazooRead).await;
-}
-
-/// Nothing overlaps when gateways or programs with Curator's mutex are killed or frozen.
-#[tokio::test]
-async fn exclusion_survives_faults_with_curator_mutex() {
-    assert_faults_are_safe("curator-mutex", ForeignLock::CuratorMutex).await;
-}
-
-/// Nothing overlaps when gateways or programs with Curator's write lock are killed or frozen.
-#[tokio::test]
-async fn exclusion_survives_faults_with_curator_writer() {
-    assert_faults_are_safe("curator-rw", ForeignLock::CuratorWrite).await;
-}
-
-/// Nothing overlaps when gateways or programs with Curator's read lock are killed or frozen.
-#[tokio::test]
-async fn exclusion_survives_faults_with_curator_reader() {
-    assert_faults_are_safe("curator-rw", ForeignLock::CuratorRead).await;
+async fn exclusion_survives_faults_with_curator() {
+    let kinds = [ForeignLock::CuratorMutex, ForeignLock::CuratorWrite, ForeignLock::CuratorRead];
+    assert_faults_are_safe("curator-mutex", "curator-rw", kinds).await;
 }
 
 /// A killed program holds the key until its session ends, and a waiting gateway waits for that.

@@ -124,7 +124,7 @@ async fn warm_key_skips_zookeeper() {
 async fn contending_gateways_alternate_within_bound() {
     const GATEWAYS: usize = 2;
     const CLIENTS: usize = 16;
-    const EACH: usize = 60;
+    const EACH: usize = 30;
     const MAX_HOLD: Duration = Duration::from_millis(100);
     /// The time that the operations of a hand-over and a busy machine may add to a turn.
     const SLACK: Duration = Duration::from_millis(100);

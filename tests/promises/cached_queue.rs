@@ -1,7 +1,7 @@
 //! A request for a key that its own gateway keeps waits no longer than it would at another gateway, and is served in
 //! order.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -60,42 +60,41 @@ async fn assert_waits_bounded(holder: HolderKind, hold: &str) {
     let other = policy("other", "5s");
     let (trying, timed, other) =
         tokio::join!(Gateway::start(&trying), Gateway::start(&timed), Gateway::start(&other));
-    for (gateway, fields, least, most) in [
-        (&trying, None, 0, 700),
-        (&trying, Some("wait=60"), 0, 700),
-        (&timed, None, 1000, 2000),
-        (&timed, Some("wait=0"), 0, 700),
-        (&timed, Some("wait=60"), 1000, 2000),
-    ] {
-        let case = format!("{holder:?} {hold} {fields:?} {least} ms");
-        let request = fields.map_or(TestRequest::post("/pay/7"), |prefer| {
-            TestRequest::post("/pay/7").field("Prefer", prefer)
-        });
+    let assert_bounded = async |path: &str, gateway: &Gateway, fields: Option<&str>, ms: Range<u64>| {
+        let case = format!("{holder:?} {hold} {fields:?} {ms:?} ms");
+        let request =
+            fields.map_or(TestRequest::post(path), |prefer| TestRequest::post(path).field("Prefer", prefer));
         assert_eq!(gateway.send(&request).await.status, 200, "{case}: free");
         // The key is free, whether or not the gateway keeps it.
         assert_eq!(gateway.send(&request).await.status, 200, "{case}: free again");
         let holder_gateway = if let HolderKind::Itself = holder { gateway } else { &other };
-        let latch = site.origin.hold("/pay/7");
-        let held = holder_gateway.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
+        let latch = site.origin.hold(path);
+        let held = holder_gateway.begin(TestRequest::post(path).field("X-Taker", "1"));
         let taken = |log: &fencegate_tests::origin::OriginLog| {
-            log.requests_for("/pay/7")
+            log.requests_for(path)
                 .any(|record| record.ended.is_none() && record.whole.is_some())
                 .then_some(())
         };
         site.origin.wait_for("the key to be taken", taken).await;
-        let before = site.origin.count("/pay/7");
+        let before = site.origin.count(path);
         let answer = gateway.send(&request).await;
         assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
         assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
-        let expected = Duration::from_millis(least)..Duration::from_millis(most);
+        let expected = Duration::from_millis(ms.start)..Duration::from_millis(ms.end);
         assert!(expected.contains(&answer.took()), "{case}: took {:?}", answer.took());
-        assert_eq!(site.origin.count("/pay/7"), before, "{case}");
+        assert_eq!(site.origin.count(path), before, "{case}");
         latch.release();
         assert_eq!(held.answer().await.status, 200, "{case}");
-        // A request that does not wait is refused while a peer keeps an idle tenure. So the next case starts when no lock
-        // node is left.
-        tree.assert_no_locks().await;
-    }
+    };
+    // Each case has a key of its own: a request that does not wait is refused while a peer keeps an idle tenure.
+    tokio::join!(
+        assert_bounded("/pay/1", &trying, None, 0..700),
+        assert_bounded("/pay/2", &trying, Some("wait=60"), 0..700),
+        assert_bounded("/pay/3", &timed, None, 1000..2000),
+        assert_bounded("/pay/4", &timed, Some("wait=0"), 0..700),
+        assert_bounded("/pay/5", &timed, Some("wait=60"), 1000..2000),
+    );
+    tree.assert_no_locks().await;
     History::from_log(&site.origin.log()).assert_holds();
 }
 

@@ -32,6 +32,13 @@ fn delay_policy(site: &TestSite, name: &str) -> TestPolicy {
         .with("/routes/0/fence/wait", "30s")
 }
 
+/// The same in an installation of its own, for pairs of gateways beside each other. The gateways of one installation also
+/// look at the records of each other's keys.
+fn own_delay_policy(site: &TestSite, name: &str, account: u32) -> TestPolicy {
+    let root = format!("{}-{account}", site.root);
+    delay_policy(site, &format!("{name}-{account}")).with("/zookeeper/root", root)
+}
+
 async fn start_pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
     let one = hold(delay_policy(site, "gw-1"));
     let two = hold(delay_policy(site, "gw-2"));
@@ -40,33 +47,41 @@ async fn start_pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gat
 
 const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::with_cached_hold];
 
+/// One of two gateways is killed while it holds the account.
+async fn assert_killed_holder_delays_next(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy, account: u32) {
+    let policies = ["holder", "next"].map(|name| hold(own_delay_policy(site, name, account)));
+    let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
+    let path = format!("/pay/{account}");
+    let HeldRequest { request: lost, latch, record } =
+        site.origin.hold_request(&one, TestRequest::post(&path)).await;
+    let next = two.begin(TestRequest::post(&path));
+    one.signal(Signal::KILL);
+    let killed = Instant::now();
+    assert!(lost.result().await.is_err(), "nobody is left to answer");
+    sleep_until((record.arrived + EXECUTION).into()).await;
+    latch.release();
+    assert_eq!(next.answer().await.status, 200);
+    let second = site.origin.wait_for_request(&path, 2).await;
+    let gap = second.arrived - killed;
+    assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
+    assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
+    // The delay was waited for once; a second request does not wait again.
+    let began = Instant::now();
+    assert_eq!(two.send(&TestRequest::post(&path)).await.status, 200);
+    assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
+    two.wait_series("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
+}
+
 /// After a killed holder the next one begins when session timeout and delay are over, and the delay is waited for
 /// once.
 #[tokio::test]
 async fn killed_holder_delays_next_holder() {
-    for hold in HOLDS {
-        let site = TestSite::fresh().await;
-        let (one, two) = start_pair(&site, hold).await;
-        let HeldRequest { request: lost, latch, record } =
-            site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
-        let next = two.begin(TestRequest::post("/pay/7"));
-        one.signal(Signal::KILL);
-        let killed = Instant::now();
-        assert!(lost.result().await.is_err(), "nobody is left to answer");
-        sleep_until((record.arrived + EXECUTION).into()).await;
-        latch.release();
-        assert_eq!(next.answer().await.status, 200);
-        let second = site.origin.wait_for_request("/pay/7", 2).await;
-        let gap = second.arrived - killed;
-        assert!(gap >= SESSION + DELAY - SLACK, "began after {gap:?}");
-        assert!(gap <= SESSION + DELAY + SLACK * 4, "began only after {gap:?}");
-        History::from_log(&site.origin.log()).assert_holds();
-        // The delay was waited for once; a second request does not wait again.
-        let began = Instant::now();
-        assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
-        assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
-        two.wait_series("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
-    }
+    let site = TestSite::fresh().await;
+    tokio::join!(
+        assert_killed_holder_delays_next(&site, HOLDS[0], 7),
+        assert_killed_holder_delays_next(&site, HOLDS[1], 8)
+    );
+    History::from_log(&site.origin.log()).assert_holds();
 }
 
 /// An orderly hand-over costs no delay and leaves nothing in ZooKeeper; neither does the drain of a gateway cost one.
@@ -118,48 +133,51 @@ async fn frozen_holder_delays_next_holder() {
     History::from_log(&site.origin.log()).assert_holds();
 }
 
+/// One of two gateways is killed while it holds the account. Requests through the other one wait for a short time only.
+async fn assert_short_waits_outlast_delay(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy, account: u32) {
+    let holder = own_delay_policy(site, "holder", account);
+    let impatient = own_delay_policy(site, "impatient", account).with("/routes/0/fence/wait", "300ms");
+    let (one, next) = Gateway::start_both(&holder, &hold(impatient)).await;
+    let path = format!("/pay/{account}");
+    let HeldRequest { request: lost, latch, .. } =
+        site.origin.hold_request(&one, TestRequest::post(&path)).await;
+    one.signal(Signal::KILL);
+    let killed = Instant::now();
+    assert!(lost.result().await.is_err(), "nobody is left to answer");
+    latch.release();
+    let mut delayed = Vec::new();
+    let done = loop {
+        let answer = next.send(&TestRequest::post(&path)).await;
+        if answer.status == 200 {
+            break answer;
+        }
+        match &*answer.reason() {
+            "delayed" => delayed.push((killed.elapsed(), answer)),
+            // The request waits behind the lock node of the dead holder. A strict request waits behind the request
+            // that waits for the end of the delay.
+            "locked" => {}
+            other => panic!("{other}: {answer:?}"),
+        }
+        sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(done.status, 200, "{done:?}");
+    let gap = killed.elapsed();
+    assert!(gap >= SESSION + DELAY - SLACK && gap < SESSION + DELAY + SLACK * 6, "after {gap:?}");
+    let (at, first) = delayed.first().expect("some were refused");
+    assert_eq!((first.status, first.outcome()), (423, Some(FencingOutcome::NotDispatched)));
+    let rest: u64 = retry_after(first);
+    let ends = *at + Duration::from_secs(rest);
+    assert!(ends >= gap - SLACK * 4, "asked to come after {rest} s at {at:?}, and it ended after {gap:?}");
+}
+
 /// No single request waits as long as the delay, and still a later request runs when the delay is over.
 #[tokio::test]
 async fn delay_longer_than_waits_still_ends() {
-    for hold in HOLDS {
-        let site = TestSite::fresh().await;
-        let (one, two) = start_pair(&site, |policy| policy).await;
-        drop(two);
-        let impatient = hold(delay_policy(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
-        let three = Gateway::start(&impatient).await;
-        let HeldRequest { request: lost, latch, .. } =
-            site.origin.hold_request(&one, TestRequest::post("/pay/7")).await;
-        one.signal(Signal::KILL);
-        let killed = Instant::now();
-        assert!(lost.result().await.is_err(), "nobody is left to answer");
-        latch.release();
-        let mut delayed = Vec::new();
-        let done = loop {
-            let answer = three.send(&TestRequest::post("/pay/7")).await;
-            if answer.status == 200 {
-                break answer;
-            }
-            match &*answer.reason() {
-                "delayed" => delayed.push((killed.elapsed(), answer)),
-                // The request waits behind the lock node of the dead holder. A strict request waits behind the request
-                // that waits for the end of the delay.
-                "locked" => {}
-                other => panic!("{other}: {answer:?}"),
-            }
-            sleep(Duration::from_millis(100)).await;
-        };
-        assert_eq!(done.status, 200, "{done:?}");
-        let gap = killed.elapsed();
-        assert!(gap >= SESSION + DELAY - SLACK && gap < SESSION + DELAY + SLACK * 6, "after {gap:?}");
-        let (at, first) = delayed.first().expect("some were refused");
-        assert_eq!((first.status, first.outcome()), (423, Some(FencingOutcome::NotDispatched)));
-        let rest: u64 = retry_after(first);
-        let ends = *at + Duration::from_secs(rest);
-        assert!(
-            ends >= gap - SLACK * 4,
-            "asked to come after {rest} s at {at:?}, and it ended after {gap:?}"
-        );
-    }
+    let site = TestSite::fresh().await;
+    tokio::join!(
+        assert_short_waits_outlast_delay(&site, HOLDS[0], 7),
+        assert_short_waits_outlast_delay(&site, HOLDS[1], 8)
+    );
 }
 
 fn retry_after(answer: &ClientResponse) -> u64 {

@@ -47,7 +47,7 @@ fn summarize(played: &CaseResult) -> String {
 }
 
 /// Each lane has a proxy and a service of its own, so cases that wait for a time limit wait in parallel.
-const LANES: usize = 4;
+const LANES: usize = 8;
 
 /// Plays every case, and returns the results in the order of the files.
 async fn play_all<P>(
@@ -83,14 +83,14 @@ async fn comparison_rows() -> Vec<ComparisonRow> {
     // The time limits of the three proxies are short and are compared, so this test runs alone.
     let site = TestSite::alone().await;
     let cases: Vec<WireCase> = case::files().iter().flat_map(|file| case::load(file)).collect();
-    let mut ours = Vec::new();
-    for _ in 0..LANES {
+    let ours = join_all((0..LANES).map(async |_| {
         let service = ScriptedService::start().await;
         // An installation of its own, so that no case waits for a key of another lane.
         let policy =
             wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
-        ours.push((Gateway::start(&policy).await, service));
-    }
+        (Gateway::start(&policy).await, service)
+    }))
+    .await;
     let nginx = start_proxies(ProxyProcess::nginx).await;
     let haproxy = start_proxies(ProxyProcess::haproxy).await;
     let (nginx, haproxy, ours) = tokio::join!(

@@ -6,60 +6,66 @@ use std::time::Duration;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     ensemble::{Ensemble, SERVERS},
-    gateway::{Gateway, PendingRequest},
+    gateway::Gateway,
     held_request::HeldRequest,
     history::History,
     load::{LoadPlan, PAUSE, RunningLoad},
-    origin::{Latch, RequestRecord},
+    origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
+    wait::wait_until,
     zookeeper::ZnodeTree,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
 /// Longer than an election and the return of a server, on a busy machine as well.
 const SESSION: &str = "20s";
 
+/// The number of sessions of each gateway.
+const SESSIONS: usize = 2;
+
 struct GatewayPair {
-    ensemble: Ensemble,
     site: TestSite,
     one: Gateway,
     two: Gateway,
 }
 
 impl GatewayPair {
-    async fn new(hold: &Value, session: &str) -> Self {
-        let ensemble = Ensemble::start().await;
+    /// Two gateways at these servers, whose policies are changed in the same way.
+    async fn new(
+        ensemble: &Ensemble,
+        servers: &[usize],
+        session: &str,
+        change: impl Fn(TestPolicy) -> TestPolicy,
+    ) -> Self {
         let site = TestSite::at(ensemble.address(0)).await;
+        let addresses: Vec<_> = servers.iter().map(|server| ensemble.address(*server).to_string()).collect();
         let policy = |name| -> TestPolicy {
-            site.policy(name)
-                .with("/zookeeper/servers", json!(ensemble.addresses()))
+            let policy = site
+                .policy(name)
+                .with("/zookeeper/servers", json!(addresses))
                 .with("/zookeeper/session_timeout", session)
-                .with("/zookeeper/sessions", 2)
-                .with("/defaults/hold", hold.clone())
+                .with("/zookeeper/sessions", SESSIONS)
                 .with("/routes/0/fence/wait", "60s")
-                .with("/upstreams/ledger/response_timeout", "60s")
+                .with("/upstreams/ledger/response_timeout", "60s");
+            change(policy)
         };
         let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-        Self { ensemble, site, one, two }
+        Self { site, one, two }
     }
 
-    async fn tree(&self, server: usize) -> ZnodeTree {
-        ZnodeTree::connect(self.ensemble.address(server), &self.site.root).await
+    async fn tree(&self, ensemble: &Ensemble, server: usize) -> ZnodeTree {
+        ZnodeTree::connect(ensemble.address(server), &self.site.root).await
     }
 
     async fn wait_both_ready(&self) {
         self.one.wait_ready().await;
         self.two.wait_ready().await;
     }
-
-    async fn hold_request(&self) -> (PendingRequest, RequestRecord, Latch) {
-        let HeldRequest { request, record, latch } =
-            self.site.origin.hold_request(&self.one, TestRequest::post("/pay/7")).await;
-        (request, record, latch)
-    }
 }
+
+const ALL_SERVERS: [usize; SERVERS] = [0, 1, 2];
 
 /// What happens to the servers while a request is in flight and another gateway waits for its key.
 #[derive(Debug, Clone, Copy)]
@@ -69,40 +75,82 @@ enum EnsembleFault {
     MajorityLost,
 }
 
-async fn assert_request_survives(fault: EnsembleFault) {
-    let mut pair = GatewayPair::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
+impl EnsembleFault {
+    /// The time for which the sessions of the gateways last.
+    fn session(self) -> &'static str {
+        match self {
+            Self::LeaderKilled | Self::MajorityLost => SESSION,
+            // Nobody is elected. A session leaves a silent server after two fifths of this time, and may choose it once more.
+            Self::FollowerFrozen => "15s",
+        }
+    }
+}
+
+/// The number of sessions at one server.
+async fn session_count(ensemble: &Ensemble, server: usize) -> usize {
+    ensemble.ask(server, "cons").await.matches("sid=0x").count()
+}
+
+/// Polls, because a server sends no event when a session comes to it.
+async fn wait_session_count(ensemble: &Ensemble, server: usize, count: usize) {
+    let come = async {
+        while session_count(ensemble, server).await < count {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    wait_until(&format!("{count} sessions at server {server}"), come, || "fewer").await;
+}
+
+/// A request in flight and one that waits for its key survive the fault. All servers serve again when this returns.
+async fn assert_request_survives(ensemble: &mut Ensemble, fault: EnsembleFault) {
+    println!("{fault:?}");
+    let leader = ensemble.leader().await;
+    let followers: Vec<_> = ALL_SERVERS.into_iter().filter(|server| *server != leader).collect();
+    let servers = match fault {
+        EnsembleFault::LeaderKilled | EnsembleFault::MajorityLost => ALL_SERVERS.to_vec(),
+        // At least half of all sessions are at the follower that freezes.
+        EnsembleFault::FollowerFrozen => followers.clone(),
+    };
+    let pair =
+        GatewayPair::new(ensemble, &servers, fault.session(), |policy| policy.with_linger("60s")).await;
+    let counts = [session_count(ensemble, followers[0]).await, session_count(ensemble, followers[1]).await];
+    let busier = usize::from(counts[1] > counts[0]);
+    let (other, survivor) = (followers[busier], followers[1 - busier]);
     // The tree is read at a server that is never killed, so that reading needs no reconnect.
-    let survivor = pair.ensemble.follower().await;
-    let tree = pair.tree(survivor).await;
+    let tree = pair.tree(ensemble, survivor).await;
     assert_eq!(pair.one.send(&TestRequest::post("/pay/7")).await.status, 200);
-    let (pending, record, latch) = pair.hold_request().await;
+    let HeldRequest { request: pending, record, latch } =
+        pair.site.origin.hold_request(&pair.one, TestRequest::post("/pay/7")).await;
     let waiting = pair.two.begin(TestRequest::post("/pay/7"));
     tree.wait_waiters(1).await;
     let members = tree.members().await;
     let locks = tree.locks().await;
 
-    let leader = pair.ensemble.leader().await;
-    let other = (0..SERVERS).find(|n| *n != leader && *n != survivor).expect("one of three");
     match fault {
-        EnsembleFault::LeaderKilled => pair.ensemble.kill(leader),
-        EnsembleFault::FollowerFrozen => pair.ensemble.freeze(other),
+        EnsembleFault::LeaderKilled => ensemble.kill(leader),
+        EnsembleFault::FollowerFrozen => {
+            assert!(counts[busier] > 0, "not exercised: no session is at a follower");
+            ensemble.freeze(other);
+            // All sessions of both gateways, and that of the tree.
+            wait_session_count(ensemble, survivor, 2 * SESSIONS + 1).await;
+        }
         EnsembleFault::MajorityLost => {
-            pair.ensemble.kill(leader);
-            pair.ensemble.kill(other);
+            ensemble.kill(leader);
+            ensemble.kill(other);
             pair.one.wait_unready().await;
             let refused = pair.one.send(&TestRequest::post("/pay/8").field("Prefer", "wait=0")).await;
             assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
-            pair.ensemble.launch(leader);
-            pair.ensemble.launch(other);
+            ensemble.launch(leader);
+            ensemble.launch(other);
         }
     }
     if !matches!(fault, EnsembleFault::FollowerFrozen) {
-        pair.ensemble.wait_serving().await;
+        ensemble.wait_serving().await;
     }
     pair.wait_both_ready().await;
     // The servers agree again: a write succeeds, and the server has all earlier writes.
     assert_eq!(pair.two.send(&TestRequest::post("/pay/9")).await.status, 200, "{fault:?}");
-    let tree = pair.tree(survivor).await;
+    let tree = pair.tree(ensemble, survivor).await;
     assert_eq!(tree.members().await, members, "{fault:?}: the sessions live on");
     let kept = tree.locks().await;
     assert!(locks.iter().all(|lock| kept.contains(lock)), "{fault:?}: {locks:?}, then {kept:?}");
@@ -117,105 +165,18 @@ async fn assert_request_survives(fault: EnsembleFault) {
     assert_eq!(next.status, 200, "{fault:?}: {next:?}");
     assert!(next.token() > answer.token(), "{fault:?}");
     History::from_log(&pair.site.origin.log()).assert_holds();
-    if let EnsembleFault::FollowerFrozen = fault {
-        pair.ensemble.thaw(other);
+    match fault {
+        EnsembleFault::LeaderKilled => ensemble.launch(leader),
+        EnsembleFault::FollowerFrozen => ensemble.thaw(other),
+        EnsembleFault::MajorityLost => {}
     }
-}
-
-/// No grant is lost and no waiter overtakes when the leader of the ensemble is killed.
-#[tokio::test]
-async fn grant_survives_leader_kill() {
-    assert_request_survives(EnsembleFault::LeaderKilled).await;
-}
-
-/// No grant is lost and no waiter overtakes when a follower of the ensemble freezes.
-#[tokio::test]
-async fn grant_survives_frozen_follower() {
-    assert_request_survives(EnsembleFault::FollowerFrozen).await;
-}
-
-/// No grant is lost when the ensemble has no majority for less than the session timeout.
-#[tokio::test]
-async fn grant_survives_short_quorum_loss() {
-    assert_request_survives(EnsembleFault::MajorityLost).await;
-}
-
-/// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
-async fn run_accidents_under_load(hold: Value) {
-    let mut pair = GatewayPair::new(&hold, "2s").await;
-    pair.site.origin.set_work_time(Duration::from_millis(4));
-    let plan = LoadPlan {
-        gateways: vec![pair.one.public, pair.two.public],
-        paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
-        clients: 8,
-        requests: 20_000,
-        pause: PAUSE,
-    };
-    let load = RunningLoad::start("load", &plan);
-    wait_both_serving(&pair).await;
-
-    let leader = pair.ensemble.leader().await;
-    pair.ensemble.kill(leader);
-    wait_both_serving(&pair).await;
-    pair.ensemble.launch(leader);
-    pair.ensemble.wait_serving().await;
-
-    let follower = pair.ensemble.follower().await;
-    pair.ensemble.freeze(follower);
-    wait_both_serving(&pair).await;
-    pair.ensemble.thaw(follower);
-    pair.ensemble.wait_serving().await;
-
-    let leader = pair.ensemble.leader().await;
-    let follower = pair.ensemble.follower().await;
-    pair.ensemble.kill(leader);
-    pair.ensemble.kill(follower);
-    pair.one.wait_unready().await;
-    pair.two.wait_unready().await;
-    pair.ensemble.launch(leader);
-    pair.ensemble.launch(follower);
-    pair.ensemble.wait_serving().await;
-    pair.wait_both_ready().await;
-    wait_both_serving(&pair).await;
-
-    let results = load.assert_promises(&pair.site.origin, 20).await;
-    for result in &results {
-        let status = result.answer.as_ref().map(|answer| answer.status);
-        assert!(matches!(status, Ok(200 | 423 | 503)), "{result:?}");
-    }
-    let tree = pair.tree(0).await;
-    tree.assert_no_locks().await;
-}
-
-/// Waits until both gateways have had further requests at the origin.
-async fn wait_both_serving(pair: &GatewayPair) {
-    let from = pair.site.origin.log().records.len();
-    for gateway in ["gw-1", "gw-2"] {
-        let more = |log: &fencegate_tests::origin::OriginLog| {
-            let new = log.records.iter().skip(from);
-            (new.filter(|record| record.gateway == gateway).count() >= 30).then_some(())
-        };
-        pair.site.origin.wait_for(&format!("more through {gateway}"), more).await;
-    }
-}
-
-/// With cached grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
-#[tokio::test]
-async fn cached_grants_exclude_during_server_faults() {
-    run_accidents_under_load(json!({"mode": "cached"})).await;
-}
-
-/// With strict grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
-#[tokio::test]
-async fn strict_grants_exclude_during_server_faults() {
-    run_accidents_under_load(json!({"mode": "strict"})).await;
+    ensemble.wait_serving().await;
 }
 
 /// A rolling restart of ZooKeeper makes requests wait at most. No gateway mistakes a session that reconnects for a gateway
 /// with an incompatible plan.
-#[tokio::test]
-async fn rolling_restart_keeps_plans_compatible() {
-    let mut pair = GatewayPair::new(&json!({"mode": "strict"}), SESSION).await;
+async fn assert_restart_keeps_plans_compatible(ensemble: &mut Ensemble) {
+    let pair = GatewayPair::new(ensemble, &ALL_SERVERS, SESSION, |policy| policy).await;
     let (stop, stopped) = watch::channel(false);
     let callers: Vec<_> = (0..6)
         .map(|n| {
@@ -235,10 +196,10 @@ async fn rolling_restart_keeps_plans_compatible() {
             })
         })
         .collect();
-    for server in 0..SERVERS {
-        pair.ensemble.kill(server);
-        pair.ensemble.launch(server);
-        pair.ensemble.wait_serving().await;
+    for server in ALL_SERVERS {
+        ensemble.kill(server);
+        ensemble.launch(server);
+        ensemble.wait_serving().await;
         pair.wait_both_ready().await;
     }
     stop.send_replace(true);
@@ -252,5 +213,102 @@ async fn rolling_restart_keeps_plans_compatible() {
     assert_eq!(mismatches, 0, "of {} requests", reasons.len());
     for gateway in [&pair.one, &pair.two] {
         assert!(!gateway.log().contains("FG0550"), "{}", gateway.log());
+    }
+}
+
+/// No grant is lost and no waiter overtakes when the leader of the ensemble is killed, when there is no majority for less
+/// than the session timeout, and when a follower freezes. No gateway takes another for unlike when the servers are restarted
+/// in turn.
+#[tokio::test]
+async fn grants_and_plans_survive_server_faults() {
+    let mut ensemble = Ensemble::start().await;
+    for fault in [EnsembleFault::LeaderKilled, EnsembleFault::MajorityLost, EnsembleFault::FollowerFrozen] {
+        assert_request_survives(&mut ensemble, fault).await;
+    }
+    assert_restart_keeps_plans_compatible(&mut ensemble).await;
+}
+
+/// The first words of the paths of two routes: grants of the first are strict, and those of the second are cached.
+const ROUTES: [&str; 2] = ["pay", "kept"];
+
+fn with_cached_route(policy: TestPolicy) -> TestPolicy {
+    policy.with_route(json!({
+        "name": "kept",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/kept/{account}"},
+        "fence": {"key": "kept/{path.account}", "wait": "60s", "queue": 50, "hold": {"mode": "cached"}},
+    }))
+}
+
+/// With strict and with cached grants no key is held twice while servers of the ensemble are killed, frozen and restarted.
+///
+/// Sessions of 2 s: some of them end during the accidents.
+#[tokio::test]
+async fn grants_exclude_during_server_faults() {
+    let mut ensemble = Ensemble::start().await;
+    let pair = GatewayPair::new(&ensemble, &ALL_SERVERS, "2s", with_cached_route).await;
+    pair.site.origin.set_work_time(Duration::from_millis(4));
+    let loads = ROUTES.map(|route| {
+        let paths = (0..3).map(|key| format!("/{route}/{key}")).collect();
+        let plan = LoadPlan { paths, ..LoadPlan::payments(&[&pair.one, &pair.two], 3, 8, 20_000) };
+        RunningLoad::start(route, &plan)
+    });
+    wait_both_serving(&pair).await;
+
+    let leader = ensemble.leader().await;
+    ensemble.kill(leader);
+    wait_both_serving(&pair).await;
+    ensemble.launch(leader);
+    ensemble.wait_serving().await;
+
+    let follower = ensemble.follower().await;
+    ensemble.freeze(follower);
+    wait_both_serving(&pair).await;
+    ensemble.thaw(follower);
+    ensemble.wait_serving().await;
+
+    let leader = ensemble.leader().await;
+    let follower = ensemble.follower().await;
+    ensemble.kill(leader);
+    ensemble.kill(follower);
+    pair.one.wait_unready().await;
+    pair.two.wait_unready().await;
+    ensemble.launch(leader);
+    ensemble.launch(follower);
+    ensemble.wait_serving().await;
+    pair.wait_both_ready().await;
+    wait_both_serving(&pair).await;
+
+    let mut results = Vec::new();
+    for load in loads {
+        results.extend(load.stop().await);
+    }
+    for result in &results {
+        let status = result.answer.as_ref().map(|answer| answer.status);
+        assert!(matches!(status, Ok(200 | 423 | 503)), "{result:?}");
+    }
+    let history = History::from_log(&pair.site.origin.log()).with_results(&results);
+    history.assert_holds();
+    for keys in ["account/", "kept/"] {
+        let hand_overs = history.of_keys(keys).hand_overs();
+        assert!(hand_overs >= 20, "not exercised: {hand_overs} hand-overs of {keys}");
+    }
+    let tree = pair.tree(&ensemble, 0).await;
+    tree.assert_no_locks().await;
+}
+
+/// Waits until both gateways have had further requests of each route at the origin.
+async fn wait_both_serving(pair: &GatewayPair) {
+    let from = pair.site.origin.log().records.len();
+    for gateway in ["gw-1", "gw-2"] {
+        for route in ROUTES {
+            let more = |log: &OriginLog| {
+                let is_of = |path: &str| path.strip_prefix('/').is_some_and(|path| path.starts_with(route));
+                let new = log.records.iter().skip(from);
+                let served = new.filter(|record| record.gateway == gateway && is_of(record.path()));
+                (served.count() >= 30).then_some(())
+            };
+            pair.site.origin.wait_for(&format!("more of {route} through {gateway}"), more).await;
+        }
     }
 }

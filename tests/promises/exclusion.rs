@@ -97,10 +97,12 @@ async fn exclusion_holds_across_zookeeper_restart() {
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = RunningLoad::start("load", &plan(&[&one, &two], 2, 6, 3000));
 
-    site.origin.wait_for("work before", |log| log.records.get(100).map(drop)).await;
+    let both_serve = async || {
+        tokio::join!(site.origin.wait_more("gw-1", 30), site.origin.wait_more("gw-2", 30));
+    };
+    both_serve().await;
     let _zookeeper = zookeeper.stop().await.restart().await;
-    let before = site.origin.log().records.len();
-    site.origin.wait_for("work after", |log| log.records.get(before + 100).map(drop)).await;
+    both_serve().await;
     let results = load.stop().await;
 
     let history = judge(&site, &results);

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
+    effort::effort,
     gateway::Gateway,
     history::History,
     load::{LoadPlan, RunningLoad},
@@ -23,8 +24,10 @@ use tokio::{sync::OnceCell, time::sleep};
 
 use super::clients::python_with_package;
 
-/// Long enough for a session to end and for the next holder to begin.
+/// Long enough for the other program to start and to hold the node.
 const PAUSE: Duration = Duration::from_millis(3500);
+/// Longer than a session of 2 s.
+const FROZEN: Duration = Duration::from_secs(3);
 /// The name of the other program at the origin.
 const PLAIN: &str = "plain";
 const ACCOUNT: &str = "/pay/7";
@@ -112,8 +115,10 @@ async fn gateways_and_program_take_turns() {
     assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
     let plain = shared.start_plain_program(PLAIN).await;
     let load = shared.load("load", &[&one, &two]);
+    let turns = effort(80, 200);
     for _ in 0..4 {
-        shared.wait_both_progress("gw-1", 50).await;
+        let step = turns / 4;
+        tokio::join!(shared.wait_both_progress("gw-1", step), shared.site.origin.wait_more("gw-2", step));
     }
     let results = load.stop().await;
 
@@ -121,8 +126,8 @@ async fn gateways_and_program_take_turns() {
     history.assert_holds();
     let ours = execution_count(&history, "gw-1").min(execution_count(&history, "gw-2"));
     let theirs = execution_count(&history, PLAIN);
-    assert!(ours >= 200 && theirs >= 200, "not exercised: {ours} and {theirs}");
-    assert!(history.hand_overs() >= 200, "not exercised: {} hand-overs", history.hand_overs());
+    assert!(ours >= turns && theirs >= turns, "not exercised: {ours} and {theirs}");
+    assert!(history.hand_overs() >= turns, "not exercised: {} hand-overs", history.hand_overs());
     assert!(results.iter().all(|result| result.answer.as_ref().is_ok_and(|answer| answer.status == 200)));
     assert!(!plain.log().contains("lost") && !plain.log().contains("trouble"), "{}", plain.log());
 }
@@ -141,7 +146,7 @@ async fn exclusion_survives_kills_and_pauses() {
     for stopped in [StoppedProcess::Gateway(&victim), StoppedProcess::Program(&plain)] {
         shared.wait_in_flight(stopped.door()).await;
         stopped.signal(Signal::STOP);
-        let stands = sleep(PAUSE);
+        let stands = sleep(FROZEN);
         shared.site.origin.wait_more("survivor", 10).await;
         stands.await;
         stopped.signal(Signal::CONT);

@@ -23,7 +23,7 @@ use serde_json::json;
 const KEYS: u64 = 1000;
 const AT_WORK: u64 = 20;
 /// The quarantine of the keys that were at work. The other keys have to be served within this time.
-const EXECUTION: Duration = Duration::from_secs(10);
+const EXECUTION: Duration = Duration::from_secs(6);
 /// Every n-th of the other keys is tried.
 const SHOWN: usize = 4;
 
@@ -58,8 +58,9 @@ async fn dispatch_to_each(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_guard_quarantines_active_keys_only() {
     let fixture = GuardFixture::new().await;
-    let launch = fixture.launch().await.with("/max_execution", "10s").with("/settle", "200ms");
-    let launch = launch.with("/upstream/response_timeout", "9s").with("/send_within", "500ms");
+    let execution = format!("{}s", EXECUTION.as_secs());
+    let launch = fixture.launch().await.with("/max_execution", execution).with("/settle", "200ms");
+    let launch = launch.with("/upstream/response_timeout", "5s").with("/send_within", "500ms");
     let guard = launch.start().await;
     let mut answers = Vec::new();
     for round in 1..=2 {

@@ -3,10 +3,21 @@
 
 use std::time::Duration;
 
-use fencegate_tests::{client::TestRequest, each_once::each_once, gateway::Gateway, site::TestSite};
+use fencegate_tests::{
+    client::TestRequest, each_once::each_once, effort::effort, gateway::Gateway, site::TestSite,
+};
 
-/// Twice as many as fit into the 96 KiB of paths that a session watches.
-const KEYS: usize = 5000;
+/// Far more than fit into the 96 KiB of paths that a session watches: about 210 with long names, and fewer than 3,000 with
+/// short ones.
+fn keys() -> usize {
+    effort(1000, 5000)
+}
+
+/// Long names make up for few keys.
+fn path(key: usize) -> String {
+    let digits = effort(430, 1);
+    format!("/pay/{key:0>digits$}")
+}
 
 /// The time between two looks at one of so many keys, and some for the way.
 const SOON: Duration = Duration::from_secs(8);
@@ -18,13 +29,14 @@ async fn unwatched_cached_key_yields_to_peer() {
     let policy =
         |name| site.policy(name).with("/zookeeper/session_timeout", "20s").with("/zookeeper/sessions", 1);
     let one = Gateway::start(&policy("gw-1").with_linger("9m")).await;
-    each_once(one.public, KEYS).await;
+    let keys = keys();
+    each_once(one.public, keys, path).await;
     let tree = site.tree().await;
-    assert_eq!(tree.locks().await.len(), KEYS, "not exercised");
+    assert_eq!(tree.locks().await.len(), keys, "not exercised");
 
     let two = Gateway::start(&policy("gw-2").with("/routes/0/fence/wait", "20s")).await;
-    for key in [0, KEYS / 2, KEYS - 1] {
-        let answer = two.send(&TestRequest::post(&format!("/pay/{key}"))).await;
+    for key in [0, keys / 2, keys - 1] {
+        let answer = two.send(&TestRequest::post(&path(key))).await;
         assert_eq!(answer.status, 200, "key {key}: {answer:?}");
         assert!(answer.took() < SOON, "key {key} took {:?}", answer.took());
     }

@@ -9,13 +9,10 @@ use fencegate_tests::matrix::{
 
 const SEED: u64 = 1;
 
-/// What `tests/run` has time for.
-const MOST: [(&str, MatrixLevel); 6] = [
+/// What `tests/run` has time for: one accident with its control, and one of the servers. `tests/run --faults` plays them all.
+const MOST: [(&str, MatrixLevel); 3] = [
     ("holder_frozen", MatrixLevel::None),
     ("holder_frozen", MatrixLevel::Guard),
-    ("holder_killed", MatrixLevel::Guard),
-    ("holder_killed", MatrixLevel::Upstream),
-    ("guard_killed", MatrixLevel::Guard),
     ("leader_killed", MatrixLevel::Guard),
 ];
 
@@ -29,7 +26,8 @@ async fn worst_faults_break_only_unchecked_services() {
     let mut ruled = 0;
     let mut failed = Vec::new();
     let runs = MOST.into_iter().map(named).collect();
-    runner::run_all(runs, 2, Instant::now() + Duration::from_secs(180), |ruling| {
+    // One after the other, all of them with the same three servers.
+    runner::run_all(runs, 1, Instant::now() + Duration::from_secs(180), |ruling| {
         println!("{ruling:?}");
         ruled += 1;
         if ruling.verdict != Verdict::Pass {

@@ -8,6 +8,7 @@ use std::{
     net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
+    thread,
     time::Duration,
 };
 
@@ -140,6 +141,17 @@ impl SampleService {
     fn log(&self) -> String {
         self.instances.iter().map(|(_, child)| child.log()).collect()
     }
+}
+
+/// Runs a check of a service that compares tokens and one of a service that compares numbers, beside each other: both wait
+/// more than they compute.
+pub(super) fn check_both_forms(check: impl Fn(&'static str) + Sync) {
+    let check = &check;
+    thread::scope(|threads| {
+        for form in ["token", "number"] {
+            threads.spawn(move || check(form));
+        }
+    });
 }
 
 fn cases_by_verdict(report: &Value, verdict: impl Fn(&str) -> bool) -> Vec<&Value> {

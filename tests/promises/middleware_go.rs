@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use fencegate_tests::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
-    SampleRequests, SampleService, assert_shown, assert_starts,
+    SampleRequests, SampleService, assert_shown, assert_starts, check_both_forms,
     in_time::{MiddlewareMode, assert_keeps_deadlines},
     persistent_folder, run, tables, upstream,
 };
@@ -57,7 +57,7 @@ fn readme_starts_sample() {
 
 #[test]
 fn sample_service_passes_verify() {
-    for form in ["token", "number"] {
+    check_both_forms(|form| {
         let database = fresh_database();
         database.run(&tables("postgresql", form));
         let program = SAMPLE.clone();
@@ -68,7 +68,7 @@ fn sample_service_passes_verify() {
             words.map(str::to_owned).into()
         });
         sample.assert_verified(form, SampleRequests::Credits);
-    }
+    });
 }
 
 /// A service with the middleware begins no request after its `Fencing-Not-After`.

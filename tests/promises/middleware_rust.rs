@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::middleware::{SampleRequests, SampleService, in_time::assert_keeps_deadlines};
+use super::middleware::{SampleRequests, SampleService, check_both_forms, in_time::assert_keeps_deadlines};
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
@@ -121,12 +121,12 @@ fn example_path(name: &str) -> String {
 #[test]
 fn sample_service_passes_verify() {
     let program = example_path("account");
-    for form in ["token", "number"] {
+    check_both_forms(|form| {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let bank = home.path().join("bank.sqlite").display().to_string();
         let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
         SampleService::start(words).assert_verified(form, SampleRequests::Debits);
-    }
+    });
 }
 
 /// A service with the layer begins no request after its `Fencing-Not-After`.

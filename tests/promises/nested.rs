@@ -7,6 +7,7 @@ use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
+    effort::effort,
     gateway::Gateway,
     guarded::{GuardedSite, run_operator},
     held_request::HeldRequest,
@@ -235,7 +236,7 @@ async fn run_crossing(
 /// Two requests whose services call for two keys in opposite orders never wait for each other in a circle.
 #[tokio::test]
 async fn opposite_key_orders_never_deadlock() {
-    const ROUNDS: usize = 500;
+    let rounds = effort(200, 500);
     let key = SigningKeyFile::new().await;
     let site = TestSite::fresh().await;
     // No session ends because the machine is busy.
@@ -243,10 +244,10 @@ async fn opposite_key_orders_never_deadlock() {
     let (one, two) = start_two(&site, &key, shape).await;
     let gateways = [&one, &two];
     let granted = tokio::join!(
-        run_crossing(&site, gateways, "a", "b", ROUNDS),
-        run_crossing(&site, gateways, "b", "a", ROUNDS)
+        run_crossing(&site, gateways, "a", "b", rounds),
+        run_crossing(&site, gateways, "b", "a", rounds)
     );
-    println!("granted: {granted:?} of {ROUNDS} each");
+    println!("granted: {granted:?} of {rounds} each");
     History::from_log(&site.origin.log()).assert_holds();
     // Free again, both of them.
     for account in ["a", "b"] {

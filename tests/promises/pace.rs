@@ -79,21 +79,29 @@ async fn slow_request_head_gets_408() {
 async fn idle_connection_closes_silently() {
     let site = TestSite::alone().await;
     let gateway = start_with_timeouts(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
-    site.origin.set_work_time(Duration::from_secs(1));
-    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
-    assert_eq!(client.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
-    let mut raw = RawClient::connect(gateway.public).await.expect("listens");
-    raw.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
-    assert_eq!(raw.read_response().await.expect("answered").word(1), "200");
-    let idle = Instant::now();
-    assert!(read_to_end(&gateway, raw).await.is_none(), "nothing was asked");
-    let took = idle.elapsed();
-    assert!(took > Duration::from_millis(350) && took < Duration::from_secs(2), "{took:?}");
-
-    let streams = Http2Client::connect(gateway.public).await.expect("listens");
-    assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
-    wait_until("GOAWAY", streams.wait_closed(), || gateway.log()).await.expect("in order");
-    assert_eq!(timeout_count(&gateway, "idle").await, 3.0);
+    // Longer than `idle`.
+    site.origin.set_work_time(Duration::from_millis(600));
+    let kept = async {
+        let mut client = Http1Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(client.send(&TestRequest::get("/x")).await.expect("busy").status, 200);
+        client
+    };
+    let closed = async {
+        let mut raw = RawClient::connect(gateway.public).await.expect("listens");
+        raw.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
+        assert_eq!(raw.read_response().await.expect("answered").word(1), "200");
+        let idle = Instant::now();
+        assert!(read_to_end(&gateway, raw).await.is_none(), "nothing was asked");
+        let took = idle.elapsed();
+        assert!(took > Duration::from_millis(350) && took < Duration::from_secs(2), "{took:?}");
+    };
+    let ended = async {
+        let streams = Http2Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("busy").status, 200);
+        wait_until("GOAWAY", streams.wait_closed(), || gateway.log()).await.expect("in order");
+    };
+    let (_client, (), ()) = tokio::join!(kept, closed, ended);
+    gateway.wait_series("fencegate_client_timeouts_total", &["limit=\"idle\""], 3.0).await;
 }
 
 /// An unfenced upload may take long and may not pause.

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     crowd::{RestartLoad, max_concurrent},
+    effort::effort,
     gateway::Gateway,
     guarded::GuardedSite,
     policy::TestPolicy,
@@ -16,7 +17,9 @@ use serde_json::Value;
 const PERMITS: usize = 3;
 
 /// A storm short enough for this suite. The full ten thousand requests are among the faults.
-const STORM: RestartLoad = RestartLoad { accounts: 3, clients: 18, rounds: 3, requests: 400 };
+fn storm() -> RestartLoad {
+    RestartLoad { accounts: 3, clients: 18, rounds: effort(2, 3), requests: effort(250, 400) }
+}
 
 fn with_permits(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
@@ -79,7 +82,7 @@ async fn guarded_permits_hold_under_kills() {
     guarded.site.origin.set_work_time(Duration::from_millis(5));
     let guard = guarded.guard().await;
     let crowd =
-        STORM.run(&guarded.site.origin, |name| with_permits(guarded.policy(name, &[guard.public]))).await;
+        storm().run(&guarded.site.origin, |name| with_permits(guarded.policy(name, &[guard.public]))).await;
     crowd.history.assert_holds();
     assert_eq!(max_concurrent(&crowd.history), PERMITS);
 }
@@ -89,7 +92,7 @@ async fn guarded_permits_hold_under_kills() {
 async fn comparing_service_permits_hold_under_kills() {
     let site = TestSite::fresh().await.with_comparison();
     site.origin.set_work_time(Duration::from_millis(5));
-    let crowd = STORM
+    let crowd = storm()
         .run(&site.origin, |name| with_permits(site.policy(name)).with("/routes/0/fence/wait", "15s"))
         .await;
     crowd.history.assert_holds();

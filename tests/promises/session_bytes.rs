@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 /// The number of keys in each run, and in a run that has time for all.
-const KEYS: [usize; 2] = [8000, 20_000];
+const KEYS: [usize; 2] = [3400, 8000];
 const CLIENTS: usize = 64;
 const MOST_BYTES: usize = 512 * 1024;
 
@@ -41,9 +41,9 @@ fn path_bytes(dump: &str) -> BTreeMap<&str, usize> {
     sessions
 }
 
-/// Keys of 160 bytes, so that all of them together are far more than the sessions may have.
+/// Keys of 440 bytes, so that all of them together are far more than the sessions may have.
 fn path(key: usize) -> String {
-    format!("/pay/{key:0>150}")
+    format!("/pay/{key:0>430}")
 }
 
 async fn work(gateway: std::net::SocketAddr, next: Arc<AtomicUsize>, keys: usize) {

@@ -1,5 +1,5 @@
 //! The probes report a thread that hangs, by its name and without waiting for it, and SIGTERM ends the process all the
-//! same. A log without a reader and a pause of the whole process are not reported as a hang.
+//! same. A pause of the whole process is not reported as a hang.
 
 use std::{
     fs,
@@ -15,7 +15,6 @@ use fencegate_tests::{
     leases::{LeaseTokens, acquire_request},
     process::TestProcess,
     site::TestSite,
-    unread_process::UnreadProcess,
     wait::QUIET,
 };
 use serde_json::json;
@@ -159,30 +158,6 @@ async fn blocked_main_thread_fails_no_probe() {
     for thread in ["requests", "sessions", "endpoints"] {
         assert_eq!(hung(thread).await, 0.0, "{thread}");
     }
-}
-
-/// A gateway whose log nobody reads lives, and its probes report the lines that were dropped.
-#[tokio::test]
-async fn unread_log_reports_dropped_lines() {
-    let site = TestSite::fresh().await;
-    let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
-    let dropped = async {
-        loop {
-            assert_eq!(
-                TestRequest::post("/pay/7").send_to(gateway.public).await.expect("an answer").status,
-                200
-            );
-            let live = TestRequest::get("/live").send_to(gateway.admin).await.expect("an answer");
-            assert_eq!(live.status, 200, "{}", text(&live));
-            if text(&live).contains("dropped") {
-                return text(&live);
-            }
-        }
-    };
-    let told = tokio::time::timeout(Duration::from_secs(60), dropped).await.expect("lines are dropped");
-    assert!(told.starts_with("live\nlines of the log that were dropped"), "{told}");
-    let ready = TestRequest::get("/ready").send_to(gateway.admin).await.expect("an answer");
-    assert!(ready.status == 200 && text(&ready).contains("dropped"), "{}", text(&ready));
 }
 
 /// Without an end of its own, the worker would keep the process until the manager kills it.

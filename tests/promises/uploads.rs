@@ -50,7 +50,8 @@ fn body(length: usize) -> Vec<u8> {
 async fn large_body_keeps_one_token() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
-    let body = body(8 * MIB);
+    // More than all buffers of the gateway hold.
+    let body = body(3 * MIB);
     for framing in
         [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2, UploadFraming::Http2Length]
     {
@@ -159,7 +160,8 @@ async fn waiting_uploads_spare_shared_connection() {
         Gateway::start(&with_streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
     let tree = site.tree().await;
     let shared = SharedConnection::connect(&gateway).await;
-    let body = body(MIB);
+    // Both halves are more than the window of a stream.
+    let body = body(256 << 10);
     let mut holder = shared.upload("/pay/7").await;
     holder.send(&body[..128 << 10]).await;
     site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
@@ -264,13 +266,15 @@ async fn slow_upload_may_exceed_response_timeout() {
     let gateway = Gateway::start(&policy).await;
     let streams = Http2Client::connect(gateway.public).await.expect("listens");
     let body = body(MIB);
-    for framing in [UploadFraming::Length, UploadFraming::Http2] {
-        let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
+    let send_slowly = async |framing, path| {
+        let mut upload = Upload::begin(&gateway, framing, path, body.len()).await;
         upload.send(&body[..MIB / 2]).await;
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        // Longer than the time for the answer.
+        tokio::time::sleep(Duration::from_millis(800)).await;
         upload.send(&body[MIB / 2..]).await;
         assert_eq!(upload.finish().await, (200, "done".to_owned()), "{framing:?}");
-    }
+    };
+    tokio::join!(send_slowly(UploadFraming::Length, "/pay/7"), send_slowly(UploadFraming::Http2, "/pay/8"));
     // The time for the answer begins at that moment, and can run out.
     let latch = site.origin.hold("/pay/7");
     let late = streams.send(&TestRequest::post("/pay/7").body(body)).await.expect("answered");

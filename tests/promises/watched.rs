@@ -65,7 +65,7 @@ impl WatchedSite {
             paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
             clients: 6,
             requests: 10_000,
-            pause: Duration::from_millis(10),
+            pause: Duration::from_millis(40),
         };
         let load = RunningLoad::start("load", &plan);
         let apart = LoadPlan {

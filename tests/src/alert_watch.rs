@@ -1,15 +1,19 @@
 //! Sees alerts of the shipped rules come and go, for many tests at once: each has jobs of its own in one Prometheus.
 
 use std::{
-    fs,
+    fs, io,
     net::SocketAddr,
-    sync::atomic::{AtomicUsize, Ordering},
+    path::PathBuf,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::{
-    sync::OnceCell,
+    sync::Mutex,
     time::{sleep, timeout},
 };
 
@@ -18,7 +22,7 @@ use crate::prometheus::Prometheus;
 /// A Prometheus whose targets are set while it runs. Its rules are [hurried](crate::prometheus::speed_up).
 pub struct AlertWatch(Prometheus);
 
-/// The gateways and guards of one test, as Prometheus labels them.
+/// The gateways and guards of one test, as Prometheus labels them. They are scraped until it is dropped.
 pub struct WatchedInstallation<'w> {
     watch: &'w AlertWatch,
     job: String,
@@ -38,10 +42,17 @@ const COMES: Duration = Duration::from_secs(45);
 const GOES: Duration = Duration::from_secs(60);
 
 impl AlertWatch {
-    /// The one that tests of this process share.
-    pub async fn shared() -> &'static Self {
-        static WATCH: OnceCell<AlertWatch> = OnceCell::const_new();
-        WATCH.get_or_init(Self::own).await
+    /// The one that tests of this process share. It ends with the last of them that has it: Prometheus evaluates the
+    /// rules for as long as it runs.
+    pub async fn shared() -> Arc<Self> {
+        static WATCH: Mutex<Weak<AlertWatch>> = Mutex::const_new(Weak::new());
+        let mut running = WATCH.lock().await;
+        if let Some(watch) = running.upgrade() {
+            return watch;
+        }
+        let watch = Arc::new(Self::own().await);
+        *running = Arc::downgrade(&watch);
+        watch
     }
 
     /// For a test about the alerts on everything that a Prometheus scrapes.
@@ -146,21 +157,33 @@ impl WatchedInstallation<'_> {
 
     /// An alert without a target label is about all targets.
     async fn find_alert(&self, alert: &str) -> Option<Value> {
-        let files = fs::read_dir(self.watch.0.targets()).expect("our own folder");
-        let own: Vec<String> = files
-            .flatten()
-            .filter_map(|file| {
-                let name = file.file_name().into_string().ok()?;
-                let port = name.strip_prefix(&self.job)?.strip_prefix('-')?.strip_suffix(".json")?;
-                Some(format!("127.0.0.1:{port}"))
-            })
-            .collect();
+        let own = self.target_files().expect("our own folder");
         let ours = |labels: &Value| match (labels["job"].as_str(), labels["instance"].as_str()) {
             (Some(job), _) => job == self.job,
-            (None, Some(instance)) => own.iter().any(|known| known == instance),
+            (None, Some(instance)) => own.iter().any(|(_, known)| known == instance),
             (None, None) => true,
         };
         let fires = |told: &Value| told["state"] == "firing" && told["labels"]["alertname"] == alert;
         self.watch.alerts().await.into_iter().find(|told| fires(told) && ours(&told["labels"]))
+    }
+
+    /// The files of its targets, each with the address in it.
+    fn target_files(&self) -> io::Result<Vec<(PathBuf, String)>> {
+        let own = fs::read_dir(self.watch.0.targets())?.flatten().filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            let port = name.strip_prefix(&self.job)?.strip_prefix('-')?.strip_suffix(".json")?;
+            Some((file.path(), format!("127.0.0.1:{port}")))
+        });
+        Ok(own.collect())
+    }
+}
+
+impl Drop for WatchedInstallation<'_> {
+    /// Otherwise its targets, which end with the test, would be scraped in vain as long as another test runs.
+    fn drop(&mut self) {
+        for (file, _) in self.target_files().unwrap_or_default() {
+            // Where the folder is gone, so is Prometheus.
+            drop(fs::remove_file(file));
+        }
     }
 }

@@ -14,11 +14,11 @@ use crate::client::{Http1Client, TestRequest};
 
 const CLIENTS: usize = 16;
 
-/// Returns when the gateway has served `/pay/0` to `/pay/{keys - 1}`.
+/// Returns when the gateway has served the paths of the keys 0 to `keys - 1`.
 ///
 /// # Panics
 /// A request is not answered with 200.
-pub async fn each_once(gateway: SocketAddr, keys: usize) {
+pub async fn each_once(gateway: SocketAddr, keys: usize, path: fn(usize) -> String) {
     let next = Arc::<AtomicUsize>::default();
     let client = |next: Arc<AtomicUsize>| async move {
         let mut connection = Http1Client::connect(gateway).await.expect("listens");
@@ -27,7 +27,7 @@ pub async fn each_once(gateway: SocketAddr, keys: usize) {
             if key >= keys {
                 return;
             }
-            let answer = connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
+            let answer = connection.send(&TestRequest::post(&path(key))).await.expect("answered");
             assert_eq!(answer.status, 200, "{answer:?}");
         }
     };

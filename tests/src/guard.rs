@@ -25,7 +25,7 @@ use crate::{
     gateway::{command, write_policy},
     origin::Origin,
     policy::TestPolicy,
-    process::{Failpoints, TALKATIVE, TestProcess, binary},
+    process::{Failpoints, METRICS_POLL, TALKATIVE, TestProcess, binary},
     scratch,
     site::TestSlot,
     stepped_clock::SteppedClock,
@@ -379,7 +379,7 @@ impl Guard {
     pub async fn wait_decisions(&self, decision: &str, count: f64) {
         let reached = async {
             while self.decision_count(decision).await < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(METRICS_POLL).await;
             }
         };
         wait_until(&format!("{count} decisions `{decision}`"), reached, || self.log()).await;

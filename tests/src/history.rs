@@ -88,6 +88,13 @@ impl History {
             .push(ClientOutcome { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
+    /// The executions of those keys only that begin like this.
+    #[must_use]
+    pub fn of_keys(&self, prefix: &str) -> Self {
+        let executions = self.executions.iter().filter(|execution| execution.key.starts_with(prefix));
+        Self { executions: executions.cloned().collect(), attempts: Vec::new() }
+    }
+
     /// How often a key went from one gateway to another: a history without handovers shows little.
     pub fn hand_overs(&self) -> usize {
         let pairs = |line: Vec<&Execution>| line.windows(2).filter(|p| p[0].gateway != p[1].gateway).count();

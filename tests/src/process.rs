@@ -24,6 +24,9 @@ use crate::{
     wait::{PATIENCE, wait_until},
 };
 
+/// Between two looks at all the metrics of a process, which are some hundred lines to be written and read.
+pub(crate) const METRICS_POLL: Duration = Duration::from_millis(25);
+
 /// A running gateway or guard. Dropping it kills it and checks that it never panicked.
 pub struct TestProcess {
     child: Arc<ChildProcess>,
@@ -161,7 +164,7 @@ impl TestProcess {
     pub async fn wait_series_at_least(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while self.metrics().await.sum(name, labels) < value {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(METRICS_POLL).await;
             }
         };
         wait_until(&format!("{name} to be at least {value}"), reached, || self.log()).await;
@@ -171,7 +174,7 @@ impl TestProcess {
     pub async fn wait_series(&self, name: &str, labels: &[&str], value: f64) {
         let reached = async {
             while (self.metrics().await.sum(name, labels) - value).abs() > 0.1 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(METRICS_POLL).await;
             }
         };
         wait_until(&format!("{name} to be {value}"), reached, || self.log()).await;

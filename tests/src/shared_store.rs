@@ -44,7 +44,7 @@ impl SharedStore {
         let identity = StoreIdentity::new("12121212121212121212121212121212", &SystemRandomness);
         let place = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
         PostgresStore::init(&place, &identity, FLOOR).await.expect("a new store");
-        Self { database, place }
+        Self { database: database.in_schema(SCHEMA), place }
     }
 
     /// The same behind other addresses.
@@ -80,6 +80,6 @@ impl SharedStore {
     /// # Panics
     /// If one fails.
     pub fn run(&self, statements: &str) -> String {
-        self.database.run(&format!("SET search_path = {SCHEMA}; {statements}"))
+        self.database.run(statements)
     }
 }

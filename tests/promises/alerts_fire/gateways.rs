@@ -18,6 +18,7 @@ use fencegate_tests::{
 };
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio::time::timeout;
 
 /// `FencegateFilesRunOut` fires while clients keep nine tenths of the permitted files open.
 #[tokio::test]
@@ -42,7 +43,8 @@ async fn nearly_exhausted_files_fire() {
     here.wait_resolved(&firing).await;
 }
 
-/// `FencegateLogLinesLost` fires when lines are lost because nothing reads the log.
+/// `FencegateLogLinesLost` fires when lines are lost because nothing reads the log. The gateway lives meanwhile, and its
+/// probes report the lines that were dropped.
 #[tokio::test]
 async fn unread_log_fires() {
     let watch = AlertWatch::shared().await;
@@ -50,18 +52,31 @@ async fn unread_log_fires() {
     let here = watch.installation("log");
     let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     here.set_targets(&[gateway.admin]).await;
-    // HTTP/2 writes a hundred lines about a request.
     let client = Http2Client::connect(gateway.public).await.expect("listens");
-    let lost = async |admin| {
-        let metrics = TestRequest::get("/metrics").send_to(admin).await.expect("an answer").body;
-        let text = String::from_utf8_lossy(&metrics).into_owned();
-        text.lines().any(|line| line.starts_with("fencegate_log_lost_total ") && !line.ends_with(" 0"))
+    let probe = async |path: &str| {
+        let answer = TestRequest::get(path).send_to(gateway.admin).await.expect("an answer");
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status, 200, "{path}: {text}");
+        text
     };
-    while !lost(gateway.admin).await {
-        for answer in join_all((0..50).map(|_| client.send(&TestRequest::get("/read")))).await {
-            assert_eq!(answer.expect("answered").status, 200);
+    let dropped = async {
+        loop {
+            // HTTP/2 writes a hundred lines about a request.
+            for answer in join_all((0..50).map(|_| client.send(&TestRequest::get("/read")))).await {
+                assert_eq!(answer.expect("answered").status, 200);
+            }
+            let fenced = TestRequest::post("/pay/7").send_to(gateway.public).await.expect("an answer");
+            assert_eq!(fenced.status, 200);
+            let live = probe("/live").await;
+            if live.contains("dropped") {
+                return live;
+            }
         }
-    }
+    };
+    let told = timeout(Duration::from_secs(60), dropped).await.expect("lines are dropped");
+    assert!(told.starts_with("live\nlines of the log that were dropped"), "{told}");
+    let ready = probe("/ready").await;
+    assert!(ready.contains("dropped"), "{ready}");
     let firing = here.wait_firing("FencegateLogLinesLost").await;
     assert!(gateway.terminate_within(Duration::from_secs(10)).await, "SIGTERM does not end it");
     here.wait_resolved(&firing).await;

@@ -55,6 +55,24 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
     classes
 });
 
+/// An account whose lock a program shares with gateways.
+#[derive(Debug, Clone)]
+pub(super) struct SharedAccount {
+    /// The path of the lock.
+    pub(super) lock: String,
+    /// The key that gateways have for it.
+    pub(super) key: String,
+    /// The path of its requests.
+    pub(super) target: String,
+}
+
+impl SharedAccount {
+    /// Account 7, at the first route of every gateway.
+    pub(super) fn seven(site: &TestSite) -> Self {
+        Self { lock: lock_path(site), key: "account/7".to_owned(), target: "/pay/7".to_owned() }
+    }
+}
+
 /// The path of the lock of account 7.
 pub(super) fn lock_path(site: &TestSite) -> String {
     format!("/beside{}/locks/7", site.root)
@@ -64,14 +82,27 @@ impl ForeignProgram {
     /// Starts a program that takes the lock of account 7. `name`: the program's listener at the origin. `pause`:
     /// milliseconds between two turns.
     pub(super) async fn start(site: &TestSite, kind: ForeignLock, name: &str, pause: u32) -> Self {
-        Self::start_at(site, kind, name, &lock_path(site), pause).await
+        Self::start_on(site, kind, name, &SharedAccount::seven(site), pause).await
     }
 
+    /// The same with the lock of account 7 at another path.
     pub(super) async fn start_at(
         site: &TestSite,
         kind: ForeignLock,
         name: &str,
         path: &str,
+        pause: u32,
+    ) -> Self {
+        let account = SharedAccount { lock: path.to_owned(), ..SharedAccount::seven(site) };
+        Self::start_on(site, kind, name, &account, pause).await
+    }
+
+    /// The same with another account.
+    pub(super) async fn start_on(
+        site: &TestSite,
+        kind: ForeignLock,
+        name: &str,
+        account: &SharedAccount,
         pause: u32,
     ) -> Self {
         let (word, program) = match kind {
@@ -82,9 +113,10 @@ impl ForeignProgram {
             ForeignLock::KazooWrite => ("write", Self::python().await),
             ForeignLock::KazooRead => ("read", Self::python().await),
         };
-        let (server, url) =
-            (site.zookeeper.to_string(), format!("http://{}/pay/7", site.origin.open_listener(name)));
-        let arguments = [word, &server, path, &url, "account/7", &pause.to_string()].map(str::to_owned);
+        let SharedAccount { lock, key, target } = account;
+        let server = site.zookeeper.to_string();
+        let url = format!("http://{}{target}", site.origin.open_listener(name));
+        let arguments = [word, &server, lock, &url, key, &pause.to_string()].map(str::to_owned);
         let (first, rest) = program.split_first().expect("a program");
         let child = ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv");
         let child = Arc::new(child);

@@ -7,7 +7,13 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_tests::{gateway::write_policy, policy::TestPolicy, scratch, wait::wait_until};
+use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_tests::{
+    gateway::write_policy,
+    policy::TestPolicy,
+    scratch,
+    wait::{PATIENCE, wait_until},
+};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -161,25 +167,43 @@ impl TestTerminal {
     }
 
     async fn runs(&self, line: String) -> Output {
-        let path = format!("{}:{}", scratch::binaries().display(), env::var("PATH").unwrap_or_default());
-        let mut shell = Command::new("timeout");
-        // A process that serves is stopped in order after it has shown that it starts.
+        let path = format!("PATH={}:{}", scratch::binaries().display(), env::var("PATH").unwrap_or_default());
+        let mut words = vec![
+            format!("--chdir={}", self.home.path().display()),
+            "--unset=FENCEGATE_CONFIG".to_owned(),
+            "--unset=FENCEGATE_ADMIN".to_owned(),
+            path,
+        ];
+        words.extend(self.variable.iter().map(|(name, value)| format!("{name}={value}")));
+        let script =
+            format!("exec {line}").replace("exec fencegate init minimal >", "fencegate init minimal >");
         let serves = line.contains(" --init ") || line.contains(" run -c ") || line.contains(" guard -c ");
-        let limit = if serves { "4" } else { "60" };
-        shell.args([
-            // The command alone gets the signal: a second one would stop it at once.
-            "--foreground",
-            "--preserve-status",
-            limit,
-            "sh",
-            "-c",
-            &format!("exec {line}").replace("exec fencegate init minimal >", "fencegate init minimal >"),
-        ]);
-        shell.current_dir(self.home.path()).env("PATH", path).stdin(Stdio::null());
-        shell.env_remove("FENCEGATE_CONFIG").env_remove("FENCEGATE_ADMIN");
-        shell.envs(self.variable.clone());
-        spawn_blocking(move || shell.output()).await.expect("no panic").expect("started")
+        let command = move || {
+            if serves {
+                words.extend(["sh", "-c", &script].map(str::to_owned));
+                return stop_when_listening(&words);
+            }
+            words.extend(["timeout", "60", "sh", "-c", &script].map(str::to_owned));
+            Command::new("env").args(words).stdin(Stdio::null()).output().expect("started")
+        };
+        spawn_blocking(command).await.expect("no panic")
     }
+}
+
+/// The output of a process that serves. It is stopped in order as soon as it listens for clients, which shows that it
+/// starts. A process that cannot serve ends by itself.
+///
+/// # Panics
+/// If it neither listens nor ends, or if it goes on when it is stopped.
+fn stop_when_listening(words: &[String]) -> Output {
+    let child = ChildProcess::spawn("env", words).expect("setpriv");
+    let for_clients = |line: &str| line.contains(": listening ") && !line.contains("listener=\"admin\"");
+    if child.wait_line(for_clients, PATIENCE).is_ok() {
+        child.signal(Signal::TERM).expect("our own child");
+    }
+    let status = child.wait(PATIENCE).unwrap_or_else(|| panic!("it goes on:\n{}", child.log()));
+    child.wait_output_end(PATIENCE);
+    Output { status, stdout: child.log().into_bytes(), stderr: Vec::new() }
 }
 
 /// The commands in what was printed, in order.

@@ -174,21 +174,28 @@ async fn command_dies_before_next_grant() {
     let path = format!("/.fencegate/v1/leases/{}/break", reference(&one).await);
     let breaks = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
     assert!(one.send(&breaks).await.status < 300);
-    // The client of the lease was told how long it holds the key. The next holder waits for that time.
-    assert_eq!(broken.exit().await, 123, "{}", broken.log());
+    let breaking = async {
+        // The client of the lease was told how long it holds the key. The next holder waits for that time.
+        assert_eq!(broken.exit().await, 123, "{}", broken.log());
+    };
+    let stopping = async {
+        let stopped = begin("job/stopped");
+        stopped.wait_record().await;
+        stopped.signal(Signal::STOP);
+        assert_dead_before_next(&site, &stopped, "job/stopped").await;
+        stopped.signal(Signal::CONT);
+        assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
+    };
+    let leaving = async {
+        let left = begin("job/left");
+        left.wait_record().await;
+        left.signal(Signal::KILL);
+        assert_dead_before_next(&site, &left, "job/left").await;
+    };
+    tokio::join!(breaking, stopping, leaving);
 
-    let stopped = begin("job/stopped");
-    stopped.wait_record().await;
-    stopped.signal(Signal::STOP);
-    assert_dead_before_next(&site, &stopped, "job/stopped").await;
-    stopped.signal(Signal::CONT);
-    assert_eq!(stopped.exit().await, 123, "{}", stopped.log());
-
-    let left = begin("job/left");
     let killed = begin("job/killed");
-    tokio::join!(left.wait_record(), killed.wait_record());
-    left.signal(Signal::KILL);
-    assert_dead_before_next(&site, &left, "job/left").await;
+    killed.wait_record().await;
     one.signal(Signal::KILL);
     assert_dead_before_next(&site, &killed, "job/killed").await;
     assert_eq!(killed.exit().await, 123, "{}", killed.log());

@@ -39,10 +39,10 @@ async fn commands_of_one_key_never_overlap() {
     let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     install(&policy).await;
-    let keys = ["a", "b", "c", "d"];
-    let lives = join_all(keys.map(|key| kill_holders_in_turn(&policy, key, 5))).await;
+    let keys = ["a", "b", "c", "d", "e"];
+    let lives = join_all(keys.map(|key| kill_holders_in_turn(&policy, key, 4))).await;
     for lives in lives {
-        assert_eq!(lives.len(), 5);
+        assert_eq!(lives.len(), 4);
         for pair in lives.windows(2) {
             let [before, after] = pair else { unreachable!("windows of two") };
             assert!(before.last < after.began && before.token < after.token, "{before:?} and {after:?}");

@@ -152,7 +152,7 @@ fn assert_tells_its_clock(text: &str) {
 ///
 /// # Panics
 /// If it is otherwise, or if the same service without its middleware does not begin what is late.
-pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String> + Sync) {
     let service = MiddlewareService::start(MiddlewareMode::On, &command);
     for (path, field) in [("/elsewhere", wall_clock_field(30_000)), ("/here", boot_clock_field(30_000))] {
         let (status, text) = service.post(path, &[field]);
@@ -168,12 +168,20 @@ pub(crate) fn assert_keeps_deadlines(command: impl Fn(MiddlewareMode, &str, u16)
     assert_eq!(read_answer(send_request(service.port, "GET", "/unfenced", &[])).0, 200);
     assert_eq!(service.executed_paths(), ["/elsewhere", "/here", "/unfenced"]);
     drop(service);
-    for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
-        assert_late_after_freeze(&MiddlewareService::start(mode, &command), mode);
-    }
+    check_both_modes(|mode| assert_late_after_freeze(&MiddlewareService::start(mode, &command), mode));
     if geteuid().is_root() {
         assert_ignores_covered_uptime(&command);
     }
+}
+
+/// With and without the middleware, beside each other: both wait more than they compute.
+fn check_both_modes(check: impl Fn(MiddlewareMode) + Sync) {
+    let check = &check;
+    thread::scope(|threads| {
+        for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
+            threads.spawn(move || check(mode));
+        }
+    });
 }
 
 /// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
@@ -225,8 +233,8 @@ fn assert_late_after_freeze(service: &MiddlewareService, mode: MiddlewareMode) {
 ///
 /// # Panics
 /// If it is begun, or if the same service without its middleware does not begin it.
-pub(crate) fn assert_late_while_queued(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
-    for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
+pub(crate) fn assert_late_while_queued(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String> + Sync) {
+    check_both_modes(|mode| {
         let service = MiddlewareService::start(mode, &command);
         let busy = || send_request(service.port, "POST", "/busy?work_ms=1000", &[boot_clock_field(30_000)]);
         let busy = [busy(), busy()];
@@ -245,5 +253,5 @@ pub(crate) fn assert_late_while_queued(command: impl Fn(MiddlewareMode, &str, u1
                 assert!(!is_executed, "{:?}", service.executed_paths());
             }
         }
-    }
+    });
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
+    effort::effort,
     history::{ATTEMPT, History},
     origin::{OriginLog, RequestRecord},
 };
@@ -143,14 +144,14 @@ impl EventCounts {
         let whole = log.records.iter().filter(|record| record.whole.is_some()).count();
         let abandoned = log.records.iter().filter(|record| record.abandoned.is_some()).count();
         for (what, count, least) in [
-            ("replays", self.replayed, 200),
-            ("unknown outcomes", self.unknown, 50),
-            ("repeats of unknown outcomes", self.recorded_unknown, 50),
-            ("refusals", self.not_dispatched, 50),
-            ("hang-ups", self.hung_up, 100),
+            ("replays", self.replayed, effort(50, 200)),
+            ("unknown outcomes", self.unknown, effort(20, 50)),
+            ("repeats of unknown outcomes", self.recorded_unknown, effort(20, 50)),
+            ("refusals", self.not_dispatched, effort(20, 50)),
+            ("hang-ups", self.hung_up, effort(30, 100)),
             ("broken connections", self.broken, 3),
             ("executions", whole, operations() * 9 / 10),
-            ("executions whose guard went away", abandoned, 5),
+            ("executions whose guard went away", abandoned, effort(3, 5)),
             ("killed gateways", weather.gateways_killed, 4),
             ("killed guards", weather.guards_killed, 4),
         ] {

@@ -12,7 +12,7 @@ use fencegate_tests::{
 
 /// How many there are.
 pub(super) fn operations() -> usize {
-    effort(800, 2000)
+    effort(400, 2000)
 }
 
 const ACCOUNTS: usize = 50;

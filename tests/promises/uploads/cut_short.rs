@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
+    effort::effort,
     gateway::Gateway,
     origin::{Latch, OriginAction},
     site::TestSite,
@@ -18,12 +19,13 @@ use super::{
     with_streaming,
 };
 
-/// Words of a service before it closes its side. None of them is a complete answer.
+/// Words of a service before it closes its side. None of them is a complete answer: the first one breaks off in the head,
+/// the second one in the body.
 const CUT_SHORT: [&str; 5] = [
     "HTTP/1.1 2",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
     "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
-    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
     "no such protocol\r\n\r\n",
 ];
 
@@ -70,7 +72,8 @@ async fn buffered_body_broken_response_is_unknown() {
     // As what it is: a body of no type is read as a form, too.
     let upload =
         TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(body(24 * MIB));
-    for words in CUT_SHORT {
+    // Streamed bodies meet all of these words in each run.
+    for words in CUT_SHORT.into_iter().take(effort(2, CUT_SHORT.len())) {
         let before = site.origin.count("/pay/7");
         site.origin.script("/pay/7", [OriginAction::BreakUnread(words)]);
         let answer = gateway.send(&upload).await;

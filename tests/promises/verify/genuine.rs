@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{ensemble::free_ports, scratch, wait::PATIENCE};
+use fencegate_tests::{effort::effort, ensemble::free_ports, scratch, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::VerifyResult;
@@ -49,13 +49,14 @@ impl LedgerPair {
         format!("kill -9 $(cat {} {})", pid(0).display(), pid(1).display())
     }
 
-    async fn run_verify(&self, more: &[&str]) -> VerifyResult {
+    async fn run_verify(&self, rounds: usize, more: &[&str]) -> VerifyResult {
         let restart = self.restart_command();
-        let usual =
-            [&*self.urls[0], &self.urls[1], "--fencing-key", "account/{key}", "--shared", "--rounds", "12"];
+        let rounds = rounds.to_string();
+        let usual = [&*self.urls[0], &self.urls[1], "--fencing-key", "account/{key}", "--shared"];
         let sight =
             ["--read", "GET /v1/accounts/{key}", "--observe", "GET /v1/accounts/{key}", "--pick", "/balance"];
-        VerifyResult::run(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
+        VerifyResult::run(&[&usual[..], &sight, &["--restart", &restart, "--rounds", &rounds], more].concat())
+            .await
     }
 }
 
@@ -76,18 +77,23 @@ const TRANSFER: [&str; 4] = [
     r#"{"operation":"{operation}","from":"{key}","to":"{other}","amount":7}"#,
 ];
 
+/// The rounds of each race in which a sound service refuses what it has to.
+fn rounds() -> usize {
+    effort(6, 12)
+}
+
 /// Cases for services that answer the probes of a guard. The ledger does not.
 const OF_PROBES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repeat-runs"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_passes_by_token() {
     let ledgers = LedgerPair::start("token", "--clock-error 500ms");
-    let verified = ledgers.run_verify(&[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
+    let verified = ledgers.run_verify(rounds(), &[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let several = ["all-or-none", "crossed", "number-suffices", "one-is-stale"];
     assert_eq!(verified.cases_with("skipped"), several.into_iter().chain(OF_PROBES).collect());
 
-    let verified = ledgers.run_verify(&TRANSFER).await;
+    let verified = ledgers.run_verify(rounds(), &TRANSFER).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let alone = ["number-suffices", "other-request", "remembered", "slow-effect"];
     let unasked = ["late", "not-after-malformed", "not-after-twice"];
@@ -97,7 +103,7 @@ async fn ledger_passes_by_token() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_passes_by_number() {
     let ledgers = LedgerPair::start("number", "");
-    let verified = ledgers.run_verify(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
+    let verified = ledgers.run_verify(rounds(), &[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let by_token =
         ["dispatch-width", "duplicate", "number-alone", "same-token", "same-token-apart", "sequence"];
@@ -113,7 +119,7 @@ async fn ledger_passes_by_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_without_comparison_fails() {
     let ledgers = LedgerPair::start("off", "");
-    let verified = ledgers.run_verify(&DEBIT).await;
+    let verified = ledgers.run_verify(12, &DEBIT).await;
     assert_eq!(verified.code, Some(3), "{:#}", verified.report);
     for case in
         ["older", "equal", "no-token", "malformed", "held-body", "writers", "stale-reader", "after-restart"]

@@ -33,7 +33,11 @@ fn fails_same_way(wrong: &[String], before: &[String]) -> bool {
 
 /// The report for the developer who looks for the cause.
 pub(super) fn describe(failing: &SimRun, wrong: &[String]) -> String {
-    let least = shrink(failing, wrong);
+    describe_shrunk(failing, wrong, &shrink(failing, wrong))
+}
+
+/// The same where the events that are left are known.
+pub(super) fn describe_shrunk(failing: &SimRun, wrong: &[String], least: &SimRun) -> String {
     let played = least.clone().with_log().run();
     format!(
         "{}\nFENCEGATE_SEED={} FENCEGATE_CASES=1 fails: {wrong:#?}\nof its {} events these do: {:#?}\n{}",

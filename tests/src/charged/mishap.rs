@@ -42,6 +42,11 @@ impl CommandFault {
         Self::Cut,
     ];
 
+    /// The fault meets every command of its fixture, and not only those of its own round.
+    pub fn hits_all_commands(self) -> bool {
+        matches!(self, Self::ZooKeeperStopped | Self::Cut)
+    }
+
     /// The lock keeper lives on and can report its exit code.
     fn reports_exit_code(self) -> bool {
         !matches!(self, Self::KeeperKilled | Self::CommandStopped)

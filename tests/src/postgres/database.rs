@@ -2,11 +2,13 @@
 
 use std::{
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
+use super::psql::QuestionSession;
 use crate::wait::PATIENCE;
 
 /// A database that no other test uses.
@@ -15,13 +17,29 @@ pub struct TestDatabase {
     pub address: SocketAddr,
     pub name: String,
     /// Where the server's socket is.
-    pub(super) folder: PathBuf,
+    folder: PathBuf,
+    /// The only one in which names are found that tell no schema; `None` for PostgreSQL's own choice.
+    schema: Option<&'static str>,
+    /// The session of the last question, for the next one. Copies of this have the same.
+    pub(super) kept: Arc<Mutex<Option<QuestionSession>>>,
 }
 
 /// The owner of everything.
 pub const USER: &str = "service";
 
 impl TestDatabase {
+    /// One that is there, on the server whose socket is in `folder`.
+    pub(super) fn new(address: SocketAddr, name: &str, folder: &Path) -> Self {
+        let (name, folder) = (name.to_owned(), folder.to_owned());
+        Self { address, name, folder, schema: None, kept: Arc::default() }
+    }
+
+    /// The same, where names without a schema are of this one.
+    #[must_use]
+    pub(crate) fn in_schema(self, schema: &'static str) -> Self {
+        Self { schema: Some(schema), kept: Arc::default(), ..self }
+    }
+
     /// As libpq has it.
     pub fn url(&self) -> String {
         self.url_at(&[self.address])
@@ -41,6 +59,13 @@ impl TestDatabase {
             format!("--username={USER}"),
             format!("--dbname={}", self.name),
         ]
+    }
+
+    /// The settings of a session of `psql`.
+    pub(super) fn options(&self) -> String {
+        let found = self.schema.map(|schema| format!(" -c search_path={schema}"));
+        // A wait that fails is reported to the test.
+        format!("-c statement_timeout={}{}", PATIENCE.as_millis(), found.unwrap_or_default())
     }
 
     /// What the statements answer, a line for each row, its columns with `|` between them.

@@ -87,6 +87,12 @@ pub(super) fn run(folder: &Path, name: &str, arguments: &[&str]) -> Result<(), S
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
 }
 
+/// With owner and mode, which the server insists on. The folder `to` does not exist yet.
+pub(super) fn copy_folder(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
+    assert!(done.success(), "{} to {}", from.display(), to.display());
+}
+
 /// To a process that may be gone already.
 pub(super) fn signal(pid: u32, signal: Signal) {
     let number = signal.as_raw().to_string();

@@ -1,41 +1,53 @@
-//! Sessions with a database, by `psql`.
+//! Questions to a database and sessions with it, by `psql`.
 
 use std::{
-    io::{BufRead, BufReader, Lines, Write},
+    io::{self, BufRead, BufReader, Lines, Read, Write},
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use super::TestDatabase;
-use crate::wait::PATIENCE;
 
-/// One `psql` that gets one statement after the other.
-pub struct PsqlSession {
+/// A `psql` that is told what to do as it runs.
+#[derive(Debug)]
+struct PsqlProcess {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: process::Child,
 }
 
+/// One `psql` that gets one statement after the other.
+pub struct PsqlSession(PsqlProcess);
+
 /// A statement that another session blocks.
 pub struct BlockedStatement(PsqlSession);
+
+/// A `psql` that answers one question after the other. The first one that fails ends it.
+#[derive(Debug)]
+pub(super) struct QuestionSession(PsqlProcess);
 
 /// psql's own variables: how many rows the last statement changed, and with what code it failed.
 const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
 
-/// In front of the arguments of a `psql` that ends with its thread.
-const PSQL: [&str; 6] = ["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql"];
+/// The line behind the answer to a question.
+const ANSWERED: &str = "fencegate: answered";
 
+/// A `psql` that ends with its thread.
 fn psql(database: &TestDatabase) -> Command {
     let mut command = Command::new("setpriv");
-    // Each line is forwarded as soon as it is written.
-    command.args(PSQL).args(["--no-psqlrc", "--quiet", "--tuples-only"]);
-    command.args(database.arguments());
-    // A wait that fails is reported to the test.
-    command.env("PGOPTIONS", format!("-c statement_timeout={}", PATIENCE.as_millis()));
+    command.args(["--pdeathsig", "KILL", "--", "stdbuf"]);
+    add_psql(&mut command, database);
     command
 }
 
-/// What the statements answer, without blanks.
-fn run(database: &TestDatabase, statements: &str) -> Result<String, String> {
+/// Adds what stands behind `stdbuf`.
+fn add_psql(command: &mut Command, database: &TestDatabase) {
+    // Each line is forwarded as soon as it is written.
+    command.args(["-oL", "psql", "--no-psqlrc", "--quiet", "--tuples-only"]).args(database.arguments());
+    command.env("PGOPTIONS", database.options());
+}
+
+/// What the statements answer, without blanks. They are one transaction, in a session of their own.
+fn run_alone(database: &TestDatabase, statements: &str) -> Result<String, String> {
     let mut command = psql(database);
     command.args(["--no-align", "--set=ON_ERROR_STOP=1", "--command", statements]);
     let done = command.stdin(Stdio::null()).output().expect("setpriv");
@@ -51,25 +63,84 @@ impl TestDatabase {
         PsqlSession::start(self, key)
     }
 
+    /// A single statement is asked in a session that is kept for the next one: to start a process for each question costs
+    /// more than its answer.
+    ///
     /// # Errors
     /// The error of psql for a statement that fails.
     pub fn try_run(&self, statements: &str) -> Result<String, String> {
-        run(self, statements)
+        let statement = statements.trim_end().trim_end_matches(';');
+        // From its input psql would send several statements one by one.
+        if statement.contains(';') {
+            return run_alone(self, statements);
+        }
+        // An answer may wait for a lock, which another question is to show: none waits here for the answer to another.
+        let Ok(mut kept) = self.kept.try_lock() else { return run_alone(self, statements) };
+        let connected = kept.take().and_then(QuestionSession::still_connected);
+        let mut session = connected.unwrap_or_else(|| QuestionSession::start(self));
+        let answer = session.ask(statement)?;
+        *kept = Some(session);
+        Ok(answer)
+    }
+}
+
+impl PsqlProcess {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql");
+        let input = child.stdin.take().expect("piped");
+        let output = child.stdout.take().expect("piped");
+        Self { input, output: BufReader::new(output).lines(), child }
+    }
+
+    fn write(&mut self, lines: &str) -> io::Result<()> {
+        writeln!(self.input, "{lines}")
+    }
+}
+
+impl QuestionSession {
+    /// It may outlive this thread, because another one may ask next. It ends when its input does: with this process at the
+    /// latest.
+    fn start(database: &TestDatabase) -> Self {
+        let mut command = Command::new("stdbuf");
+        add_psql(&mut command, database);
+        command.args(["--no-align", "--set=ON_ERROR_STOP=1"]).stderr(Stdio::piped());
+        // Its error output is read when it has ended, and until then has to find room in the pipe.
+        command.env("PGOPTIONS", format!("{} -c client_min_messages=error", database.options()));
+        Self(PsqlProcess::start(&mut command))
+    }
+
+    /// What the statement answers, without blanks.
+    ///
+    /// # Errors
+    /// The error of psql, which has ended.
+    fn ask(&mut self, statement: &str) -> Result<String, String> {
+        // A psql that has ended takes nothing; why is in its error output.
+        drop(self.0.write(&format!("{statement}\n;\n\\echo {ANSWERED}")));
+        let mut answer = String::new();
+        for line in self.0.output.by_ref() {
+            let line = line.expect("text");
+            if line == ANSWERED {
+                return Ok(answer.trim_end().to_owned());
+            }
+            answer.push_str(&line);
+            answer.push('\n');
+        }
+        let mut error = String::new();
+        if let Some(mut told) = self.0.child.stderr.take() {
+            told.read_to_string(&mut error).expect("text");
+        }
+        Err(error)
+    }
+
+    /// `None` if the server has ended since the last question. It may serve again, but not in this session.
+    fn still_connected(mut self) -> Option<Self> {
+        self.ask("SELECT 1").is_ok().then_some(self)
     }
 }
 
 impl PsqlSession {
     fn start(database: &TestDatabase, key: &str) -> Self {
-        let mut command = psql(database);
-        let mut child = command
-            .arg(format!("--set=key='{key}'"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("setpriv");
-        let input = child.stdin.take().expect("piped");
-        let output = child.stdout.take().expect("piped");
-        Self { input, output: BufReader::new(output).lines(), child }
+        Self(PsqlProcess::start(psql(database).arg(format!("--set=key='{key}'"))))
     }
 
     /// # Panics
@@ -108,11 +179,12 @@ impl PsqlSession {
     }
 
     fn write(&mut self, lines: &str) {
-        writeln!(self.input, "{lines}").expect("psql listens");
+        self.0.write(lines).expect("psql listens");
     }
 
     fn read_result(&mut self) -> Result<u64, String> {
-        let told = self.output.find_map(|line| line.expect("text").strip_prefix("ended ").map(str::to_owned));
+        let mut lines = self.0.output.by_ref().map(|line| line.expect("text"));
+        let told = lines.find_map(|line| line.strip_prefix("ended ").map(str::to_owned));
         let told = told.expect("psql goes on");
         let (rows, code) = told.split_once(' ').expect("two words");
         if code == "00000" { Ok(rows.parse().expect("a number")) } else { Err(code.to_owned()) }
@@ -127,7 +199,7 @@ impl BlockedStatement {
     }
 }
 
-impl Drop for PsqlSession {
+impl Drop for PsqlProcess {
     fn drop(&mut self) {
         // Both fail only for one that is gone already.
         drop((self.child.kill(), self.child.wait()));

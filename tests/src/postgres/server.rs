@@ -4,7 +4,10 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +16,7 @@ use fencegate::demo::child::{ChildProcess, Signal};
 
 use super::{
     TestDatabase, USER,
-    programs::{self, program, run, server_folder, unprivileged},
+    programs::{self, copy_folder, program, run, server_folder, unprivileged},
 };
 use crate::wait::PATIENCE;
 
@@ -24,7 +27,12 @@ pub struct PostgresServer {
     pub(super) port: u16,
     /// `None` while it is stopped.
     pub(super) process: Option<ChildProcess>,
+    /// The database [`FIRST`].
+    first: TestDatabase,
 }
+
+/// The database that every server has from the beginning.
+const FIRST: &str = "postgres";
 
 impl PostgresServer {
     /// Blocks for a second or two: until the server serves. `settings` are lines of `postgresql.conf`. It keeps what it
@@ -39,7 +47,9 @@ impl PostgresServer {
     /// On a folder that has its data.
     pub(super) fn start_in(state: PathBuf, settings: &[&str]) -> Self {
         let settings = settings.iter().map(ToString::to_string).collect();
-        let mut server = Self { state, settings, port: free_port(), process: None };
+        let port = free_port();
+        let first = TestDatabase::new(local_address(port), FIRST, &state);
+        let mut server = Self { state, settings, port, process: None, first };
         server.restart();
         server
     }
@@ -72,6 +82,9 @@ impl PostgresServer {
             format!("port={}", self.port),
             format!("unix_socket_directories={}", self.state.display()),
             "shared_buffers=32MB".to_owned(),
+            // As with segments of the usual size.
+            "max_wal_size=1GB".to_owned(),
+            "min_wal_size=80MB".to_owned(),
             // In its own folder, which goes with the test: those of POSIX would stay in `/dev/shm` when it is killed.
             "dynamic_shared_memory_type=mmap".to_owned(),
             "max_connections=200".to_owned(),
@@ -85,7 +98,7 @@ impl PostgresServer {
     }
 
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        local_address(self.port)
     }
 
     /// # Panics
@@ -93,13 +106,16 @@ impl PostgresServer {
     pub fn fresh_database(&self) -> TestDatabase {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        self.database("postgres").run(&format!("CREATE DATABASE {name}"));
+        self.first.run(&format!("CREATE DATABASE {name}"));
         self.database(&name)
     }
 
     /// One that is there.
     pub fn database(&self, name: &str) -> TestDatabase {
-        TestDatabase { address: self.address(), name: name.to_owned(), folder: self.state.clone() }
+        match name {
+            FIRST => self.first.clone(),
+            _ => TestDatabase::new(self.address(), name, &self.state),
+        }
     }
 
     /// `kill -9`: nothing is written any more, and what was acknowledged is on the disk.
@@ -170,8 +186,16 @@ impl Drop for PostgresServer {
     }
 }
 
-/// A folder with a new database.
+/// A folder with a new database: a copy of one that this process makes once, because `initdb` takes far longer. So all
+/// servers of a process have one system identifier, as a primary and its standby have.
 pub(super) fn init_folder() -> PathBuf {
+    static MADE: LazyLock<PathBuf> = LazyLock::new(run_initdb);
+    let state = server_folder();
+    copy_folder(&MADE.join("data"), &state.join("data"));
+    state
+}
+
+fn run_initdb() -> PathBuf {
     let state = server_folder();
     // Its own order of text is not that of bytes.
     let made = run(
@@ -185,11 +209,17 @@ pub(super) fn init_folder() -> PathBuf {
             "--locale-provider=icu",
             "--icu-locale=en",
             "--locale=C",
+            // In megabytes. Tests write little, and every server, standby and snapshot has a few segments.
+            "--wal-segsize=1",
             "--pgdata=data",
         ],
     );
     made.expect("initdb makes a database");
     state
+}
+
+fn local_address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 /// A port that is free at this moment.

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     PostgresServer, USER,
-    programs::{run, server_folder},
+    programs::{copy_folder, run, server_folder},
 };
 use crate::wait::PATIENCE;
 
@@ -105,7 +105,7 @@ impl PostgresServer {
     /// If it runs.
     pub fn snapshot(&self, to: &Path) {
         assert!(self.process.is_none(), "its data would change under us");
-        copy(&self.folder().join("data"), to);
+        copy_folder(&self.folder().join("data"), to);
     }
 
     /// # Panics
@@ -113,12 +113,6 @@ impl PostgresServer {
     pub fn restore(&self, from: &Path) {
         assert!(self.process.is_none(), "its data would change under us");
         std::fs::remove_dir_all(self.folder().join("data")).expect("our own");
-        copy(from, &self.folder().join("data"));
+        copy_folder(from, &self.folder().join("data"));
     }
-}
-
-/// With owner and mode, which the server insists on.
-fn copy(from: &Path, to: &Path) {
-    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
-    assert!(done.success(), "{} to {}", from.display(), to.display());
 }

@@ -22,8 +22,13 @@ fn killed_server_keeps_commits_frozen_resumes() {
     let mut server = PostgresServer::start(&[]);
     let database = server.fresh_database();
     database.run(TABLE);
+    assert_eq!(database.run(ROWS), "1");
     server.kill();
     assert!(database.try_run(ROWS).is_err(), "nobody is there");
+    server.restart();
+    assert_eq!(database.run(ROWS), "1");
+    // The session of the last question has ended with the server.
+    server.kill();
     server.restart();
     assert_eq!(database.run(ROWS), "1");
     server.freeze();
@@ -32,6 +37,37 @@ fn killed_server_keeps_commits_frozen_resumes() {
     assert!(!asking.is_finished(), "it is frozen");
     server.thaw();
     assert_eq!(asking.join().expect("no panic"), "1");
+}
+
+/// A question is answered while another one to the same database waits for a lock.
+#[test]
+fn question_waits_for_no_other() {
+    let database = fresh_database();
+    database.run(TABLE);
+    let mut holds = database.session("none");
+    holds.run("BEGIN;");
+    holds.run("LOCK TABLE t;");
+    let asked = database.clone();
+    let waits = thread::spawn(move || asked.run(ROWS));
+    database.wait_one_blocked();
+    holds.run("COMMIT;");
+    assert_eq!(waits.join().expect("no panic"), "1");
+}
+
+/// A statement that fails reports its error, and the next one is answered.
+#[test]
+fn question_after_failed_one_is_answered() {
+    let database = fresh_database();
+    database.run(TABLE);
+    for _ in 0..2 {
+        let refused = database.try_run("SELECT * FROM u").expect_err("there is no such table");
+        assert!(refused.contains("\"u\" does not exist"), "{refused}");
+        assert_eq!(database.run("UPDATE t SET n = n + 1 RETURNING 'a|b', 7;"), "a|b|7");
+        assert_eq!(database.run("DELETE FROM t WHERE n > 9 RETURNING n"), "");
+    }
+    assert_eq!(database.run("SELECT n FROM t"), "3");
+    let several = "UPDATE t SET n = 9; SELECT * FROM u";
+    assert!(database.try_run(several).is_err() && database.run("SELECT n FROM t") == "3", "one transaction");
 }
 
 /// A promoted standby has all rows if it replicated synchronously, and only the received ones otherwise.
